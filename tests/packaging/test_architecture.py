@@ -59,8 +59,8 @@ ALLOWED: dict[str, str] = {
         "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
     ),
     "worker.handler": (
-        "errors config serde common output record sink table messages tables handler reference "
-        "snapshot.format snapshot declared worker.common"
+        "errors config common output record sink table messages tables handler reference snapshot.format "
+        "snapshot declared worker.common"
     ),
     "worker.failures": (
         "errors common record messages failures handler ports telemetry snapshot.format declared "
@@ -87,14 +87,14 @@ ALLOWED: dict[str, str] = {
         "worker.followers worker.handler worker.failures"
     ),
     "worker": (
-        "errors record messages ports telemetry snapshot.format snapshot.restore declared worker.common "
-        "worker.followers worker.handler worker.failures worker.transaction worker.participants "
-        "worker.sinks worker.fulls worker.recovery"
+        "errors record messages handler ports telemetry snapshot.format snapshot.restore declared "
+        "worker.common worker.followers worker.handler worker.failures worker.transaction "
+        "worker.participants worker.sinks worker.fulls worker.recovery"
     ),
     "runtime": (
         "errors config common output sink handler reference ports telemetry health kafka.admin "
-        "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
-        "declared worker.common worker.followers worker.handler worker.sinks worker"
+        "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot snapshot.restore admin "
+        "balancer declared worker.common worker.followers worker.sinks worker"
     ),
     "service": (
         "errors config common table handler reference ports telemetry kafka.common kafka.admin "
@@ -168,8 +168,9 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark": "",
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
-        "worker.followers worker.handler worker.failures worker.sinks worker.recovery worker runtime"
+        "telemetry snapshot.format snapshot.store snapshot snapshot.restore balancer declared "
+        "worker.common worker.followers worker.handler worker.failures worker.sinks worker.recovery "
+        "worker runtime"
     ),
 }
 #: cycles between modules, and why each is there
