@@ -1,1 +1,1 @@
-"""Marks, deltas and fulls: what a partition leaves on its topics, and how a state comes back from it."""
+"""Writes and restores states: commit records, deltas and full snapshots on a partition's topics."""

@@ -26,11 +26,11 @@ CHUNK_KEYS = 512
 
 
 class FullUnusable(Exception):
-    """This full cannot be a base; the text says why. It is never fatal: a restore tries the next base."""
+    """This full snapshot cannot be a base; the text says why. It is never fatal: a restore tries the next base."""
 
 
 class FullWriter:
-    """Writes one full from the commit boundary `mark` on. Call `advance` at each later boundary."""
+    """Writes one full snapshot from the commit boundary `mark` on. Call `advance` at each later boundary."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class FullWriter:
         """Write another slice of the state after transaction `n`. Return the reference once all is acknowledged.
 
         `budget` is in seconds; a negative budget writes the rest. `wait` limits the wait for acknowledgements.
-        :raises KafkaTrouble: abandon the full.
+        :raises KafkaTrouble: abandon the full snapshot.
         """
         until = clock() + budget
         while not self._all_sent and (budget < 0 or (clock() < until and not self._sink.crowded)):
@@ -144,7 +144,7 @@ def _frozen_chunks(frozen: list[tuple[Table[Any, Any], list[Any], int]], chunk_b
 
 
 class LoadObserver(Protocol):
-    """Observes the loading of a full."""
+    """Observes the loading of a full snapshot."""
 
     def found(self, manifest: Manifest, data: bytes) -> None:
         """Take the manifest and its frame; the chunks follow."""
@@ -167,12 +167,12 @@ def load(
     watch: LoadObserver | None = None,
     elsewhere: Callable[[bytes], Iterator[bytes]] | None = None,
 ) -> Manifest:
-    """Load the full that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
+    """Load the full snapshot that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
 
-    `elsewhere` returns the chunks of the full with a manifest of these bytes. Without it they come from Kafka, or from
-    one of the place's stores.
+    `elsewhere` returns the chunks of the full snapshot with a manifest of these bytes. Without it they come from Kafka,
+    or from one of the place's stores.
 
-    :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark. Discard the state.
+    :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this commit record. Discard the state.
     :raises RestoreTimeout: Kafka or the store did not deliver.
     """
     try:
@@ -187,7 +187,7 @@ def load(
     except OutOfRange as error:
         raise FullUnusable(f"its records are gone: {error}") from error
     except UnknownTable:
-        raise  # an older full would not help
+        raise  # an older full snapshot would not help
     except frame.UnknownFormat as error:
         raise FullUnusable(f"a newer release wrote it: {error}") from error
     except (frame.BadFrame, DamagedIncrement) as error:
@@ -209,7 +209,7 @@ def _manifest(reader: Reader, place: Place, ref: FullRef) -> tuple[bytes, Manife
 
 
 def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[bytes]:
-    """Yield the frames that may be chunks of this full, in order; `end` is the manifest's offset.
+    """Yield the frames that may be chunks of this full snapshot, in order; `end` is the manifest's offset.
 
     :raises FullUnusable: a part of it is missing in its store. :raises RestoreTimeout: the store does not answer.
     """
@@ -235,7 +235,7 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> 
 def _load_chunks(
     frames: Iterator[bytes], manifest: Manifest, state: State, decoder: EntryDecoder, watch: LoadObserver | None
 ) -> None:
-    """Load the chunks. Skip duplicated and foreign ones; reject the full if one is missing or damaged."""
+    """Load the chunks. Skip duplicated and foreign ones; reject the full snapshot if one is missing or damaged."""
     wanted, seen = len(manifest.checksums), 0
     for data in frames:
         chunk = records.unpack(data)

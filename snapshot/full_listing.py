@@ -1,4 +1,4 @@
-"""Lists the fulls of a partition, with the reasons why a restore could not use them."""
+"""Lists the full snapshots of a partition, with the reasons why a restore could not use them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from statehold.snapshot.format.records import CommitRecord, Manifest
 
 
 class Full(msgspec.Struct, frozen=True):
-    """A full on the topic: its manifest's offset, the manifest if it can be read, and the finding against it."""
+    """A full snapshot on the topic: its manifest's offset, and the manifest if it can be read."""
 
     offset: int
     manifest: Manifest | None
-    #: the last mark refers to it, because its writer saw all of it acknowledged
+    #: the last commit record refers to it, because its writer saw all of it acknowledged
     referred: bool
-    #: why it cannot be a base for the last mark; '' if it can
+    #: why it cannot be a base for the last commit record; '' if it can
     finding: str = ""
 
     @property
@@ -28,8 +28,9 @@ class Full(msgspec.Struct, frozen=True):
 
 
 def find(reader: Reader, place: Place, mark: CommitRecord | None, *, everything: bool = False) -> list[Full]:
-    """Return the fulls of a partition, newest first: those that the mark refers to, and those published since.
+    """Return the full snapshots of a partition, newest first.
 
+    These are the ones that the commit record refers to, and those published since.
     `everything` reads the whole snapshot topic instead, which may be gigabytes.
     """
     topic, partition = place.names.snapshot, place.partition
@@ -68,7 +69,7 @@ def _manifest_at(reader: Reader, place: Place, offset: int, start: int, end: int
             if at == offset:
                 return found
     except OutOfRange:
-        return "gone: truncated while it was looked for"
+        return "gone: truncated during the search"
     return f"there is no manifest at offset {offset}"
 
 
@@ -80,12 +81,12 @@ def _judge(
     finding = "" if mark is None else place.refuses(found, mark)
     start, _ = reader.bounds(place.names.snapshot, place.partition)
     if not finding and 0 <= found.low < start:
-        finding = f"its first chunks are gone: the topic begins at {start}, the full at {found.low}"
+        finding = f"its first chunks are gone: the topic begins at {start}, the full snapshot at {found.low}"
     return Full(offset, found, referred, finding)
 
 
 def _newest_first(full: Full) -> tuple[int, bool, int, int]:
-    """Sort by the greatest S (rule S6), then as a restore does: a full that the mark refers to comes first."""
+    """Sort by the greatest S (rule S6). At the same S, one that the commit record refers to comes first."""
     found = full.manifest
     first, time = (found.first, found.time) if found is not None else (-1, 0)
     return -first, not full.referred, -time, -full.offset

@@ -25,7 +25,7 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 class State:
-    """The state of one partition: freeze, then commit or roll back. Deltas and fulls hold committed writes.
+    """The state of one partition: freeze, then commit or roll back. Deltas and full snapshots hold committed writes.
 
     `track_delta`: remember the keys of commits without a delta for the next delta. This is needed even if every commit
     carries one, because the first delta after a replay holds the changes of the gap. Only the partition's own thread
@@ -67,7 +67,7 @@ class State:
         return Frozen(tuple(c for c in changes if c.keys), digest % MODULUS, keys)
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
-        """Make the frozen writes part of the state; `delta` says whether their mark carried one."""
+        """Make the frozen writes part of the state; `delta` says whether their commit record carried one."""
         for table in self.tables.values():
             table.commit()
         self.digest = frozen.digest

@@ -1,7 +1,8 @@
-"""Replaces the states of a stopped service: builds and commits adopt records (rules S6, M2, M3).
+"""Replaces the states of a stopped service: builds and commits state-replacement records (rules S6, M2, M3).
 
-A tool that repairs, migrates, moves or restores states fences first, then reads the last marks, writes the fulls that
-the adopt records name (first = through = n, the new lineage), and commits all partitions in one transaction.
+A tool that repairs, migrates, moves or restores states fences first, then reads the last commit records, writes the
+full snapshots that the state-replacement records name (first = through = n, the new state generation), and commits all
+partitions in one transaction.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ReplacementReason(msgspec.Struct, frozen=True, kw_only=True):
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """The state from which one partition continues.
 
-    `old` is its last mark, read after the fence; None begins an empty changelog (n = 0).
+    `old` is its last commit record, read after the fence; None begins an empty changelog (n = 0).
     """
 
     place: Place
@@ -47,9 +48,9 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     #: pending side effects that stay pending
     effects: tuple[Effect, ...] = ()
-    #: versions of the values in the state; by default those of the old mark
+    #: versions of the values in the state; by default those of the old commit record
     schemas: dict[str, int] | None = None
-    #: without `old`: the last mark of the state's former place
+    #: without `old`: the last commit record of the state's former place
     source: CommitRecord | None = None
     #: next offset of the control topic; None: that of `old`. Earlier commands were for the former place
     control: int | None = None
@@ -64,25 +65,27 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
         """Require that a restore could use the records. :raises UsageError: it could not."""
         base, names = self.base, self.place.names
         if base is None and (self.keys, self.digest) != (0, 0):
-            raise UsageError(f"{names.changelog}[{self.place.partition}]: a state of {self.keys} keys needs a full")
+            raise UsageError(
+                f"{names.changelog}[{self.place.partition}]: a state of {self.keys} keys needs a full snapshot"
+            )
         if base is not None and (base.first, base.through) != (self.n, self.n):
             raise UsageError(
-                f"{names.snapshot}[{self.place.partition}]@{base.offset}: a full of transactions {base.first} to "
-                f"{base.through} cannot be the base of adopt record {self.n}"
+                f"{names.snapshot}[{self.place.partition}]@{base.offset}: a full snapshot of transactions {base.first} "
+                f"to {base.through} cannot be the base of state-replacement record {self.n}"
             )
         if self.old is not None and self.old.lineage == self.lineage:
-            raise UsageError(f"{names.changelog}[{self.place.partition}] is of lineage {self.lineage} already")
+            raise UsageError(f"{names.changelog}[{self.place.partition}] already has state generation {self.lineage}")
 
 
 class DepartingPartition(NamedTuple):
-    """A partition that the same transaction closes: its last mark, and the input in which its state continues."""
+    """A partition that the same transaction closes, and the input in which its state continues."""
 
     place: Place
     last: CommitRecord
     into: str
 
     def records(self, attempt: str, now: float) -> tuple[Header, CommitRecord]:
-        """Return header and mark. State, position and lineage stay, so that tools can read them."""
+        """Return header and commit record. State, position and state generation stay, so that tools can read them."""
         last, n = self.last, self.last.n + 1
         position = last.positions[self.place.input]
         mark = msgspec.structs.replace(
@@ -111,12 +114,12 @@ class Adopted(NamedTuple):
 
 
 def new_lineage() -> str:
-    """Return a new lineage for all partitions of a service; the runtime rejects a mixture."""
+    """Return a new state generation for all partitions of a service; the runtime rejects a mixture."""
     return uuid.uuid4().hex[:16]
 
 
 def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: CommitRecord) -> CommitRecord:
-    """Return the commit boundary for the `FullWriter` of a full that adopt record `n` will name.
+    """Return the commit boundary for the `FullWriter` of a full snapshot that state-replacement record `n` will name.
 
     The versions of values are those of `like`.
     """
@@ -138,10 +141,10 @@ def boundary(place: Place, lineage: str, n: int, position: int, state: State, li
 
 
 def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now: float) -> Adopted:
-    """Return header, adopt record and mark; `now` is in seconds since 1970.
+    """Return header, state-replacement record and commit record; `now` is in seconds since 1970.
 
-    The mark is an ordinary one, so a restore finds it as the last mark, with all that it needs. It counts as an empty
-    delta, because the state at it is complete.
+    The commit record is an ordinary one, so a restore finds it as the last commit record, with all that it needs. It
+    counts as an empty delta, because the state at it is complete.
 
     :raises UsageError: see `Adoption.check`.
     """
@@ -184,7 +187,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         adopted=n,
         fulls=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
-        format=frame.NEWEST,  # because releases of format 1 know no adopt records and must not continue here
+        format=frame.NEWEST,  # because releases of format 1 do not know state-replacement records
         schemas=_schemas(adoption, old),
         writer=place.writer,
         time=adopt.time,
@@ -214,19 +217,19 @@ def commit(
     now: float,
     leaving: Sequence[DepartingPartition] = (),
 ) -> Mapping[int, CommitRecord]:
-    """Adopt all partitions in one transaction of a producer that has fenced. Return the new marks by partition.
+    """Replace all states in one transaction of a producer that has fenced. Return the new commit records by partition.
 
     `leaving` are partitions of another input, which end here. Fence the ids of all other partitions too, before reading
-    their last marks. `membership` belongs to a member of the group, so that the transaction fails if the group has
-    rebalanced meanwhile. As in every transaction the marks come last, after the offsets.
+    their last commit records. `membership` belongs to a member of the group, so that the transaction fails if the group
+    has rebalanced meanwhile. As in every transaction the commit records come last, after the offsets.
 
     :raises UsageError: nothing was written.
     :raises TransactionAborted, ProducerFenced: nothing was committed.
-    :raises OutcomeUnknown: fence again and read the last marks: all of them are the new ones, or none is.
+    :raises OutcomeUnknown: fence again and read the last commit records: all of them are the new ones, or none is.
     """
     written = {a.place.partition: records_of(a, producer.attempt, reason, now) for a in adoptions}
     if not adoptions or len(written) < len(adoptions) or len({a.lineage for a in adoptions}) > 1:
-        raise UsageError("each partition is adopted once, all of them into one lineage")
+        raise UsageError("the state of each partition is replaced once, and all of them get one state generation")
     topic = adoptions[0].place.names.changelog
     producer.begin()
     for partition, (header, adopt, mark) in written.items():

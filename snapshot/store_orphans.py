@@ -1,4 +1,4 @@
-"""Removes abandoned and truncated fulls from a store: no manifest in Kafka names them."""
+"""Removes abandoned and truncated full snapshots from a store: no manifest in Kafka names them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.full_listing import manifests
 from statehold.snapshot.store.base import Store, folder_of
 
-#: seconds that a full may take from its newest segment to its manifest; younger fulls are kept
+#: seconds that a full snapshot may take from its newest segment to its manifest; younger full snapshots are kept
 GRACE: Final = 3600.0
 
 
 def collect(store: Store, reader: Reader, place: Place, now: float, grace: float = GRACE) -> list[str]:
-    """Delete the orphans of one partition. Return the ids of the removed fulls.
+    """Delete the orphans of one partition. Return the ids of the removed full snapshots.
 
-    It lists the store first, so that a full whose manifest comes later is younger than the deleted ones. Every process
-    may do it at any time, even a former owner, because ids are never reused.
+    It lists the store first, so that a full snapshot whose manifest comes later is younger than the deleted ones. Every
+    process may do it at any time, even a former owner, because ids are never reused.
 
-    :raises StoreTrouble: the store does not answer. :raises BadFrame: a manifest cannot be read; nothing was deleted.
+    :raises StoreTrouble: the store does not answer.
+    :raises BadFrame: a manifest cannot be read; nothing was deleted.
     """
     newest: dict[str, float] = {}
     keys: dict[str, list[str]] = {}
@@ -39,7 +40,7 @@ def collect(store: Store, reader: Reader, place: Place, now: float, grace: float
 
 
 def _named(reader: Reader, place: Place) -> set[str]:
-    """Return the ids of the fulls whose manifests are in Kafka."""
+    """Return the ids of the full snapshots whose manifests are in Kafka."""
     start, end = reader.bounds(place.names.snapshot, place.partition)
     found = set()
     for offset, manifest in manifests(reader, place, start, end):

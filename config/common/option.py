@@ -57,7 +57,7 @@ class Option:
 
     @property
     def limits(self) -> str:
-        """The legal range in the option's unit, or '' if there is none."""
+        """Return the legal range in the option's unit."""
         low, high = self.show(self.low), self.show(self.high)
         return f"at least {low}" if self.high == float("inf") else f"from {low} to {high}"
 

@@ -84,7 +84,7 @@ def key_from_environment(name: str) -> str:
 
 def _suggestion(key: str) -> str:
     close = get_close_matches(key, ALLOWED, n=1)
-    return f"; did you mean {close[0]}?" if close else "; docs/settings.md lists it"
+    return f"; did you mean {close[0]}?" if close else "; the page Settings of the documentation lists the allowed keys"
 
 
 NO_EXTRA: Final = Extra()

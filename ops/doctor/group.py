@@ -114,7 +114,7 @@ class GroupProtocol:
             yield seen.warned(
                 case.names.group,
                 f"its members use the {group.kind.lower()} protocol, group.protocol is {wanted}",
-                "restart the instances one by one with the new setting (docs/upgrades.md)",
+                "restart the instances one by one with the new setting",
             )
         elif wanted == "classic" and group.assignor not in ("", "cooperative-sticky"):
             yield seen.failed(

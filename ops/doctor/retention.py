@@ -52,7 +52,7 @@ class InputRetention:
                 yield seen.failed(
                     where,
                     f"begins at offset {start}, {what} {begin}: records are gone",
-                    "see docs/runbook/errors.md#retentiongap; then give the topic a longer retention.ms",
+                    "see RetentionGap in the runbook; then give the topic a longer retention.ms",
                 )
 
 

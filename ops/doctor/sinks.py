@@ -25,12 +25,11 @@ _NO_TABLE, _NO_COLUMN, _NO_INDEX, _NO_RIGHT = "42P01", "42703", "42P10", "42501"
 class SinkDatabase:
     name: ClassVar = "sink-database"
     looks_at: ClassVar = (
-        "the database of the sinks: does it answer, may it be written, does it keep what it has committed, would it "
-        "take rows for each sink (table, columns, unique index, rights), and does what it holds of each partition "
-        "follow from the last mark"
+        "the database of the sinks: does it answer, accept writes, keep commits, and accept rows for each sink (table, "
+        "columns, unique index, rights); does its position of each partition follow from the last commit record"
     )
     fails: ClassVar = "one of these fails: no partition goes live, or the first commit is rejected"
-    warns: ClassVar = "DELETE is not allowed on a sink's table; in development: it may lose what it has committed"
+    warns: ClassVar = "DELETE is not allowed on a sink's table; in development: it may lose commits"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, url = FindingsOf(self), case.settings.sink.url
@@ -94,7 +93,7 @@ class SinkDatabase:
             return
         for each in compared(case.settings, case.names, list(_marks(case))):
             if each.trouble:
-                mend = _INIT if each.position is None else f"{_INIT} --adopt, once the rows are right (docs/sinks.md)"
+                mend = _INIT if each.position is None else f"{_INIT} --adopt, once the rows are right"
                 yield seen.failed(f"partition {each.partition}", each.trouble, mend)
 
 
@@ -102,7 +101,7 @@ def _marks(case: Case) -> Iterator[CommitRecord]:
     for place in case.places:
         mark = last_mark(case.reader, case.names.changelog, place.partition)
         if mark is None:
-            raise NoMark("there is no mark", topic=case.names.input, partition=place.partition)
+            raise NoMark("the changelog holds no commit record", topic=case.names.input, partition=place.partition)
         yield mark
 
 

@@ -41,7 +41,7 @@ class Provable:
 
 class RestoreTime:
     name: ClassVar = "restore-time"
-    looks_at: ClassVar = "how long a restore of each partition would take, by size and default speeds (docs/restore.md)"
+    looks_at: ClassVar = "how long a restore of each partition would take, by size and default speeds"
     fails: ClassVar = "longer than restore.deadline"
     warns: ClassVar = "longer than snapshot.restore_budget"
 

@@ -158,8 +158,8 @@ class TopicIds:
                     told.add(topic)
                     yield seen.failed(
                         topic,
-                        f"was deleted and created again: id {known} in the last marks, {now} now",
-                        "bring the old topic back, or see docs/runbook/errors.md#topicreplaced",
+                        f"was deleted and created again: id {known} in the last commit records, {now} now",
+                        "restore the old topic, or see TopicReplaced in the runbook",
                     )
 
 

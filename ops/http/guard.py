@@ -41,7 +41,7 @@ class RequestGuard:
         token = self._secret.reveal().encode()  # read again, because the file may have changed since the start
         if not token:
             if needed:
-                raise Rejected(403, "this is not shown without a token: set ops.token (docs/ops.md)")
+                raise Rejected(403, "this is not shown without a token. Next: set ops.token")
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":

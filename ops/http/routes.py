@@ -96,7 +96,7 @@ class Routes:
 
     def _state(self, request: HttpRequest) -> HttpAnswer:
         if self._service.settings.ops.state != "on":
-            raise Rejected(404, "state queries are off: ops.state = 'on' and ops.token turn them on (docs/ops.md)")
+            raise Rejected(404, "state queries are off. Next: set ops.state = 'on' and ops.token")
         self._guard.check_token(request, needed=True)
         return self._queries.answer(request)
 

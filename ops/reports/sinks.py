@@ -109,7 +109,8 @@ def _marks(settings: Settings, names: Names) -> list[CommitRecord]:
         reader.close()
     if None in marks:
         unmarked = marks.index(None)
-        raise NoMark("there is no mark: `statehold topics create` first", topic=names.input, partition=unmarked)
+        text = "the changelog holds no commit record. Next: `statehold topics create`"
+        raise NoMark(text, topic=names.input, partition=unmarked)
     return [mark for mark in marks if mark is not None]
 
 

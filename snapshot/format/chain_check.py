@@ -10,19 +10,20 @@ from statehold.snapshot.format.records import Adopt, Chunk, CommitRecord, Header
 
 _NAMES: Final[dict[type, str]] = {
     Header: "header",
-    Adopt: "adopt record",
-    Part: "part",
-    CommitRecord: "mark",
-    Chunk: "chunk",
+    Adopt: "state-replacement record",
+    Part: "changelog chunk",
+    CommitRecord: "commit record",
+    Chunk: "snapshot chunk",
     Manifest: "manifest",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """A complete transaction: the offset of its header, its parts in order, its mark and the offset of the mark.
+    """A complete transaction: its parts in order, its commit record, and the offsets of header and commit record.
 
-    `adopt` is set if the transaction begins a new lineage: the state is then the full that it names, or empty.
+    `adopt` is set if the transaction begins a new state generation: the state is then the full snapshot that it names,
+    or empty.
     """
 
     offset: int
@@ -37,8 +38,9 @@ class Chain:
     """Takes records in log order and returns complete transactions; anything else is a typed error.
 
     `last` is the number of the last transaction that the state already holds: the chain skips records up to it. With
-    None it starts at the first record. A change of lineage is damage, because no fold crosses one (rule S6). Only with
-    `crossing`, for tools that show the history, may an adopt record begin another lineage.
+    None it starts at the first record. A change of state generation is damage, because no fold crosses one (rule S6).
+    Only with `crossing`, for tools that show the history, may a state-replacement record begin another state
+    generation.
     """
 
     topic: str
@@ -62,7 +64,7 @@ class Chain:
         :raises TornTransaction, DamagedIncrement: the error names the offset.
         """
         if not isinstance(record, (Header, Adopt, Part, CommitRecord)):
-            self._damaged(offset, f"a {_NAMES[type(record)]} does not belong on the increment topic")
+            self._damaged(offset, f"a {_NAMES[type(record)]} does not belong on the changelog topic")
         if not self._started and self.last is not None and record.n <= self.last:
             return None  # only before the first record that counts: a number that returns later is damage
         self._started = True
@@ -70,22 +72,24 @@ class Chain:
             self._open(offset, record)
             return None
         if self._header is None:
-            self._torn(offset, f"{_NAMES[type(record)]} {record.n} has no header: a torn abort")
+            self._torn(offset, f"{_NAMES[type(record)]} {record.n} has no transaction header: a torn abort")
         opened, header = self._header
         if (header.n, header.attempt) != (record.n, record.attempt):
             self._torn(
                 offset,
-                f"{_NAMES[type(record)]} {record.n} of attempt {record.attempt} follows "
-                f"header {header.n} of attempt {header.attempt}",
+                f"{_NAMES[type(record)]} {record.n} of producer session {record.attempt} follows "
+                f"header {header.n} of producer session {header.attempt}",
             )
         if isinstance(record, Adopt):
             self._take_adopt(offset, record)
             return None
         if self._adopt is None and self.lineage is not None and header.lineage != self.lineage:
-            self._damaged(offset, f"lineage {header.lineage} follows {self.lineage} without an adopt record")
+            self._damaged(
+                offset, f"state generation {header.lineage} follows {self.lineage} without a state-replacement record"
+            )
         if isinstance(record, Part):
             if record.k != len(self._parts):
-                self._damaged(offset, f"part {record.k} of transaction {record.n} follows part {len(self._parts) - 1}")
+                self._damaged(offset, f"chunk {record.k} of transaction {record.n} follows {len(self._parts) - 1}")
             self._parts.append(record)
             return None
         self._check_mark(offset, header, record)
@@ -96,7 +100,7 @@ class Chain:
         return increment
 
     def finish(self, offset: int) -> None:
-        """Check the end of the log: a header without a mark is a torn commit."""
+        """Check the end of the log: a header without a commit record is a torn commit."""
         if self._header is not None:
             self._torn(offset, _unmarked(*self._header))
 
@@ -106,40 +110,42 @@ class Chain:
         if self.last is not None and header.n != self.last + 1:
             self._damaged(offset, f"transaction {header.n} follows {self.last}: a hole in the chain")
         if self.lineage is not None and header.lineage != self.lineage and not self.crossing:
-            self._damaged(offset, f"lineage {header.lineage} follows {self.lineage}")
+            self._damaged(offset, f"state generation {header.lineage} follows {self.lineage}")
         self._header = offset, header
 
     def _take_adopt(self, offset: int, adopt: Adopt) -> None:
-        """Check that the adopt record follows its header, begins another lineage and continues from the last state."""
+        """Check that the record follows its header, begins another state generation and continues from the state."""
         if self._parts or self._adopt is not None:
-            self._damaged(offset, f"the adopt record of transaction {adopt.n} does not follow its header")
+            self._damaged(offset, f"the state-replacement record of transaction {adopt.n} does not follow its header")
         if self.lineage is not None and adopt.old_lineage != self.lineage:
-            self._damaged(offset, f"adopts lineage {adopt.old_lineage or 'none'}, the chain is of {self.lineage}")
+            self._damaged(
+                offset, f"it replaces state generation {adopt.old_lineage or 'none'}, the chain has {self.lineage}"
+            )
         if self._digest is not None and adopt.old_digest != self._digest:
-            self._damaged(offset, f"adopts another state than transaction {self.last} left")
+            self._damaged(offset, f"it replaces another state than transaction {self.last} left")
         if adopt.lineage == adopt.old_lineage:
-            self._damaged(offset, f"adopts lineage {adopt.lineage} again")
+            self._damaged(offset, f"it replaces state generation {adopt.lineage} by itself")
         self._adopt = adopt
 
     def _check_mark(self, offset: int, header: Header, mark: CommitRecord) -> None:
-        """Check that the mark names the lineage of its header, agrees with the adopt record and counts all parts."""
+        """Check that the commit record agrees with its header and state-replacement record, and counts all parts."""
         adopt = self._adopt
         if mark.lineage != header.lineage or (adopt is not None and adopt.lineage != header.lineage):
-            self._damaged(offset, f"transaction {mark.n} names several lineages")
+            self._damaged(offset, f"transaction {mark.n} names several state generations")
         if adopt is not None and (mark.digest, mark.positions, mark.parts, mark.adopted) != (
             adopt.digest,
             adopt.positions,
             0,
             adopt.n,
         ):
-            self._damaged(offset, f"mark {mark.n} says something else than the adopt record before it")
+            self._damaged(offset, f"commit record {mark.n} disagrees with the state-replacement record before it")
         if mark.parts != len(self._parts):
-            self._torn(offset, f"mark {mark.n} counts {mark.parts} parts, {len(self._parts)} are there")
+            self._torn(offset, f"commit record {mark.n} counts {mark.parts} chunks, the log holds {len(self._parts)}")
 
     def _torn(self, offset: int, finding: str) -> NoReturn:
         raise TornTransaction(
-            f"{finding}. Outputs of that transaction may be lost or doubled; nothing was changed. "
-            f"See docs/runbook/errors.md#torntransaction, and `statehold repair rebase --help`",
+            f"{finding}. Outputs of that transaction may be lost or duplicated. Nothing was changed. Next: see "
+            f"TornTransaction in the runbook, and `statehold repair rebase --help`",
             topic=self.topic,
             partition=self.partition,
             position=offset,
@@ -147,8 +153,8 @@ class Chain:
 
     def _damaged(self, offset: int, finding: str) -> NoReturn:
         raise DamagedIncrement(
-            f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `statehold repair "
-            f"rebase --help`",
+            f"{finding}. Nothing was changed. Next: see DamagedIncrement in the runbook, and `statehold repair rebase "
+            f"--help`",
             topic=self.topic,
             partition=self.partition,
             position=offset,
@@ -158,4 +164,4 @@ class Chain:
 def _unmarked(offset: int, header: Header) -> str:
     writer = header.writer
     by = f" by {writer.instance} on {writer.host} (statehold {writer.version})" if writer.version else ""
-    return f"header {header.n} at offset {offset}{by} has no mark: a torn commit"
+    return f"transaction header {header.n} at offset {offset}{by} has no commit record: a torn commit"

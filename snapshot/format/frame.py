@@ -22,9 +22,10 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: The formats that this release reads. A partition is written in the format of its last mark (docs/upgrades.md).
+#: The formats that this release reads. A partition is written in the format of its last commit record
+#: (docs/upgrades.md).
 OLDEST, NEWEST = 1, 3
-#: the first format in which a mark may hold users' commands of the control topic
+#: the first format in which a commit record may hold users' commands of the control topic
 PINNING = 3
 #: The largest body before compression. The limit exists because a frame comes from the network (fault F27, zip bomb).
 #: It exceeds the largest kafka.message_max_bytes, because otherwise a written value could be too large to restore.

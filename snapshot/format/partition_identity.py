@@ -1,4 +1,4 @@
-"""Identifies a partition of a service, and checks marks and manifests against it."""
+"""Identifies a partition of a service, and checks commit records and manifests against it."""
 
 from __future__ import annotations
 
@@ -54,33 +54,33 @@ class Place(msgspec.Struct, frozen=True):
             )
 
     def check(self, mark: CommitRecord) -> None:
-        """Check that the mark belongs to this partition and that this code can read its tables.
+        """Check that the commit record belongs to this partition and that this code can read its tables.
 
-        :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the mark belongs to another partition.
+        :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the commit record belongs to another partition.
         :raises UnknownSchema: this code cannot read the tables. :raises UpgradeUnfinished: it must not write them yet.
         """
         position = mark.positions.get(self.input, -1)
         if (mark.service, mark.partition) != (self.names.group, self.partition):
             raise DamagedIncrement(
-                f"the last mark belongs to service {mark.service!r} partition {mark.partition}, not to "
-                f"{self.names.group!r} partition {self.partition}; check service.namespace and who writes to "
-                f"{self.names.changelog}",
+                f"the last commit record belongs to service {mark.service!r} partition {mark.partition}, not to "
+                f"{self.names.group!r} partition {self.partition}. Nothing was changed. Next: check service.namespace "
+                f"and who writes to {self.names.changelog}",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
             )
         if position < 0:
             raise DamagedIncrement(
-                f"the last mark names no position of {self.input}: statehold did not write it; check who writes to "
-                f"{self.names.changelog}",
+                f"the last commit record names no position of {self.input}: statehold did not write it. Nothing was "
+                f"changed. Next: check who writes to {self.names.changelog}",
                 topic=self.input,
                 partition=self.partition,
             )
         if mark.partitions != self.partitions:
             raise PartitionCountChanged(
                 f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "
-                f"have moved. Stop service and producers, then `statehold state repartition --to {self.partitions}` "
-                f"deals the state out (docs/state-maintenance.md); nothing was changed",
+                f"have moved. Nothing was changed. Next: stop the service and its producers, then `statehold state "
+                f"repartition --to {self.partitions}` redistributes the state",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
@@ -89,10 +89,10 @@ class Place(msgspec.Struct, frozen=True):
             now = self.topic_ids.get(topic, known)
             if now != known:
                 raise TopicReplaced(
-                    f"topic {topic} was deleted and created again (id {known} in the last mark, {now} now), so "
-                    f"positions mean other records. Nothing was changed. Bring the old topic back, or stop the "
+                    f"topic {topic} was deleted and created again (id {known} in the last commit record, {now} now), "
+                    f"so positions mean other records. Nothing was changed. Next: restore the old topic, or stop the "
                     f"service: `statehold repair {'accept-gap' if topic == self.input else 'rebase'} MODULE:SERVICE "
-                    f"--why ... --dry-run` shows how it can go on",
+                    f"--why TEXT --dry-run` shows how it can continue",
                     topic=self.input,
                     partition=self.partition,
                     position=position,
@@ -106,9 +106,9 @@ class Place(msgspec.Struct, frozen=True):
             known = self.schemas.get(table, version)
             if version > known:
                 raise UnknownSchema(
-                    f"table {table!r} holds values of version {version}, this code declares version {known}. The last "
-                    f"mark was written by {mark.writer.instance}{code}: run that code or a newer one. Nothing was "
-                    f"changed; see docs/upgrades.md",
+                    f"table {table!r} holds values of version {version}, this code declares version {known}. "
+                    f"{mark.writer.instance}{code} wrote the last commit record. Nothing was changed. Next: run that "
+                    f"code or a newer one",
                     topic=self.input,
                     partition=self.partition,
                     position=position,
@@ -117,25 +117,25 @@ class Place(msgspec.Struct, frozen=True):
             newer = [f"{table!r} version {version}" for table, version in self.schemas.items() if version > 1]
             raise UpgradeUnfinished(
                 f"this code declares table {', '.join(newer)}, and the partition is still written in format "
-                f"{mark.format}, which older releases of statehold read and which has no versions. Once no older "
-                f"release is to come back: `statehold finish-upgrade`, with the code that ran before; see "
-                f"docs/upgrades.md",
+                f"{mark.format}, which older releases of statehold read and which has no versions. Nothing was "
+                f"changed. Next: run the previous code, and `statehold finish-upgrade` once you will not go back to "
+                f"an older release",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
             )
 
     def merged_schemas(self, mark: CommitRecord, tables: Iterable[str]) -> dict[str, int]:
-        """Return the table versions for the next mark, if it writes values of these tables."""
+        """Return the table versions for the next commit record, if it writes values of these tables."""
         written = {table: version for table in tables if (version := self.schemas.get(table, 1)) > 1}
         if not written:
             return mark.schemas
         return mark.schemas | {table: max(version, mark.schemas.get(table, 1)) for table, version in written.items()}
 
     def refuses(self, manifest: Manifest, mark: CommitRecord, *, replayed: bool = False) -> str:
-        """Return why a full cannot be the base for this mark (rules S1, S6), or ''.
+        """Return why a full snapshot cannot be the base for this commit record (rules S1, S6), or ''.
 
-        `replayed`: the restore applies no deltas and replays the input after the full.
+        `replayed`: the restore applies no deltas and replays the input after the full snapshot.
         """
         return self._belongs_elsewhere(manifest, mark) or self._lacks_deltas(manifest, mark, replayed)
 
@@ -144,23 +144,23 @@ class Place(msgspec.Struct, frozen=True):
         if owner != (self.names.group, self.partition, self.partitions):
             return f"it belongs to {manifest.service!r} partition {manifest.partition} of {manifest.partitions}"
         if manifest.lineage != mark.lineage:
-            return f"its lineage is {manifest.lineage}, the last mark's {mark.lineage}"
+            return f"its state generation is {manifest.lineage}, that of the last commit record {mark.lineage}"
         if manifest.first < mark.adopted:
-            return f"it begins with transaction {manifest.first}, the lineage with {mark.adopted}"
+            return f"it begins with transaction {manifest.first}, the state generation with {mark.adopted}"
         return ""
 
     def _lacks_deltas(self, manifest: Manifest, mark: CommitRecord, replayed: bool) -> str:
         first, through = manifest.first, manifest.through
         if through > mark.n:
-            return f"it goes through transaction {through}, the last mark is {mark.n}"
+            return f"it goes through transaction {through}, the last commit record is {mark.n}"
         if first < through and through > mark.last_delta:
             return f"it needs a delta at or after transaction {through}, the newest is {mark.last_delta}"
         if replayed and first < through:
             return f"it needs the deltas after transaction {first}, and they do not reach back to it"
         if not replayed and not self.deltas_reach(first, mark):
             return (
-                f"it is of transaction {first}, and the deltas lead on from {mark.reach}: what changed before that is "
-                f"in no delta, because snapshot.delta_interval was off"
+                f"it is of transaction {first}, and the deltas continue from {mark.reach}: earlier changes are in no "
+                f"delta, because snapshot.delta_interval was off"
             )
         return ""
 

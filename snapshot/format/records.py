@@ -33,7 +33,7 @@ class Writer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FullRef(msgspec.Struct, frozen=True, array_like=True):
-    """A hint to a full (rule S4): offsets of first chunk and manifest, and the numbers S and E (rule S1).
+    """A hint to a full snapshot (rule S4): offsets of first chunk and manifest, and the numbers S and E (rule S1).
 
     `increment` is a changelog offset at or before the header of transaction S.
     """
@@ -71,22 +71,23 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
     attempt: str
     lineage: str
     position: int
-    #: names the writer of a torn commit, which has no mark; the first builds wrote none
+    #: names the writer of a torn commit, which has no commit record; the first builds wrote none
     writer: Writer = Writer()
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Begins a new lineage, between header and mark of its transaction (rule S6): who did what, and why.
+    """Begins a new state generation, between header and commit record of its transaction (rule S6).
 
-    The mark has the same content for restores (`adopted`); this record is for people and for tools that read the chain.
+    It says who did what, and why. Restores use the commit record, which has the same content (`adopted`); this record
+    is for people and for tools that read the chain.
     """
 
     n: int
     attempt: str
-    #: the new lineage, also in header and mark of this transaction
+    #: the new state generation, also in header and commit record of this transaction
     lineage: str
     old_lineage: str = ""
-    #: the state is this full, whose first = through = n; None: it is empty
+    #: the state is this full snapshot, whose first = through = n; None: it is empty
     base: FullRef | None = None
     old_digest: bytes = b""
     digest: bytes
@@ -138,13 +139,13 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     #: number of the newest transaction up to this one that carried a delta; 0 = none since genesis
     last_delta: int = 0
     outputs: int = 0
-    #: in the input records of this transaction; the mark acknowledges them
+    #: in the input records of this transaction; the commit record acknowledges them
     commands: tuple[Command, ...] = ()
     #: users' commands of the control topic, handled after the last record of this transaction, in this order
     pinned: tuple[Pinned, ...] = ()
-    #: number of the transaction whose command requested a full that no mark refers to yet; 0 = none
+    #: number of the transaction whose command requested a full snapshot that no commit record refers to yet; 0 = none
     take: int = 0
-    #: number of the transaction that began this lineage (rule S6)
+    #: number of the transaction that began this state generation (rule S6)
     adopted: int = 0
     fulls: tuple[FullRef, ...] = ()
     #: the input topic in which the state continues, so that no instance continues here; '' otherwise
@@ -153,8 +154,8 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pace: int = 0
     #: the format of this and all later records; it never falls
     format: int = 1
-    #: the deltas up to `last_delta` reach a full of this transaction or a later one, not earlier ones, because no delta
-    #: holds the changes made while `snapshot.delta_interval` was off
+    #: the deltas up to `last_delta` reach a full snapshot of this transaction or a later one, not earlier ones, because
+    #: no delta holds the changes made while `snapshot.delta_interval` was off
     reach: int = 0
     #: table -> the highest version of its values that was ever written, if not 1
     schemas: dict[str, int] = {}
@@ -183,7 +184,7 @@ class _OnlyWriter(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct, array_like=True):
-    """Chunk i of a full; `newest` is the offset of the newest manifest its writer knew, or -1 (rule S5)."""
+    """Chunk i of a full snapshot; `newest` is the offset of the newest manifest its writer knew, or -1 (rule S5)."""
 
     full: str
     i: int
@@ -191,12 +192,13 @@ class Chunk(msgspec.Struct, array_like=True):
     entry: msgspec.Raw
 
 
-#: the maker of the fulls of `statehold compact`: they are proven before they are published, so they need no reference
+#: the maker of the full snapshots of `statehold compact`: they are proven before they are published, so they need no
+#: reference
 COMPACTION: Final = "compaction"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Lists the chunks of a full (rules S1, S3, S5, S6)."""
+    """Lists the chunks of a full snapshot (rules S1, S3, S5, S6)."""
 
     full: str
     service: str
@@ -224,7 +226,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: bytes of the entries before compression
     size: int = 0
     maker: str = "worker"
-    #: as in the mark at `first`
+    #: as in the commit record at `first`
     format: int = 1
     schemas: dict[str, int] = {}
     writer: Writer = Writer()
@@ -249,7 +251,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def pack(record: Record, version: int = frame.OLDEST) -> bytes:
-    """Return a frame of this format; marks and manifests name their own."""
+    """Return a frame of this format; commit records and manifests name their own."""
     if isinstance(record, (CommitRecord, Manifest)):
         version = record.format
     return frame.pack(_LETTERS[type(record)], _encode(record), version)
@@ -271,9 +273,9 @@ def unpack(data: bytes | None) -> Record:
 
 
 def foreign_writer(data: bytes | None) -> str:
-    """Return the writer of a mark of an unknown format; '' for any other record.
+    """Return the writer of a commit record of an unknown format; '' for any other record.
 
-    Every format guarantees that a mark is a msgpack map whose `writer` begins as it does here.
+    Every format guarantees that a commit record is a msgpack map whose `writer` begins as it does here.
     """
     try:
         kind, body = frame.unpack(data, any_format=True)

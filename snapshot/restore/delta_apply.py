@@ -45,12 +45,12 @@ def apply_deltas(
     *,
     replayed: bool,
 ) -> AppliedDeltas:
-    """Apply the deltas after the full of `manifest`, which `state` holds, or after an empty state.
+    """Apply the deltas after the full snapshot of `manifest`, which `state` holds, or after an empty state.
 
     `replayed`: check the chain, but apply nothing.
 
-    The digest is compared once, at the newest mark with a delta. Before the last slice of a fuzzy full the state is
-    that of no transaction (rule S1).
+    The digest is compared once, at the newest commit record with a delta. Before the last slice of a fuzzy full the
+    state is that of no transaction (rule S1).
 
     :raises TornTransaction, DamagedIncrement: the chain has a fault. :raises FullUnusable: it does not reach the base.
     :raises DigestMismatch: the state is not the one that its writer recorded.
@@ -82,8 +82,8 @@ def apply_deltas(
     if found != done.digest:
         raise DigestMismatch(
             f"the restored state's digest is {digest.show(found)}, its writer recorded {digest.show(done.digest)}. "
-            f"Nothing was changed. `statehold retry {place.partition}` reads again; see "
-            f"docs/runbook/errors.md#digestmismatch",
+            f"Nothing was changed. Next: `statehold retry {place.partition}` restores again; if it fails again, see "
+            f"DigestMismatch in the runbook",
             topic=topic,
             partition=place.partition,
         )
@@ -101,7 +101,7 @@ def _increments(
         start = max(start, manifest.increment)
         chain.last, chain.lineage = manifest.first, manifest.lineage
     elif mark.adopted > 0:
-        chain.last = mark.adopted - 1  # earlier transactions belong to another lineage (rule S6)
+        chain.last = mark.adopted - 1  # earlier transactions belong to another state generation (rule S6)
     progress.enter("increments", start, end)
     size, truncated = 0, start > 0
     for batch in reader.read(topic, partition, start, end):
@@ -121,29 +121,29 @@ def _increments(
             size = 0
     chain.finish(end)
     if chain.last is None or chain.last < mark.n:
-        raise damaged(place, f"the chain ends with transaction {chain.last}, the last mark is {mark.n}")
+        raise damaged(place, f"the chain ends with transaction {chain.last}, the last commit record is {mark.n}")
 
 
 def _check_first(record: records.Record, chain: Chain) -> None:
     """Reject a log that was cut within a transaction: that transaction is not torn, only its beginning is gone."""
     n = getattr(record, "n", 0)
     if not isinstance(record, Header) and (chain.last is None or n > chain.last):
-        raise FullUnusable(f"the log begins in the midst of transaction {n}: what was before is gone")
+        raise FullUnusable(f"the log begins within transaction {n}: earlier records are gone")
 
 
 def _check_beginning(increment: Increment) -> None:
-    """Require the genesis mark, or an adopt record without a base: the state before it is empty."""
+    """Require the initial commit record, or a state-replacement record without a base: the state before it is empty."""
     n, adopt = increment.mark.n, increment.adopt
     if adopt is not None and adopt.base is not None:
-        raise FullUnusable(f"adopt record {n} names a full that the deltas lead on from")
+        raise FullUnusable(f"state-replacement record {n} names a full snapshot, from which the deltas continue")
     if n > 0 and adopt is None:
-        raise FullUnusable(f"the deltas begin with transaction {n}: what was before is gone")
+        raise FullUnusable(f"the deltas begin with transaction {n}: earlier ones are gone")
 
 
 def damaged(place: Place, finding: str) -> DamagedIncrement:
     """Return the error for a changelog topic that differs from what its writers left."""
     return DamagedIncrement(
-        f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `statehold repair rebase "
+        f"{finding}. Nothing was changed. Next: see DamagedIncrement in the runbook, and `statehold repair rebase "
         f"--help`",
         topic=place.names.changelog,
         partition=place.partition,

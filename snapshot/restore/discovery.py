@@ -1,6 +1,6 @@
-"""Finds the last mark, other marks, and fulls that no mark refers to (requirement B6, rules S4-S6).
+"""Finds commit records, and full snapshots that no commit record refers to (requirement B6, rules S4-S6).
 
-It reads single windows of a log from the end, so that it searches gigabytes of fulls in milliseconds.
+It reads single windows of a log from the end, so that it searches gigabytes of full snapshots in milliseconds.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class LocatedManifest(NamedTuple):
 
 
 class LocatedMark(NamedTuple):
-    """A mark and its offset."""
+    """A commit record and its offset."""
 
     offset: int
     mark: CommitRecord
 
 
 def last_mark(reader: Reader, topic: str, partition: int) -> CommitRecord | None:
-    """Search back from the end for the newest mark; return None if the partition holds none.
+    """Search back from the end for the newest commit record; return None if the partition holds none.
 
     Fence first, or read only up to the last stable offset: otherwise the log may end within its owner's transaction.
 
-    :raises frame.BadFrame: a record is foreign or damaged. :raises TornTransaction: a header follows the mark.
+    :raises frame.BadFrame: a record is foreign or damaged. :raises TornTransaction: a header follows the commit record.
     :raises NewerFormat: a newer statehold has written here.
     """
     start, end = reader.bounds(topic, partition)
@@ -70,8 +70,9 @@ def last_mark(reader: Reader, topic: str, partition: int) -> CommitRecord | None
             assert isinstance(mark, CommitRecord)
             if followed_by >= 0:
                 raise TornTransaction(
-                    f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
-                    f"changed. See docs/runbook/errors.md#torntransaction, and `statehold repair rebase --help`",
+                    f"records of transaction {mark.n + 1} are committed without its commit record: a torn commit. "
+                    f"Nothing was changed. Next: see TornTransaction in the runbook, and `statehold repair rebase "
+                    f"--help`",
                     topic=topic,
                     partition=partition,
                     position=followed_by,
@@ -82,15 +83,15 @@ def last_mark(reader: Reader, topic: str, partition: int) -> CommitRecord | None
 
 
 def newer_format(reader: Reader, topic: str, partition: int, offset: int, error: frame.UnknownFormat) -> NewerFormat:
-    """Return the error for a record of an unknown format at `offset`; it names the writer, if a mark shows it."""
+    """Return the error for a record of an unknown format at `offset`; it names the writer if that is known."""
     writer = f"a release of statehold whose format is {error.version}"
     for batch in reader.read(topic, partition, offset, reader.bounds(topic, partition)[1]):
         for message in batch:
             writer = records.foreign_writer(message.value()) or writer
     return NewerFormat(
         f"written in format {error.version} by {writer}; this is statehold {__version__}, which reads formats "
-        f"{frame.OLDEST} to {frame.NEWEST}. The upgrade was finished there, so there is no way back: run that release "
-        f"or a newer one. Nothing was changed; see docs/upgrades.md",
+        f"{frame.OLDEST} to {frame.NEWEST}. The upgrade was finished there, so there is no way back. Nothing was "
+        f"changed. Next: run that release or a newer one",
         topic=topic,
         partition=partition,
         position=offset,
@@ -106,11 +107,11 @@ def manifest_at(reader: Reader, place: Place, offset: int) -> LocatedManifest | 
 
 
 def compactions(reader: Reader, place: Place, known: int) -> Iterator[LocatedManifest]:
-    """Yield the fulls of compactions above offset `known`, newest first.
+    """Yield the full snapshots of compactions above offset `known`, newest first.
 
-    A worker's full counts only if a mark refers to it (rule S6). `known` is the newest manifest that the last mark
-    refers to, or -1. The first one found is usually the last record of the topic, unless a worker has begun a full
-    since.
+    A worker's full snapshot counts only if a commit record refers to it (rule S6). `known` is the newest manifest that
+    the last commit record refers to, or -1. The first one found is usually the last record of the topic, unless a
+    worker has begun a full snapshot since.
     """
     start, upper = reader.bounds(place.names.snapshot, place.partition)
     start, step = max(start, known + 1), 1
@@ -122,22 +123,22 @@ def compactions(reader: Reader, place: Place, known: int) -> Iterator[LocatedMan
 
 
 def published(reader: Reader, place: Place, known: int) -> Iterator[LocatedManifest]:
-    """Yield as `compactions`, but find older fulls by the chunks of newer ones, without reading what is between.
+    """Yield as `compactions`, but find older full snapshots by the chunks of newer ones, not by reading all records.
 
-    Only a caller that asks for more has the rest of the topic searched.
+    The rest of the topic is searched only for a caller that asks for more.
     """
-    told: set[int] = set()
+    yielded: set[int] = set()
     for newest in compactions(reader, place, known):
         found: LocatedManifest | None = newest
-        while found is not None and found.offset not in told and found.offset > known:
-            told.add(found.offset)
+        while found is not None and found.offset not in yielded and found.offset > known:
+            yielded.add(found.offset)
             if found.manifest.maker == COMPACTION:
                 yield found
             found = predecessor(reader, place, found)
 
 
 def predecessor(reader: Reader, place: Place, found: LocatedManifest) -> LocatedManifest | None:
-    """Return the newest full that the maker of this one knew; its first chunk names it (rule S5)."""
+    """Return the newest full snapshot that the maker of this one knew; its first chunk names it (rule S5)."""
     if found.manifest.low < 0:
         return None
     try:
@@ -147,14 +148,14 @@ def predecessor(reader: Reader, place: Place, found: LocatedManifest) -> Located
                 if isinstance(record, Chunk) and record.newest >= 0:
                     return manifest_at(reader, place, record.newest)
     except (OutOfRange, frame.BadFrame):
-        return None  # its first chunk is gone or damaged, so the full is unusable too
+        return None  # its first chunk is gone or damaged, so the full snapshot is unusable too
     return None
 
 
 def newest_mark(
     reader: Reader, place: Place, wanted: Callable[[CommitRecord], bool], end: int | None = None
 ) -> LocatedMark | None:
-    """Return the newest mark below `end` for which `wanted` is true; search back from there.
+    """Return the newest commit record below `end` for which `wanted` is true; search back from there.
 
     :raises frame.BadFrame, OutOfRange:
     """
@@ -173,7 +174,7 @@ def newest_mark(
 def oldest_mark(
     reader: Reader, place: Place, wanted: Callable[[CommitRecord], bool], start: int = 0
 ) -> LocatedMark | None:
-    """Return the oldest kept mark from offset `start` on for which `wanted` is true; read until there is one.
+    """Return the oldest kept commit record from offset `start` on for which `wanted` is true; read until there is one.
 
     :raises frame.BadFrame, OutOfRange:
     """
@@ -183,9 +184,9 @@ def oldest_mark(
 
 
 def end_of(reader: Reader, place: Place, inside: Callable[[CommitRecord], bool]) -> int:
-    """Return an offset before which marks are `inside` and after which they are not; found by bisection.
+    """Return an offset before which commit records are `inside` and after which they are not; found by bisection.
 
-    `inside` must be true for older marks if it is true for newer ones.
+    `inside` must be true for older commit records if it is true for newer ones.
     """
     low, high = reader.bounds(place.names.changelog, place.partition)
     end = high

@@ -25,14 +25,14 @@ _TELLING: Final = 0.05
 _LONGEST_FIXED: Final = 2.0
 _SLOWEST: Final = 20.0
 _FASTEST: Final = 0.05
-#: the share of the budget at which a full is due, so that the budget holds until the full is complete
+#: the share of the budget at which a full snapshot is due, so that the budget holds until it is complete
 _HEADROOM: Final = 0.8
-#: the share of the budget that a full must save, so that it is not taken again and again in vain
+#: the share of the budget that a full snapshot must save, so that it is not taken again and again in vain
 _WORTH: Final = 0.1
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """The work of a restore: load the full, apply the increments after it, hash all keys, replay the gap."""
+    """The work of a restore: load the full snapshot, apply the deltas after it, hash all keys, replay the gap."""
 
     full_keys: int = 0
     #: before compression
@@ -43,7 +43,7 @@ class Workload(msgspec.Struct, frozen=True):
     increment_bytes: int = 0
     #: of the state
     keys: int = 0
-    #: input records between the last delta and the last mark
+    #: input records between the last delta and the last commit record
     gap: int = 0
 
 
@@ -135,9 +135,10 @@ class Speeds:
 
 
 def full_wanted(budget: float, with_it: float, without: float) -> bool:
-    """Return whether the budget requires a full. `with_it` and `without` are the seconds of a restore then and now.
+    """Return whether the budget requires a full snapshot.
 
-    If the full alone takes about as long as the budget, it is due only if it halves the time.
+    `with_it` and `without` are the seconds of a restore then and now. If the full snapshot alone takes about as long
+    as the budget, it is due only if it halves the time.
     """
     if without < _HEADROOM * budget:
         return False

@@ -1,4 +1,4 @@
-"""Loads one full for a restore: from Kafka, a store or the local disk, and copies it to the local disk."""
+"""Loads one full snapshot for a restore: from Kafka, a store or the local disk, and copies it to the local disk."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from statehold.snapshot.state import State
 
 
 class FullLoading:
-    """Loads one full, once, and watches `full.load` as a `LoadObserver`.
+    """Loads one full snapshot, once, and watches `full.load` as a `LoadObserver`.
 
-    Use it in a `with` block that also applies the deltas and checks the digest. If the block succeeds, the full is
-    proven and its copy goes to the local disk.
+    Use it in a `with` block that also applies the deltas and checks the digest. If the block succeeds, the full
+    snapshot is proven and its copy goes to the local disk.
     """
 
     def __init__(self, ref: FullRef, progress: Progress, local: LocalFulls | None, *, from_disk: bool) -> None:
@@ -47,7 +47,7 @@ class FullLoading:
     def run(
         self, reader: Reader, place: Place, mark: CommitRecord, state: State, decoder: EntryDecoder, *, replayed: bool
     ) -> Manifest:
-        """Load the full into `state`; see `full.load`."""
+        """Load the full snapshot into `state`; see `full.load`."""
         self._progress.enter("local" if self._from_disk else "full", self._ref.low, self._ref.offset)
         return load(
             reader,

@@ -1,9 +1,9 @@
-"""Keeps the newest full on a local disk, to save the download after a restart.
+"""Keeps the newest full snapshot on a local disk, to save the download after a restart.
 
 There is one file per partition: the chunks as in Kafka, then the manifest and its reference. A restore uses the file
-for a reference of the last mark if it holds the same manifest bytes as Kafka at that offset. It verifies each chunk
-against the manifest, and the restored state against the digest of the mark. If anything differs, it removes the file
-and reads the full from Kafka. A missing or damaged file is never an error.
+for a reference of the last commit record if it holds the same manifest bytes as Kafka at that offset. It verifies each
+chunk against the manifest, and the restored state against the digest of the commit record. If anything differs, it
+removes the file and reads the full snapshot from Kafka. A missing or damaged file is never an error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LocalFulls:
         self.path = directory / f"{names.group}.{names.input}.{partition}{_SUFFIX}"
 
     def has(self, ref: FullRef) -> bool:
-        """Return whether the file claims to hold this full. Remove a file that holds another or cannot be read."""
+        """Return whether the file claims to hold this full snapshot. Remove any other or unreadable file."""
         try:
             with self.path.open("rb") as file:
                 found = _tail(file)[1]
@@ -56,12 +56,14 @@ class LocalFulls:
             self.discard(str(error))
             return False
         if found != ref:
-            self.discard(f"it holds the full at offset {found.offset}, the mark refers to {ref.offset}")
+            self.discard(
+                f"it holds the full snapshot at offset {found.offset}, the commit record refers to {ref.offset}"
+            )
             return False
         return True
 
     def chunks(self, manifest: bytes) -> Iterator[bytes]:
-        """Return the chunks, if the file holds the full with this manifest.
+        """Return the chunks, if the file holds the full snapshot with this manifest.
 
         :raises LocalUnusable: it holds another, or cannot be read. :raises frame.BadFrame: it is damaged.
         """
@@ -69,7 +71,7 @@ class LocalFulls:
             with self.path.open("rb") as file:
                 end, _, found = _tail(file)
                 if found != manifest:
-                    raise LocalUnusable("its manifest is not the one in Kafka: another service, lineage or full")
+                    raise LocalUnusable("its manifest is not the one in Kafka: another service, generation or snapshot")
                 file.seek(0)
                 yield from blocks(file, end)
         except OSError as error:
@@ -89,7 +91,7 @@ class LocalFulls:
 
 
 class LocalWriter:
-    """Writes the chunks of one full until `keep` or `drop`. A disk error only ends the copy."""
+    """Writes the chunks of one full snapshot until `keep` or `drop`. A disk error only ends the copy."""
 
     def __init__(self, directory: Path, path: Path, note: Note) -> None:
         self._path, self._note = path, note

@@ -17,7 +17,7 @@ from statehold.record import Message
 from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.state import State
 
-#: the steps of a restore, in order; it starts over with another full if one is unusable
+#: the steps of a restore, in order; it starts over with another full snapshot if one is unusable
 StepName = Literal["mark", "full", "local", "increments", "digest", "replay"]
 _value_of = methodcaller("value")
 #: seconds between two log lines
@@ -52,7 +52,7 @@ class RoomCheck(Protocol):
     """Checks that the state fits into memory."""
 
     def foresee(self, keys: int, size: int) -> None:
-        """Check the room for a state of `keys` keys, with `size` bytes in a full.
+        """Check the room for a state of `keys` keys, with `size` bytes in a full snapshot.
 
         :raises MemoryShort: there is too little.
         """

@@ -1,4 +1,4 @@
-"""Restores a state: last mark, newest usable full, the deltas after it, digest (rules T1, S1-S6, C5, D1).
+"""Restores a state: last commit record, newest usable full snapshot, deltas, digest (rules T1, S1-S6, C5, D1).
 
 The partition's own thread calls it after the fence. It reads with `assign` and commits nothing.
 """
@@ -33,7 +33,7 @@ Note = Callable[[str, dict[str, object]], None]
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """A state at `position`, and the last mark. The gap up to the mark's position is still to be replayed."""
+    """A state at `position`, and the last commit record. The gap between the two is still to be replayed."""
 
     state: State
     mark: CommitRecord
@@ -42,17 +42,17 @@ class Restored(msgspec.Struct, frozen=True):
     full: FullRef | None
     deltas: int
     seconds: float
-    #: bytes of increments and keys in deltas since the full: a restore need not read them after the next full
+    #: bytes and keys of the deltas since the full snapshot, which a restore after the next full snapshot need not read
     unsaved_bytes: int = 0
     unsaved_keys: int = 0
-    #: fulls of the mark that cannot be a base
+    #: full snapshots of the commit record that cannot be a base
     unusable: tuple[FullRef, ...] = ()
     #: the work of this restore and its duration by part, without the replay of the gap
     work: Workload = Workload()
     spent: Spent = Spent()
-    #: the full came from the local disk
+    #: the full snapshot came from the local disk
     from_disk: bool = False
-    #: time at which the full was complete, in seconds since 1970; 0 without a full
+    #: time at which the full snapshot was complete, in seconds since 1970; 0 without a full snapshot
     full_time: float = 0.0
     #: commands between the records of the gap
     pinned: tuple[Placed[Pinned], ...] = ()
@@ -61,7 +61,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class _Base(NamedTuple):
-    """A full, or None for the empty state. `replayed`: the deltas do not reach it, so replay the input after it."""
+    """A full snapshot, or None for the empty state. `replayed`: no deltas reach it, so replay the input after it."""
 
     ref: FullRef | None
     replayed: bool
@@ -80,7 +80,7 @@ def restore(
 ) -> Restored:
     """Return the newest committed state. Start over, up to `attempts` times, if truncation overtakes it (rule C5).
 
-    `progress` holds the steps of the attempt that succeeded. `local` may save the download of the full.
+    `progress` holds the steps of the attempt that succeeded. `local` may save the download of the full snapshot.
 
     :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
         must decide; nothing was changed.
@@ -122,8 +122,8 @@ def restore(
             pinned=tuple(done.pinned),
         )
     raise DamagedIncrement(
-        f"truncated while it was being read, {attempts} times: is somebody else deleting records? "
-        f"`statehold retry {place.partition}` tries again",
+        f"truncated while it was being read, {attempts} times: another program may be deleting records. Nothing was "
+        f"changed. Next: `statehold retry {place.partition}`",
         topic=place.names.changelog,
         partition=place.partition,
     )
@@ -155,9 +155,9 @@ class _Attempt:
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
 
     def restore(self) -> tuple[CommitRecord, _Base, AppliedDeltas]:
-        """Restore from the newest base that is complete now: a full, else an older one, else the empty state.
+        """Restore from the newest base that is complete now: a full snapshot, else an older one, else the empty state.
 
-        A reference in a mark is only a hint (rule S4). Each base that fails is logged.
+        A reference in a commit record is only a hint (rule S4). Each base that fails is logged.
         """
         mismatch: DigestMismatch | None = None
         try:
@@ -168,7 +168,7 @@ class _Attempt:
                 except UnknownTable as error:
                     raise self._unknown_schema(mark, f"the state {error}: run the code that has it") from error
                 except (FullUnusable, DigestMismatch) as error:
-                    if not base.from_disk:  # a fault of the local disk is none of the full in Kafka
+                    if not base.from_disk:  # a fault of the local disk says nothing about Kafka
                         if isinstance(error, DigestMismatch):
                             mismatch = mismatch or error
                         elif not self.last and isinstance(error.__cause__, OutOfRange):
@@ -185,17 +185,17 @@ class _Attempt:
         raise mismatch or self._nothing_left(mark)
 
     def _last_mark(self) -> CommitRecord:
-        """Return the last mark, checked against this partition and this code."""
+        """Return the last commit record, checked against this partition and this code."""
         self.progress.enter("mark")
         names, partition = self.place.names, self.place.partition
         mark = last_mark(self.reader, names.changelog, partition)
         if mark is None:
             start, end = self.reader.bounds(names.changelog, partition)
             if end > 0:
-                raise damaged(self.place, f"offsets {start} to {end} hold no mark: it was there and is gone")
+                raise damaged(self.place, f"offsets {start} to {end} hold no commit record: it was there and is gone")
             raise NoMark(
-                f"{names.changelog} holds no mark, so there is neither a state nor a start position. For a first "
-                f"start: `statehold topics create --start-at beginning|end|TIMESTAMP|group`",
+                f"{names.changelog} holds no commit record, so there is neither a state nor a start position. Next: "
+                f"for a first start, `statehold topics create --start-at beginning|end|TIMESTAMP|group`",
                 topic=names.input,
                 partition=partition,
             )
@@ -204,7 +204,7 @@ class _Attempt:
         return mark
 
     def _bases(self, mark: CommitRecord) -> Iterator[_Base]:
-        """Yield each full, newest first, then the empty state: first those that the deltas reach, then the others."""
+        """Yield the full snapshots that the deltas reach, newest first, then the others, then the empty state."""
         newest_known = -1
         for ref in mark.fulls:
             newest_known = max(newest_known, ref.offset)
@@ -228,7 +228,7 @@ class _Attempt:
         return ref is not None and self.local is not None and self.local.has(ref)
 
     def _restore_from(self, base: _Base, mark: CommitRecord) -> AppliedDeltas:
-        """Load the full of this base, if any, and apply the deltas after it."""
+        """Load the full snapshot of this base, if any, and apply the deltas after it."""
         self.manifest = None
         if base.ref is None:
             return self._apply_deltas(base, mark)
@@ -246,9 +246,9 @@ class _Attempt:
             start, _ = self.reader.bounds(place.names.input, place.partition)
             if done.position < start:
                 raise FullUnusable(
-                    f"the deltas lead on from transaction {mark.reach}, not from "
-                    f"{base.ref.first if base.ref else 'the first'}, because snapshot.delta_interval was off before; "
-                    f"and the input after it is gone: it begins at {start}, {done.position} is needed"
+                    f"the deltas continue from transaction {mark.reach}, not from "
+                    f"{base.ref.first if base.ref else 'the first'}, because snapshot.delta_interval was off before. "
+                    f"The input to replay instead is gone: it begins at {start}, {done.position} is needed"
                 )
             full = base.ref.offset if base.ref else None
             self.note("replaying_far", {"full": full, "position": done.position, "reach": mark.reach})
@@ -257,7 +257,9 @@ class _Attempt:
     def _reject(self, base: _Base, finding: str) -> None:
         """Log why this base cannot be used; the next one follows."""
         ref = base.ref
-        self.findings.append(f"{f'the full at offset {ref.offset}' if ref else 'no full at all'}: {finding}")
+        self.findings.append(
+            f"{f'full snapshot at offset {ref.offset}' if ref else 'without a full snapshot'}: {finding}"
+        )
         if ref is not None:
             self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": finding})
             self.unusable.append(ref)
@@ -282,8 +284,7 @@ class _Attempt:
     def _unknown_schema(self, mark: CommitRecord, finding: str) -> UnknownSchema:
         code = f" with code {mark.writer.code}" if mark.writer.code else ""
         return UnknownSchema(
-            f"{finding}. The last mark was written by {mark.writer.instance}{code}. Nothing was changed; see "
-            f"docs/upgrades.md",
+            f"{finding}. {mark.writer.instance}{code} wrote the last commit record. Nothing was changed",
             topic=self.place.names.input,
             partition=self.place.partition,
             position=mark.positions[self.place.names.input],
@@ -291,10 +292,10 @@ class _Attempt:
 
     def _nothing_left(self, mark: CommitRecord) -> NoUsableFull:
         return NoUsableFull(
-            f"the state of transaction {mark.n} cannot be brought back: {'; '.join(self.findings)}. Nothing was "
-            f"changed. Bring the topics back with `statehold snapshot restore` from a backup, or repair what is named "
-            f"and `statehold retry {self.place.partition}`, or stop the service: `statehold repair rebase "
-            f"MODULE:SERVICE --records replay --why ... --dry-run`; see docs/runbook/errors.md#nousablefull",
+            f"the state of transaction {mark.n} cannot be restored: {'; '.join(self.findings)}. Nothing was changed. "
+            f"Next: restore the topics from a backup with `statehold snapshot restore`, or fix the named causes and "
+            f"`statehold retry {self.place.partition}`, or stop the service and run `statehold repair rebase "
+            f"MODULE:SERVICE --records replay --why TEXT --dry-run`; see NoUsableFull in the runbook",
             topic=self.place.names.snapshot,
             partition=self.place.partition,
         )

@@ -1,7 +1,7 @@
 """A standby copy: a committed state that follows its owner's changelog, for a takeover that reads only the tail.
 
-The copy checks everything that a restore checks: the chain record by record, the lineage, the digest at every delta. A
-fault drops the copy, never the partition: the takeover then restores from a full.
+The copy checks everything that a restore checks: the chain record by record, the state generation, the digest at every
+delta. A fault drops the copy, never the partition: the takeover then restores from a full snapshot.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Note, Restored
 
-#: transactions since the newest full that are counted one by one; older ones are added up
+#: transactions since the newest full snapshot that are counted one by one; older ones are added up
 _COUNTED: Final = 10_000
 
 
 class Unfit(StateholdError):
-    """The copy cannot continue; the text says why. A restore from a full can."""
+    """The copy cannot continue; the text says why. A restore from a full snapshot can."""
 
 
 class Copy:
@@ -42,7 +42,7 @@ class Copy:
         self._base = restored
         #: the next changelog offset to read
         self.offset = offset
-        #: the mark of this state: the last one, or an earlier one if the last one carries no delta
+        #: the commit record of this state: the last one, or an earlier one if the last one carries no delta
         self.shown = mark
         first = max(mark.last_delta, restored.full.first if restored.full else 0)
         if not mark.delta:
@@ -52,7 +52,7 @@ class Copy:
         self._input = place.names.input
         self._chain = Chain(place.names.changelog, place.partition, last=mark.n, lineage=mark.lineage)
         self._decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
-        #: bytes and keys of the increments after the newest full that a mark refers to, by transaction
+        #: bytes and keys of the deltas after the newest full snapshot of a commit record, by transaction
         self._unsaved = deque([(mark.n, restored.unsaved_bytes, restored.unsaved_keys)])
         self._size = 0
         self.full_time = restored.full_time
@@ -82,7 +82,7 @@ class Copy:
         self.offset, self.fresh = max(self.offset, end), asked
 
     def catch_up(self, reader: Reader, mark: CommitRecord) -> int:
-        """Feed the records up to the last mark, after a fence. Return the number of transactions.
+        """Feed the records up to the last commit record, after a fence. Return the number of transactions.
 
         :raises OutOfRange: truncation was faster. Otherwise as `feed`.
         """
@@ -99,7 +99,7 @@ class Copy:
             raise OutOfRange(f"the log begins at {start} now, and was read up to {known}") from hole
         self._chain.finish(end)
         if self.mark.identity != mark.identity:
-            raise Unfit(f"it has followed to transaction {self.mark.n}, which is not the last mark, {mark.n}")
+            raise Unfit(f"it has followed to transaction {self.mark.n}, the last commit record is {mark.n}")
         return done
 
     def restored(self, tail: int, began: float, clock: Clock) -> Restored:
@@ -140,7 +140,7 @@ class Copy:
     def _take(self, increment: Increment) -> None:
         mark, state = increment.mark, self.state
         if mark.delta and not self.place.deltas_reach(self.shown.n, mark):
-            raise Unfit(f"the deltas of transaction {mark.n} lead on from {mark.reach}, this is {self.shown.n}")
+            raise Unfit(f"the deltas of transaction {mark.n} continue from {mark.reach}, this is {self.shown.n}")
         keys = 0
         state.version += 1  # readers retry from here on
         for part in increment.parts:
@@ -161,7 +161,7 @@ class Copy:
         state.version += 1
 
     def _note_fulls(self, mark: CommitRecord, keys: int) -> None:
-        """Count what a restore from a full would read; the next owner's snapshot policy needs it."""
+        """Count what a restore from a full snapshot would read; the next owner's snapshot policy needs it."""
         self._unsaved.append((mark.n, self._size, keys))
         self._size = 0
         if len(self._unsaved) > _COUNTED:
@@ -177,19 +177,19 @@ class Copy:
 
 
 def copied(reader: Reader, place: Place, restored: Restored) -> Copy:
-    """Return a copy that continues after the restored mark.
+    """Return a copy that continues after the restored commit record.
 
-    :raises Unfit: that mark is already gone.
+    :raises Unfit: that commit record is already gone.
     """
     located = newest_mark(reader, place, lambda mark: mark.n <= restored.mark.n)
     if located is None or located.mark.identity != restored.mark.identity:
-        raise Unfit(f"the mark of transaction {restored.mark.n} is gone")
+        raise Unfit(f"the commit record of transaction {restored.mark.n} is gone")
     return Copy(place, restored, located.offset + 1)
 
 
 def _checked(mark: CommitRecord | None, place: Place, copy: Copy) -> CommitRecord:
     if mark is None:
-        raise Unfit("the log holds no mark")
+        raise Unfit("the log holds no commit record")
     place.check(mark)
     place.require_here(mark)
     if (place.topic_ids, place.partitions) != (copy.place.topic_ids, copy.place.partitions):

@@ -1,4 +1,4 @@
-"""Decides how far the topics may be truncated behind the kept fulls (rules C3, C4)."""
+"""Decides how far the topics may be truncated behind the kept full snapshots (rules C3, C4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TruncationOffsets(NamedTuple):
 
 
 def kept(fulls: Sequence[LocatedManifest], keep: int) -> list[LocatedManifest]:
-    """Return the `keep` newest of these fulls, one for each S: a second one at the same S does not count (rule C4)."""
+    """Return the `keep` newest of these full snapshots. A second one at the same S does not count (rule C4)."""
     distinct: dict[int, LocatedManifest] = {}
     for found in sorted(fulls, key=lambda each: (-each.manifest.first, -each.manifest.time)):
         distinct.setdefault(found.manifest.first, found)
@@ -24,10 +24,11 @@ def kept(fulls: Sequence[LocatedManifest], keep: int) -> list[LocatedManifest]:
 
 
 def cut(fulls: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:
-    """Return the offsets behind the oldest of `keep` complete, proven fulls of one lineage; None if there are fewer.
+    """Return the offsets behind the oldest of `keep` full snapshots; None if there are fewer.
 
+    `fulls` are complete, proven and of one state generation.
     The transaction of its S stays, because the manifest's offset is at or before its header (rule C3). No kept full
-    loses a chunk, wherever on the topic it begins.
+    snapshot loses a chunk, wherever on the topic it begins.
     """
     chosen = kept(fulls, keep)
     if len(chosen) < keep:

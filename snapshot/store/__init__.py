@@ -1,1 +1,1 @@
-"""Where the chunks of fulls are kept, if not in Kafka: a directory that all machines see, or an object store."""
+"""Stores the chunks of full snapshots outside Kafka: in a shared directory or an object store."""

@@ -28,7 +28,7 @@ class StoreTrouble(KafkaTrouble):
 
 
 class SegmentGone(Exception):
-    """The store answers and does not have the segment."""
+    """The segment does not exist in the store."""
 
 
 class UnsafeLocation(SegmentGone):
@@ -52,7 +52,7 @@ class Store(Protocol):
         ...
 
     def get(self, key: str) -> bytes:
-        """:raises FileNotFoundError: there is none."""
+        """:raises FileNotFoundError: the object does not exist."""
         ...
 
     def list(self, prefix: str) -> Iterator[Stored]:
@@ -60,7 +60,7 @@ class Store(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; no error if there is none."""
+        """Remove an object if it exists."""
         ...
 
 
@@ -79,24 +79,26 @@ def segment_key(folder: str, number: int) -> str:
 
 
 def root_of(settings: Settings) -> str:
-    """Return the root of the store that takes new fulls; '' for Kafka."""
+    """Return the root of the store that takes new full snapshots; '' for Kafka."""
     return "" if settings.snapshot.full_store == KAFKA else settings.snapshot.full_store
 
 
 def roots_of(settings: Settings) -> tuple[str, ...]:
-    """Return the roots of all stores that fulls may be read from, the one for new fulls first."""
+    """Return the roots of all stores that full snapshots may be read from, the one for new full snapshots first."""
     return tuple(filter(None, (root_of(settings), *settings.snapshot.former_stores.split())))
 
 
 def split_location(location: str) -> tuple[str, str]:
-    """Split a manifest's `store` into the root and the full's folder, which is the last three parts.
+    """Split a manifest's `store` into the root and the full snapshot's folder, which is the last three parts.
 
     :raises UnsafeLocation: a part could lead out of the root.
     """
     root, *parts = location.rsplit("/", 3)
     folder = "/".join(parts)
     if len(parts) != _FOLDER_PARTS or not is_safe_key(folder):
-        raise UnsafeLocation(f"its manifest names the store {location[:_SHOWN]!r}, which is no location of a full")
+        raise UnsafeLocation(
+            f"its manifest names the store {location[:_SHOWN]!r}, which is not the location of a full snapshot"
+        )
     return root, folder
 
 

@@ -1,4 +1,4 @@
-"""Reads the chunks of a full from its store, some segments ahead."""
+"""Reads the chunks of a full snapshot from its store, some segments ahead."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from statehold.snapshot.format.records import Manifest
 from statehold.snapshot.store.base import SegmentGone, Store, StoreTrouble, UnsafeLocation, segment_key, split_location
 from statehold.snapshot.store.by_url import open_store
 
-#: segments that are asked for before they are needed
+#: segments that are requested before they are needed
 _AHEAD: Final = 3
-#: how often it is looked whether the partition leaves, and after how many seconds a silent store is given up
+#: seconds between two checks whether the partition leaves, and seconds after which a silent store is abandoned
 _GLANCE: Final = 0.05
 PATIENCE: Final = 120.0
 
@@ -29,12 +29,12 @@ def stored_frames(
     cancelled: Callable[[], bool] = lambda: False,
     patience: float = PATIENCE,
 ) -> Iterator[bytes]:
-    """Read the chunks of a full that is not in Kafka, in order.
+    """Read the chunks of a full snapshot that is not in Kafka, in order.
 
     Only the stores at `roots` are read, the one that the manifest names first: a store may have been moved, and a
     manifest is data from Kafka, which must not choose what this process reads.
 
-    A call of the store that hangs is left behind on a thread that keeps no process from ending.
+    A call of the store that hangs stays behind on a daemon thread.
 
     :raises SegmentGone: a segment is in no store. :raises UnsafeLocation: the manifest names none of them.
     :raises StoreTrouble: a store does not answer within `patience` seconds. :raises Cancelled: `cancelled` has become
@@ -49,12 +49,12 @@ def stored_frames(
 
 
 def _located(manifest: Manifest, roots: Sequence[str]) -> tuple[list[Store], Iterator[str]]:
-    """Return the stores to ask, in this order, and the keys of the full's segments."""
+    """Return the stores to ask, in this order, and the keys of the full snapshot's segments."""
     root, folder = split_location(manifest.store)
     if not roots:
         raise UnsafeLocation(
             f"its manifest names the store {root!r}, which is not configured: set snapshot.full_store, or "
-            f"snapshot.former_stores for a store that takes no new fulls"
+            f"snapshot.former_stores for a store that takes no new full snapshots"
         )
     if manifest.segments > len(manifest.checksums):
         raise UnsafeLocation(f"its manifest names {manifest.segments} segments for {len(manifest.checksums)} chunks")
@@ -76,14 +76,14 @@ class _Segment:
                 return self._data
             if cancelled():
                 raise Cancelled
-        raise StoreTrouble(f"segment {self._key} has not come within {patience:.0f} s")
+        raise StoreTrouble(f"segment {self._key} did not arrive within {patience:.0f} s")
 
     def _run(self, stores: list[Store]) -> None:
         self._data = _get(stores, self._key)
 
 
 def segments_of(manifest: Manifest, roots: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Read each segment of a full as it is: its key under the root and its content.
+    """Read each segment of a full snapshot as it is: its key under the root and its content.
 
     :raises SegmentGone, UnsafeLocation, StoreTrouble: as `stored_frames`.
     """

@@ -15,7 +15,7 @@ class FileStore(Store):
     """Objects are files. Each is written under another name, synced and renamed."""
 
     def __init__(self, root: str, *, private: bool = False) -> None:
-        """`private`: nobody but this user may read what is written."""
+        """`private`: only this user may read what is written."""
         self._root = Path(root)
         self._file_mode, self._folder_mode = (0o600, 0o700) if private else (0o666, 0o777)
 

@@ -88,7 +88,7 @@ def test_it_is_removed_at_the_end(runtime: Path) -> None:
         ("POST", "/status", "POST: only GET and HEAD"),
         ("DELETE", "/status", "only GET, HEAD, POST"),
         ("POST", "/stop", "POST: only GET and HEAD"),
-        ("GET", "/state", "state queries are off: ops.state = 'on' and ops.token turn them on (docs/ops.md)"),
+        ("GET", "/state", "state queries are off. Next: set ops.state = 'on' and ops.token"),
     ],
 )
 def test_a_wrong_request_is_rejected_with_the_reason(

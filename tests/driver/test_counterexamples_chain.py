@@ -258,7 +258,7 @@ def test_the_mark_is_the_truth_and_the_group_offset_may_only_be_one_transaction_
     else:
         driver.broker.offsets["input", 0] = committed
     if not accepted:
-        with pytest.raises(OffsetDisagrees, match=r"the last mark says 2 .*repair adopt-offsets"):
+        with pytest.raises(OffsetDisagrees, match=r"the last commit record has 2 .*repair adopt-offsets"):
             driver.restore()
         return
     driver.restore()

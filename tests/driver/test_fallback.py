@@ -115,9 +115,9 @@ def test_with_the_input_gone_as_well_it_ends_typed_and_names_every_full_and_the_
         driver.restore()
     said = str(failure.value)
     for ref in (second, third):
-        assert f"the full at offset {ref.offset}: damaged: checksum differs" in said
-    assert f"the full at offset {first.offset}: the deltas lead on from transaction {second.first}" in said
-    assert f"the input after it is gone: it begins at {len(ops) - 5}, 30 is needed" in said
+        assert f"full snapshot at offset {ref.offset}: damaged: checksum differs" in said
+    assert f"full snapshot at offset {first.offset}: the deltas continue from transaction {second.first}" in said
+    assert f"The input to replay instead is gone: it begins at {len(ops) - 5}, 30 is needed" in said
     assert "`statehold snapshot restore`" in said
     assert not events(driver, "live")[2:]
 
@@ -196,7 +196,7 @@ def test_a_newer_format_is_refused_by_the_names_of_both_releases() -> None:
     said = str(failure.value)
     assert f"written in format {frame.NEWEST + 1} by statehold 9.1.0 (web2-7 on web2); this is statehold " in said
     assert f"which reads formats 1 to {frame.NEWEST}" in said
-    assert "run that release or a newer one. Nothing was changed" in said
+    assert "Nothing was changed. Next: run that release or a newer one" in said
 
 
 def record_number(record: records.Record) -> int:

@@ -140,7 +140,8 @@ def test_without_fulls_and_with_truncated_deltas_the_state_is_gone_and_that_is_s
     driver.broker.log(driver.names.snapshot, 0).truncate(ref.offset + 1)
     driver.broker.log(driver.names.changelog, 0).truncate(ref.increment)
     with pytest.raises(
-        NoUsableFull, match=r"full at offset 1: its records are gone.*no full at all: the deltas begin with transaction"
+        NoUsableFull,
+        match=r"snapshot at offset 1: its records are gone.*without a full snapshot: the deltas begin with transaction",
     ):
         driver.restore()
 

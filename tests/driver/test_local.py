@@ -143,7 +143,7 @@ def test_an_older_full_is_thrown_away(tmp_path: Path) -> None:
     file_of(tmp_path).write_bytes(old)
     driver.restore()
     assert events(driver, "restored")[-1]["from_disk"] is None
-    assert "the mark refers to" in events(driver, "local_full_discarded")[-1]["cause"]
+    assert "the commit record refers to" in events(driver, "local_full_discarded")[-1]["cause"]
     assert agrees(driver, [*OPS, OPS[0]])
 
 

@@ -185,7 +185,7 @@ def test_a_topic_that_was_made_anew_is_not_asked_for_by_a_new_client_five_times_
     assert min(pauses) >= 1.0
     told = [fields["cause"] for event, fields in driver.events if event == "reference_trouble"]
     assert len(told) == 1
-    assert "was it made anew?" in told[0]
+    assert "was it created again?" in told[0]
 
 
 def test_a_copy_takes_the_version_over_too() -> None:

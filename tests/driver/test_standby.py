@@ -356,7 +356,7 @@ def test_deltas_that_begin_again_do_not_lead_on() -> None:
     driver.commit()
     driver.standbys.follow()
     assert 0 not in driver.standbys.copies()
-    assert "lead on from" in [fields for event, fields in driver.events if event == "standby_dropped"][-1]["cause"]
+    assert "continue from" in [fields for event, fields in driver.events if event == "standby_dropped"][-1]["cause"]
     driver.crash()
     driver.restore()
     assert {name: value.total for name, value in driver.table("balances").items()} == {"ann": 2, "bob": 5}

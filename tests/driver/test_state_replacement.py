@@ -139,7 +139,9 @@ def test_without_the_adopted_full_the_older_history_is_not_mistaken_for_the_stat
     driver.crash()
     mark = Tool(driver).adopt(double)
     driver.broker.log(driver.names.snapshot, 0).replace(mark.fulls[0].low, b"damaged")
-    with pytest.raises(DamagedIncrement, match="adopt record 5 names a full that the deltas lead on from"):
+    with pytest.raises(
+        DamagedIncrement, match="state-replacement record 5 names a full snapshot, from which the deltas continue"
+    ):
         driver.restore()
 
 
@@ -150,7 +152,7 @@ def test_partitions_of_several_lineages_are_refused() -> None:
     driver.commit()
     driver.crash()
     Tool(driver).adopt(double)
-    with pytest.raises(MixedLineages, match="its lineage is second, that of partition 1 is driver") as refused:
+    with pytest.raises(MixedLineages, match="its state generation is second, that of partition 1 is driver") as refused:
         driver.restore()
     assert (refused.value.topic, refused.value.partition) == ("input", 0)
 

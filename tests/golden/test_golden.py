@@ -147,7 +147,7 @@ def test_the_way_back_is_open_until_a_newer_value_is_written() -> None:
     driver.feed(Move("account-00", 1, 20_261_200), key="account-00")
     driver.commit()
     driver.crash()
-    with pytest.raises(UnknownSchema, match="The last mark was written by driver"):
+    with pytest.raises(UnknownSchema, match="driver wrote the last commit record"):
         with_code(driver, bank_v1.Bank).restore()
     with_code(driver, bank_v2.Bank).restore()
 
@@ -176,7 +176,7 @@ def test_a_gap_is_replayed_by_the_code_that_left_it() -> None:
     class Bank(bank_v2.Bank):
         days = Table(key=int, value=tuple[int, str], sorted=True, version=3, upcasters={1: tuple, 2: tuple})
 
-    with pytest.raises(NonDeterministicReplay, match="run the code that wrote the mark"):
+    with pytest.raises(NonDeterministicReplay, match="run the code that wrote the commit record"):
         with_code(driver, Bank).restore()
     with_code(driver, bank_v2.Bank).restore()
 

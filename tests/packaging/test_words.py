@@ -51,9 +51,7 @@ INSTEAD = {
 #: a part of a path or of a name, and what an f-string computes, is no word
 BANNED = {re.compile(rf"(?<![\w./{{`])(?:{pattern})(?![\w}}])", re.IGNORECASE): new for pattern, new in INSTEAD.items()}
 NOT_CLEAN = """
-config/common snapshot snapshot/format snapshot/restore snapshot/store src/statehold/common src/statehold/declared
-src/statehold/kafka/admin src/statehold/kafka/clients src/statehold/kafka/survey tests/driver tests/system tests/unit
-worker/followers worker/recovery
+tests/driver tests/system tests/unit
 """
 
 

@@ -54,7 +54,7 @@ def test_what_stays_torn_is_refused() -> None:
     log.abort_record(marks[-1])
     with pytest.raises(TornTransaction):
         driver.restore()
-    assert len([e for e in events(driver, "kafka_retry") if e["doing"] == "look again"]) == 5
+    assert len([e for e in events(driver, "kafka_retry") if e["doing"] == "recheck"]) == 5
 
 
 def renewed() -> tuple[Driver, MemoryLog, int]:
@@ -75,7 +75,7 @@ def test_an_end_without_the_last_mark_only_transaction_is_noticed_by_its_number(
     driver.restore()
     driver.broker.on_bounds = None
     assert [
-        e["cause"] for e in events(driver, "kafka_retry") if "has committed (the group's offset says so)" in e["cause"]
+        e["cause"] for e in events(driver, "kafka_retry") if "has committed, as the group's offset shows" in e["cause"]
     ]
     driver.feed(Op("last", 1))
     assert agrees(driver, [*OPS, Op("last", 1)])
@@ -86,7 +86,7 @@ def test_one_that_stays_away_is_damage() -> None:
     driver, log, size = renewed()
     driver.crash()
     driver.broker.on_bounds = short_for(driver, log, size, looks=1_000_000)
-    with pytest.raises(DamagedIncrement, match=r"transaction 7 has committed .* the last mark that is there is 6"):
+    with pytest.raises(DamagedIncrement, match=r"transaction 7 has committed,.* the last commit record is 6"):
         driver.restore()
 
 

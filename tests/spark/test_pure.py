@@ -108,10 +108,10 @@ def test_only_whole_transactions_above_the_base_become_rows() -> None:
 @pytest.mark.parametrize(
     ("records_", "finding"),
     [
-        ([header(6), part(6, changes=[CHANGES]), mark(6, parts=2)], "counts 2 parts, 1 are there"),
-        ([header(6), part(6, attempt="b", changes=[CHANGES]), mark(6, parts=1)], "of attempt b"),
+        ([header(6), part(6, changes=[CHANGES]), mark(6, parts=2)], "counts 2 chunks, the log holds 1"),
+        ([header(6), part(6, attempt="b", changes=[CHANGES]), mark(6, parts=1)], "of producer session b"),
         ([header(7), mark(7)], "a hole"),
-        ([header(6, lineage="other"), mark(6, lineage="other")], "lineage"),
+        ([header(6, lineage="other"), mark(6, lineage="other")], "state generation"),
     ],
 )
 def test_damage_becomes_a_finding_and_no_row(records_: list[Record], finding: str) -> None:

@@ -112,7 +112,7 @@ def test_a_group_offset_that_is_ahead_is_refused(two_partitions: Stage) -> None:
     with Local(stage) as local:
         cause = local.await_failed(0, OffsetDisagrees)
         assert f"has committed {position + 5}" in cause
-        assert f"the last mark says {position}" in cause
+        assert f"the last commit record has {position}" in cause
         assert "repair adopt-offsets" in cause
         stage.await_partition(1, stage.ends()[1])
     set_group_offset(stage, 0, position)

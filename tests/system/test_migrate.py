@@ -113,7 +113,9 @@ def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
     assert {p: each.n for p, each in noted.items()} == {p: stage.snapshots.restored(p).mark.n for p in (0, 1)}
     one_partition_alone(stage)
     with Local(stage) as local:
-        assert f"its lineage is {done.lineage}, that of partition 0 is other" in local.await_failed(1, MixedLineages)
+        assert f"its state generation is {done.lineage}, that of partition 0 is other" in local.await_failed(
+            1, MixedLineages
+        )
         local.await_failed(0, MixedLineages)
 
 

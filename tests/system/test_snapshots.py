@@ -89,7 +89,7 @@ def test_when_the_only_base_is_lost_it_is_never_live(one_partition: Stage) -> No
     with Local(stage) as local:
         said = local.await_failed(0, NoUsableFull)
     assert "its records are gone: the topic holds offsets" in said
-    assert "no full at all: the deltas begin with transaction" in said
+    assert "without a full snapshot: the deltas begin with transaction" in said
     assert "`statehold snapshot restore`" in said
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == 1000
 

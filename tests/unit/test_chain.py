@@ -49,41 +49,49 @@ TEARS: dict[str, tuple[list[Record], type[Exception], str]] = {
     "header only, then the end: torn commit": (
         [*WHOLE[1], header(2)],
         TornTransaction,
-        r"header 2 at offset 4 has no mark: a torn commit",
+        r"header 2 at offset 4 has no commit record: a torn commit",
     ),
     "header and parts, then the end: torn commit": ([*WHOLE[1], *WHOLE[2][:3]], TornTransaction, "torn commit"),
     "header, then the same number again: torn commit, redone": (
         [*WHOLE[1], header(2, "a2"), *WHOLE[2]],
         TornTransaction,
-        "header 2 at offset 4 has no mark",
+        "header 2 at offset 4 has no commit record",
     ),
     "mark without header: torn abort": (
         [*WHOLE[1], WHOLE[2][3]],
         TornTransaction,
-        "mark 2 has no header: a torn abort",
+        "commit record 2 has no transaction header: a torn abort",
     ),
     "part without header: torn abort": (
         [*WHOLE[1], WHOLE[2][1]],
         TornTransaction,
-        "part 2 has no header: a torn abort",
+        "chunk 2 has no transaction header: a torn abort",
     ),
     "a part is missing at the end": (
         [WHOLE[1][0], WHOLE[1][1], WHOLE[1][3]],
         TornTransaction,
-        "counts 2 parts, 1 are there",
+        "counts 2 chunks, the log holds 1",
     ),
-    "a part is missing in the middle": ([WHOLE[1][0], WHOLE[1][2]], DamagedIncrement, "part 1 of transaction 1"),
+    "a part is missing in the middle": ([WHOLE[1][0], WHOLE[1][2]], DamagedIncrement, "chunk 1 of transaction 1"),
     "parts of another attempt": (
         [header(1, "a"), part(1, 0, "b")],
         TornTransaction,
-        "part 1 of attempt b follows header 1 of attempt a",
+        "changelog chunk 1 of producer session b follows header 1 of producer session a",
     ),
-    "a mark of another attempt": ([header(1, "a"), mark(1, "b")], TornTransaction, "mark 1 of attempt b"),
-    "a mark of another number": ([header(1), mark(2)], TornTransaction, "mark 2 of attempt a follows header 1"),
+    "a mark of another attempt": (
+        [header(1, "a"), mark(1, "b")],
+        TornTransaction,
+        "commit record 1 of producer session b",
+    ),
+    "a mark of another number": (
+        [header(1), mark(2)],
+        TornTransaction,
+        "commit record 2 of producer session a follows header 1",
+    ),
     "a hole": ([*WHOLE[1], *WHOLE[3]], DamagedIncrement, "transaction 3 follows 1: a hole"),
     "a number again": ([*WHOLE[1], *WHOLE[2], *WHOLE[2]], DamagedIncrement, "transaction 2 follows 2"),
     "a number that goes back": ([*WHOLE[1], *WHOLE[2], *WHOLE[1]], DamagedIncrement, "transaction 1 follows 2"),
-    "another generation": ([*WHOLE[1], header(2, "a2", "other")], DamagedIncrement, "lineage other follows l"),
+    "another generation": ([*WHOLE[1], header(2, "a2", "other")], DamagedIncrement, "state generation other follows l"),
 }
 
 
@@ -98,12 +106,12 @@ def test_a2_a_tear_is_named(name: str) -> None:
 def test_the_full_must_be_followed_by_the_next_transaction() -> None:
     with pytest.raises(DamagedIncrement, match="transaction 5 follows 3"):
         feed([*WHOLE[3], *WHOLE[5]], last=3)
-    with pytest.raises(DamagedIncrement, match="lineage l follows other"):
+    with pytest.raises(DamagedIncrement, match="state generation l follows other"):
         feed([*WHOLE[4]], last=3, lineage="other")
 
 
 def test_records_of_the_other_topic_do_not_belong_here() -> None:
-    with pytest.raises(DamagedIncrement, match="a chunk does not belong"):
+    with pytest.raises(DamagedIncrement, match="a snapshot chunk does not belong"):
         feed([Chunk("f", 0, -1, part(0).entries)])  # type: ignore[arg-type]
 
 

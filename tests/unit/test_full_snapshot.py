@@ -134,7 +134,7 @@ def test_a5_a_fuzzy_full_says_so_and_needs_a_delta_at_or_after_its_last_slice() 
     for newest, text in (
         (replaced(owner.marks[-1], last_delta=ref.through - 1), "needs a delta at or after"),
         (replaced(owner.marks[-1], n=ref.through - 1), "goes through transaction"),
-        (replaced(owner.marks[-1], lineage="other"), "its lineage is l"),
+        (replaced(owner.marks[-1], lineage="other"), "its state generation is l"),
     ):
         with pytest.raises(FullUnusable, match=text):
             load(LogReader(owner.log), PLACE, ref, newest, new_state(), EntryDecoder({"t": int}))

@@ -70,7 +70,7 @@ def test_a_restore_ends_when_the_partition_leaves(shut: Door) -> None:
 
 
 def test_a_silent_store_is_given_up_by_name(shut: Door) -> None:
-    with pytest.raises(StoreTrouble, match=r"segment service\.input/0/f/000000 has not come within 0 s"):
+    with pytest.raises(StoreTrouble, match=r"segment service\.input/0/f/000000 did not arrive within 0 s"):
         list(stored_frames(manifest(5), (ROOT,), patience=0.2))
 
 

@@ -75,10 +75,10 @@ def test_a_first_one_is_number_0() -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"base": None}, "a state of 3 keys needs a full"),
-        ({"base": changed(BASE, first=6)}, "cannot be the base of adopt record 7"),
+        ({"base": None}, "a state of 3 keys needs a full snapshot"),
+        ({"base": changed(BASE, first=6)}, "cannot be the base of state-replacement record 7"),
         ({"base": changed(BASE, through=8)}, "cannot be the base"),
-        ({"lineage": "l"}, "is of lineage l already"),
+        ({"lineage": "l"}, "already has state generation l"),
     ],
 )
 def test_what_could_not_be_restored_is_not_written(wrong: dict[str, Any], text: str) -> None:
@@ -97,7 +97,7 @@ def test_the_history_goes_on_across_an_adopt_record_that_fits() -> None:
 
 
 def test_no_fold_crosses_a_lineage_change() -> None:
-    with pytest.raises(DamagedIncrement, match="lineage m follows l"):
+    with pytest.raises(DamagedIncrement, match="state generation m follows l"):
         feed(*before(), *written(), crossing=False)
     assert [found.mark.n for found in feed(*before(), *written(), crossing=False, last=6)] == [7]
 
@@ -108,22 +108,25 @@ def wrong_order() -> list[Record]:
 
 
 TELLS: dict[str, tuple[list[Record], str]] = {
-    "no state replacement": ([written().header, written().mark], "without an adopt record"),
-    "of another generation": ([*written(old=changed(OLD, lineage="x"))], "adopts lineage x, the chain is of l"),
-    "of another state": ([*written(old=changed(OLD, digest=digest.to_bytes(6)))], "adopts another state than"),
-    "not after its header": (wrong_order(), "without an adopt record"),
+    "no state replacement": ([written().header, written().mark], "without a state-replacement record"),
+    "of another generation": (
+        [*written(old=changed(OLD, lineage="x"))],
+        "it replaces state generation x, the chain has l",
+    ),
+    "of another state": ([*written(old=changed(OLD, digest=digest.to_bytes(6)))], "it replaces another state than"),
+    "not after its header": (wrong_order(), "without a state-replacement record"),
     "twice": ([written().header, written().adopt, written().adopt, written().mark], "does not follow its header"),
     "another mark": (
         [written().header, written().adopt, changed(written().mark, digest=digest.to_bytes(1))],
-        "says something else",
+        "disagrees with the state-replacement record",
     ),
     "a commit record of the old generation": (
         [written().header, written().adopt, changed(written().mark, lineage="l")],
-        "several lineages",
+        "several state generations",
     ),
     "a header of the old generation": (
         [changed(written().header, lineage="l"), written().adopt, written().mark],
-        "several lineages",
+        "several state generations",
     ),
 }
 
@@ -161,9 +164,9 @@ def test_a_base_is_of_the_current_lineage_and_not_older_than_it() -> None:
     closing: CommitRecord = written().mark
     later = changed(closing, n=9)
     assert PLACE.refuses(manifest(), later) == ""
-    assert "its lineage is l" in PLACE.refuses(manifest(lineage="l"), later)
-    assert "the lineage with 7" in PLACE.refuses(manifest(first=6, through=6), later)
-    assert "the last mark is 9" in PLACE.refuses(manifest(first=10, through=10), later)
+    assert "its state generation is l" in PLACE.refuses(manifest(lineage="l"), later)
+    assert "the state generation with 7" in PLACE.refuses(manifest(first=6, through=6), later)
+    assert "the last commit record is 9" in PLACE.refuses(manifest(first=10, through=10), later)
 
 
 def test_all_partitions_at_once_and_into_one_lineage() -> None:
@@ -175,7 +178,7 @@ def test_all_partitions_at_once_and_into_one_lineage() -> None:
         [adoption(), adoption()],
         [adoption(), adoption(place=changed(PLACE, partition=1), lineage="z")],
     ):
-        with pytest.raises(UsageError, match="each partition is adopted once"):
+        with pytest.raises(UsageError, match="the state of each partition is replaced once"):
             state_replacement.commit(Unused(), None, adoptions, REASON, 0.0)  # type: ignore[arg-type]
 
 

@@ -88,9 +88,10 @@ class References:
             if self._sources.clock() >= until:
                 topic = missing[0]
                 raise RestoreTimeout(
-                    f"the reference topic {topic} is read up to {self.shared[topic].version}, the last mark has seen "
-                    f"{wanted.get(topic, 'none')}: it did not come within restore.deadline. Is it there, with all its "
-                    f"records? One that was made anew has other offsets (docs/reference.md). It is tried again",
+                    f"read the reference topic {topic} within restore.deadline: it is read up to offsets "
+                    f"{self.shared[topic].version}, the last commit record needs {wanted.get(topic, 'none')}. "
+                    f"statehold retries. Next: check that the topic has all its records; a topic that was created "
+                    f"again has other offsets",
                     topic=topic,
                     partition=partition,
                 )
@@ -137,7 +138,9 @@ class References:
             return
         start = reader.bounds(topic, partition)[0]
         if end < position:
-            raise OutOfRange(f"{topic}[{partition}] ends at {end}, and was read up to {position}: was it made anew?")
+            raise OutOfRange(
+                f"{topic}[{partition}] ends at {end}, and was read up to {position}: was it created again?"
+            )
         slices = ThrottledReader(reader, self._ending, rest=_REST, records=_STEP)
         for batch in slices.read(topic, partition, max(position, start), end):
             shared.advance(

@@ -151,7 +151,7 @@ class Standbys:
             except Cancelled:
                 continue
             except (KafkaTrouble, RestoreTimeout) as error:  # the copies grow old until Kafka answers
-                self._around.log.debug("kafka_retry", doing="follow increments", cause=str(error))
+                self._around.log.debug("kafka_retry", doing="follow the changelog", cause=str(error))
                 self._reader.drop()
             except Exception as error:
                 self._around.log.error("thread_died", thread="standby", cause=repr(error), exc_info=True)
@@ -272,7 +272,7 @@ class Standbys:
         )
 
     def _note(self, partition: int, event: str, fields: dict[str, object]) -> None:
-        """Log the notes of a restore at debug level, because the owner handles fulls that vanish."""
+        """Log the notes of a restore at debug level, because the owner handles missing full snapshots."""
         self._around.log.debug(event, partition=partition, standby=True, **fields)  # type: ignore[arg-type]
 
 

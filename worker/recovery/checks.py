@@ -25,7 +25,7 @@ def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
 
     A leader may briefly report a short log: after the loss of a leader, ListOffsets answered for seconds with an end
     between committed transactions (three brokers, Kafka 4.4, one of them frozen). A short log looks like a torn
-    transaction, like damage, or like an offset that is ahead of the last mark. Damage stays, a short log does not.
+    transaction, like damage, or like an offset that is ahead of the last commit record. Only damage stays.
 
     :raises TornTransaction, OffsetDisagrees, DamagedIncrement, NoMark: the last attempt failed with it.
     """
@@ -38,13 +38,13 @@ def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
             until = min(until, now + _LASTS)
             if now >= until or signals.leaving():
                 raise
-            tools.log.warning("kafka_retry", doing="look again", cause=str(finding))
+            tools.log.warning("kafka_retry", doing="recheck", cause=str(finding))
         signals.any.wait(_PAUSE)
     return attempt()
 
 
 def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: CommitRecord) -> None:
-    """Require the input between the state's position and the mark's. :raises RetentionGap: some of it is gone."""
+    """Require the input between the positions of state and commit record. :raises RetentionGap: some of it is gone."""
     start, end = bounds
     if position < start:
         raise retention_gap(tools.place, position, f"the topic begins at {start}")
@@ -54,15 +54,15 @@ def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: Co
 
 
 def compare_with_group(tools: Tools, mark: CommitRecord, *, others: bool) -> None:
-    """Compare the mark with what the owners committed with their group offsets: lineage and transaction number.
+    """Compare state generation and transaction number with those that the owners committed with their group offsets.
 
     A later number of this partition's own offset shows a log that was cut, even if the missing transactions handled no
-    record. `others`: all partitions must continue from the same adopt record (rule M2). The tools ensure that, and this
-    checks it. Call it after reading the partition's own offset, which waits for the end of a transaction over all
-    partitions. Without an answer the partition starts all the same.
+    record. `others`: all partitions must continue from the same state-replacement record (rule M2). The tools ensure
+    that, and this checks it. Call it after reading the partition's own offset, which waits for the end of a transaction
+    over all partitions. Without an answer the partition starts all the same.
 
-    :raises DamagedIncrement: a later mark was committed with this partition's offset.
-    :raises MixedLineages: another partition is of another lineage.
+    :raises DamagedIncrement: a later commit record was committed with this partition's offset.
+    :raises MixedLineages: another partition has another state generation.
     """
     place = tools.place
     try:
@@ -74,9 +74,9 @@ def compare_with_group(tools: Tools, mark: CommitRecord, *, others: bool) -> Non
     own = noted.pop(place.partition, None)
     if own is not None and own.lineage == mark.lineage and own.n > mark.n:
         raise DamagedIncrement(
-            f"transaction {own.n} has committed (the group's offset says so), the last mark that is there is {mark.n}: "
-            f"the brokers have lost the end of {place.names.changelog}, by an unclean election of a leader perhaps. "
-            f"Nothing was changed. See docs/runbook/errors.md#damagedincrement",
+            f"transaction {own.n} has committed, as the group's offset shows, and the last commit record is {mark.n}: "
+            f"the brokers have lost the end of {place.names.changelog}, perhaps by an unclean leader election. "
+            f"Nothing was changed. Next: see DamagedIncrement in the runbook",
             topic=place.names.input,
             partition=place.partition,
             position=position,
@@ -88,9 +88,9 @@ def compare_with_group(tools: Tools, mark: CommitRecord, *, others: bool) -> Non
     if others and differing:
         partition, lineage = min(differing.items())
         raise MixedLineages(
-            f"its lineage is {mark.lineage}, that of partition {partition} is {lineage} ({len(differing)} differ): "
-            f"some partitions were restored, migrated or moved, others not. Nothing was changed. `statehold snapshot "
-            f"list` shows each; bring all of them to one state again",
+            f"its state generation is {mark.lineage}, that of partition {partition} is {lineage} ({len(differing)} "
+            f"differ): only some partitions were restored, migrated or moved. Nothing was changed. Next: `statehold "
+            f"snapshot list` shows each; restore all of them to one state generation",
             topic=place.names.input,
             partition=place.partition,
             position=position,

@@ -200,8 +200,9 @@ class Recovery:
             raise
         except KafkaTrouble as error:
             raise RestoreTimeout(
-                f"the offset of group {names.group!r} did not come within restore.deadline ({error}); is its "
-                f"coordinator reachable? `statehold retry {partition}` tries again",
+                f"the offset of group {names.group!r} did not arrive within restore.deadline ({error}). statehold "
+                f"retries. Next: check that the group's coordinator is reachable; `statehold retry {partition}` "
+                f"retries now",
                 topic=names.input,
                 partition=partition,
             ) from error
@@ -211,10 +212,10 @@ class Recovery:
             self._tools.log.warning("offset_behind", group_offset=committed, position=position)
             return True
         raise OffsetDisagrees(
-            f"group {names.group!r} has committed {committed}, the last mark says {position} (transaction "
-            f"{mark.n}, from {mark.start}): somebody has reset the group's offsets. Nothing was skipped. Stop the "
-            f"service and say which is right: `statehold repair adopt-offsets MODULE:SERVICE --from mark|group --why "
-            f"... --dry-run`",
+            f"group {names.group!r} has committed {committed}, the last commit record has {position} (transaction "
+            f"{mark.n}, from {mark.start}): the group's offsets were reset. Nothing was skipped. Next: stop the "
+            f"service and choose the right position: `statehold repair adopt-offsets MODULE:SERVICE --from mark|group "
+            f"--why TEXT --dry-run`",
             topic=names.input,
             partition=partition,
             position=position,

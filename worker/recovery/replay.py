@@ -50,10 +50,10 @@ class GapReplay:
         if digest.to_bytes(engine.state.digest) != mark.digest:
             code = f" ({mark.writer.code})" if mark.writer.code else ""
             raise NonDeterministicReplay(
-                f"replaying {start} to {end} gave digest {digest.show(engine.state.digest)}, the last mark says "
-                f"{digest.show(mark.digest)}: the handler depends on more than its records and tables. It stays down; "
-                f'run the code that wrote the mark{code}, or set snapshot.delta_interval = "commit" from then '
-                f"on, and `statehold retry {self._partition}`",
+                f"replaying {start} to {end} gave digest {digest.show(engine.state.digest)}, the last commit record "
+                f"has {digest.show(mark.digest)}: the handler depends on more than its records and tables. Nothing was "
+                f"changed. Next: run the code that wrote the commit record{code}, and `statehold retry "
+                f'{self._partition}`; from then on set snapshot.delta_interval = "commit", which needs no replay',
                 topic=self._names.input,
                 partition=self._partition,
                 position=start,

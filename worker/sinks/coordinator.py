@@ -249,7 +249,8 @@ class SinkCoordinator(Participant):
             f"handle the records up to {held} again: the digest is {digest.show(int.from_bytes(now, 'little'))}, but "
             f"their rows were written with {digest.show(int.from_bytes(then, 'little'))}; the handler depends on more "
             f"than its records and tables, or the code has changed. Nothing was written. Next: run the code that wrote "
-            f"the rows, then `statehold retry {self._tools.place.partition}`; see `explain NonDeterministicReplay`",
+            f"the rows, then `statehold retry {self._tools.place.partition}`; see NonDeterministicReplay in the "
+            f"runbook",
             record,
         )
 

@@ -115,4 +115,4 @@ def _show(made: dict[str, str], output: Path, *, written: bool, as_json: bool) -
         show.tell(str(output / path) if written else f"# {output / path}\n{text}")
     if written:
         target = next(path for path in made if path.endswith(".target"))
-        show.tell(f"next: systemctl daemon-reload && systemctl enable --now {target}; docs/deploy.md has the rest")
+        show.tell(f"next: systemctl daemon-reload && systemctl enable --now {target}")

@@ -46,7 +46,7 @@ def list_(
             if offset >= 0:
                 output.tell(
                     f"partition {partition}: a transaction is open at {names.changelog}@{offset}, as usual while the "
-                    f"service runs. If it stays open, see docs/runbook/errors.md#hangingtransaction"
+                    f"service runs. If it stays open, see HangingTransaction in the runbook"
                 )
     for each in told:
         if each["trouble"]:
@@ -85,10 +85,10 @@ def _print(partitions: list[dict[str, Any]]) -> None:
 def _mark_row(partition: dict[str, Any]) -> list[str | Text]:
     mark = partition["mark"]
     if mark is None:
-        return ["last mark", "-", "-", "-", "-", "-", "-", "-", Text("impossible", "red")]
+        return ["last commit", "-", "-", "-", "-", "-", "-", "-", Text("impossible", "red")]
     from_full = partition["restore"]["from"] is not None
     return [
-        "last mark",
+        "last commit",
         str(mark["position"]),
         str(mark["n"]),
         brief(mark["age"]),

@@ -233,13 +233,13 @@ export class Page {
     facts(now, [["position", count(partition.position)], ["end of the input", count(partition.end)], ["lag", count(partition.lag)],
       ["behind open transactions", count(partition.hidden)], ["in the mailbox", count(partition.mailbox)],
       ["records since live", count(partition.live?.records)], ["in this phase since", ago(partition.since)],
-      ["side effects owed", count(partition.live?.effects)], ["the oldest of them", ago(partition.live?.effects_since)],
+      ["pending side effects", count(partition.live?.effects)], ["the oldest of them", ago(partition.live?.effects_since)],
       ["next timer", partition.live?.timer ? new Date(1000 * partition.live.timer).toISOString() : "–"]]);
     facts(last, [["transaction", count(mark?.n)], ["keys", count(mark?.keys)], ["state, about", bytes(partition.live?.bytes)],
-      ...(partition.live?.parked ? [["keys that wait for dead letters", count(partition.live.parked)]] : []),
-      ...(partition.live?.later ? [["records to be tried later", count(partition.live.later)]] : []),
-      ["increments since the full", bytes(partition.live?.since_full)], ["written", ago(mark?.time)],
-      ["lineage", mark?.lineage ?? "–"], ["digest", mark?.digest ?? "–"]]);
+      ...(partition.live?.parked ? [["keys blocked by dead letters", count(partition.live.parked)]] : []),
+      ...(partition.live?.later ? [["records to be retried later", count(partition.live.later)]] : []),
+      ["changelog since the full snapshot", bytes(partition.live?.since_full)], ["written", ago(mark?.time)],
+      ["state generation", mark?.lineage ?? "–"], ["digest", mark?.digest ?? "–"]]);
     facts(takeover, [["fence", seconds(partition.timings.fence)], ["restore", seconds(partition.timings.restore)],
       ["replay", seconds(partition.timings.replay)], ["a restore now, predicted", seconds(partition.restore_predicted)]]);
     const rows = mark?.fulls ?? [];

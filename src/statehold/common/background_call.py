@@ -1,4 +1,4 @@
-"""One call on a thread of its own, while the caller computes."""
+"""Runs one call on its own thread, while the caller computes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Beside(Protocol):
-    """A call that is under way; both belong to the thread that began it."""
+    """A call in progress. Only the thread that began it uses this object."""
 
     def ended(self, within: float = 0.0) -> bool:
-        """Whether it has ended, well or badly; waits for that at most `within` seconds."""
+        """Return whether it has ended, with or without an error; wait at most `within` seconds."""
         ...
 
     def wait(self) -> None:
-        """Until the call has ended; raises what it raised."""
+        """Wait for the end of the call; raise what it raised."""
         ...
 
 
@@ -24,7 +24,7 @@ BesideOf = Callable[[Callable[[], None], str], Beside]
 
 
 class Background:
-    """Starts at once. The thread is a daemon: a call that Kafka does not answer keeps no process from ending."""
+    """Starts at once. The thread is a daemon, so a call that Kafka does not answer does not keep a process alive."""
 
     def __init__(self, call: Callable[[], None], name: str) -> None:
         self._error: BaseException | None = None
@@ -38,8 +38,8 @@ class Background:
 
     def wait(self) -> None:
         self._thread.join()
-        # Whoever waits has this object in a frame of the error's traceback. Kept here as well, the error, its frames
-        # and the producer in them would be garbage that only the collector finds: weeks later, or never.
+        # The waiting caller has this object in a frame of the error's traceback. If the error stayed here, it would be
+        # in a reference cycle with its frames and their producer, which the collector finds weeks later, or never.
         error, self._error = self._error or self._again, None
         if error is None:
             return
@@ -57,7 +57,7 @@ class Background:
 
 
 def _like(error: BaseException) -> BaseException:
-    """The same without frames, for whoever waits once more."""
+    """Return the same error without frames, for a caller that waits once more."""
     try:
         return type(error)(*error.args)
     except Exception:  # noqa: BLE001  a class may want other arguments than it keeps

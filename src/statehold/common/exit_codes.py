@@ -1,7 +1,7 @@
-"""Every exit code of `statehold`, in one place; docs/cli.md has the table, and a test compares the two.
+"""Declares every exit code of `statehold`; a test compares the table of docs/cli.md.
 
-`Exit` is what a process that serves ends with, so what a supervisor decides by. `Answer` is what a command that asks
-or changes something ends with, so what a script decides by. 0 to 2 mean the same in both.
+`Exit` is for `statehold run`; supervisors decide by it. `Answer` is for all other commands; scripts decide by it.
+0 to 2 mean the same in both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statehold.errors import (
 
 @unique
 class Exit(IntEnum):
-    """How `statehold run` ends; an embedding program may use `exit_of`, too."""
+    """Exit codes of `statehold run`; an embedding program may use `exit_of`, too."""
 
     STOPPED = 0
     ERROR = 1
@@ -42,7 +42,7 @@ class Exit(IntEnum):
 
 @unique
 class Answer(IntEnum):
-    """How any other command ends."""
+    """Exit codes of any other command."""
 
     YES = 0
     NO = 1
@@ -59,30 +59,30 @@ class Answer(IntEnum):
 #: what each means, and whether a supervisor should start the process again
 MEANINGS: Final[dict[Exit, tuple[str, bool]]] = {
     Exit.STOPPED: ("stopped in good order, by a signal or `stop()`", False),
-    Exit.ERROR: ("an error that a new start may get over: brokers that do not answer, a bug", True),
+    Exit.ERROR: ("an error that a restart may resolve: brokers that do not answer, a bug", True),
     Exit.USAGE: ("a wrong option on the command line", False),
     Exit.PARTITION_FAILED: ("a partition failed, and `failure.on_partition_failure` is `exit`", True),
-    Exit.HANDLER_STUCK: ("a handler has not come back from a record (`failure.handler_stuck`, `.stuck_exit`)", True),
-    Exit.CONFIGURATION: ("a setting, a name, a topic or a right is wrong or missing: every start would end so", False),
-    Exit.STUCK: ("a thread has made no progress for too long and was given up", True),
+    Exit.HANDLER_STUCK: ("a handler call did not return (`failure.handler_stuck`, `.stuck_exit`)", True),
+    Exit.CONFIGURATION: ("a setting, a name, a topic or a right is wrong or missing: every start would fail", False),
+    Exit.STUCK: ("a thread made no progress for too long and was abandoned", True),
     Exit.OUTAGE: ("the brokers were away for longer than the service may wait", True),
-    Exit.INTERRUPTED: ("Ctrl-C, before the service was there to hear it", False),
+    Exit.INTERRUPTED: ("Ctrl-C, before the service handled signals", False),
 }
 
 ANSWERS: Final[dict[Answer, str]] = {
-    Answer.YES: "done, or all is well",
-    Answer.NO: "an error, a refusal, or not all is well; the line on standard error says which",
+    Answer.YES: "success, or no problem found",
+    Answer.NO: "an error, or a problem was found; standard error names it",
     Answer.USAGE: "a wrong option on the command line",
-    Answer.NOTHING_RUNS: "`status`, `dev status`: none runs here; `compact`: another run is at work",
-    Answer.DIFFERENT: "`snapshot diff`: they differ; `snapshot show --key`, `history`: no such key",
-    Answer.WARNED: "`doctor`: at least one warning, nothing failed, everything could be looked at",
-    Answer.UNKNOWN: "`doctor`, `txn`: at least one thing could not be looked at, nothing failed",
+    Answer.NOTHING_RUNS: "`status`, `dev status`: nothing runs here; `compact`: another compaction is running",
+    Answer.DIFFERENT: "`snapshot diff`: they differ; `snapshot show --key`, `history`: the key does not exist",
+    Answer.WARNED: "`doctor`: at least one warning, no failed check, no check skipped",
+    Answer.UNKNOWN: "`doctor`, `txn`: at least one check could not run, no failed check",
     Answer.FAILED: "`doctor`: at least one check failed; `txn list`: a transaction hangs",
     Answer.INTERRUPTED: "Ctrl-C",
 }
 
 
-#: no new start gets over these: somebody must change something first
+#: no restart resolves these; an operator must change something first
 _CONFIGURATION: Final = (
     UsageError,
     SettingsError,
@@ -95,7 +95,7 @@ _CONFIGURATION: Final = (
 
 
 def exit_of(error: BaseException | None) -> Exit:  # noqa: PLR0911  one line for each
-    """The code for what ended a service; None for a stop."""
+    """Return the exit code for the error that ended a service; None is a stop."""
     match error:
         case None:
             return Exit.STOPPED

@@ -1,4 +1,4 @@
-"""How topics, groups and transactional ids are called; pure, used by every part."""
+"""Builds the names of topics, groups and transactional ids. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]*\Z")
 class Names:
     """The cluster-wide names of one service on one input topic.
 
-    `namespace` prefixes the group, the transactional ids and our own topics, but not the input: two environments on one
-    cluster must not fence each other.
+    `namespace` prefixes the group, the transactional ids and statehold's topics, but not the input, because two
+    environments on one cluster must not fence each other.
     """
 
     service: str
@@ -42,29 +42,29 @@ class Names:
 
     @cached_property
     def control(self) -> str:
-        """Commands to statehold itself, where the input's other readers would not bear them."""
+        """The topic of commands, for an input whose other readers cannot handle commands in it."""
         return f"{self.group}.{self.input}.control"
 
     @cached_property
     def dead(self) -> str:
-        """Dead letters: records that could not be handled, and what became of them."""
+        """The topic of dead letters: failed records, and how each was resolved."""
         return f"{self.group}.{self.input}.dead"
 
     def retry(self, delay: float) -> str:
-        """Records to be tried again after so many seconds."""
+        """The topic of records to be retried after `delay` seconds."""
         return f"{self.retries}{delay:.12g}"
 
     @cached_property
     def retries(self) -> str:
-        """Begins the name of each retry topic."""
+        """The beginning of the name of each retry topic."""
         return f"{self.group}.{self.input}.retry."
 
     def is_for_retries(self, topic: str) -> bool:
-        """Whether a topic is ours, for records to be tried again."""
+        """Return whether this is a retry topic of the service."""
         return topic.startswith(self.retries)
 
     def is_for_letters(self, topic: str) -> bool:
-        """Whether a topic is ours, for dead letters or for records to be tried again."""
+        """Return whether this is the dead-letter topic or a retry topic of the service."""
         return topic == self.dead or self.is_for_retries(topic)
 
     def transactional_id(self, partition: int) -> str:

@@ -33,7 +33,7 @@ def input_serde(kind: type[Handler[Any]]) -> tuple[serde.Serde[Any], serde.OfTop
 
 @once_per_class
 def input_type(kind: type[Handler[Any]]) -> Any:
-    """Return the type argument of `Handler[...]`, or bytes if there is none."""
+    """Return the type argument of `Handler[...]`; bytes without one."""
     for cls in kind.__mro__:
         for base in getattr(cls, "__orig_bases__", ()):
             origin = get_origin(base)

@@ -47,7 +47,7 @@ class GroupOffsets:
         self._replace_after = Deadline(RENEW_EVERY)
 
     def committed(self, topic: str, partition: int) -> int | None:
-        """Return the committed offset of a partition, after open transactions have ended; None if there is none.
+        """Return the committed offset of a partition, after open transactions have ended; None without one.
 
         :raises KafkaTrouble: the coordinator does not answer.
         """

@@ -59,7 +59,7 @@ class CommittedReader(KafkaReader):
         return self._admin.bounds(topic, partition, _DEADLINE, lambda: False)[1]
 
     def offset_at(self, topic: str, partition: int, moment: int) -> int:
-        """Return the first offset at that time (milliseconds since 1970) or later; the end if there is none."""
+        """Return the first offset at that time (milliseconds since 1970) or later, else the end."""
         offset = self._topics.offset(topic, partition, moment)
         return offset if offset >= 0 else self.end(topic, partition)
 

@@ -14,7 +14,7 @@ class BrokerAddress(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """One partition of a topic; `leader` is -1 if there is none."""
+    """One partition of a topic; `leader` is -1 without a leader."""
 
     partition: int
     leader: int
