@@ -58,6 +58,9 @@ class WorkerReport(Protocol):
     @property
     def cause(self) -> BaseException | None: ...
 
+    @property
+    def topic_id(self) -> str: ...
+
 
 @dataclass(slots=True)
 class Track:
@@ -70,9 +73,15 @@ class Track:
     stream: int = -1
     #: Offset of the next record to hand over.
     next: int = -1
+    #: Id of the input whose offset that is.
+    topic_id: str = ""
 
-    def go_live(self, position: int, stream: int) -> None:
+    def go_live(self, position: int, stream: int, topic_id: str) -> None:
         self.live, self.paused, self.next, self.stream = True, False, position, stream
+        self.topic_id = topic_id
+
+    def reads_another(self, topic_id: str) -> bool:
+        return self.live and "" not in (topic_id, self.topic_id) and topic_id != self.topic_id
 
     def hand_over(self, messages: Sequence[Message]) -> None:
         previous, self.next = self.next, (messages[-1].offset() or 0) + 1
@@ -96,6 +105,10 @@ class Assignment:
     def live(self, partition: int) -> Track | None:
         track = self.tracks.get(partition)
         return track if track is not None and track.live else None
+
+    def of_another_topic(self, topic_id: str) -> dict[int, Track]:
+        """Return the live partitions whose offsets are of another input than this one."""
+        return {partition: track for partition, track in self.tracks.items() if track.reads_another(topic_id)}
 
     def depths(self) -> dict[int, int]:
         return {partition: track.worker.depth for partition, track in self.tracks.items() if track.live}

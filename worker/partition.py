@@ -217,7 +217,9 @@ class PartitionWorker:
             stream = self.mailbox.open_stream()
             open_participants(self._live)
             position = self._live.transaction.position
-            self._tools.report(Report(self.partition, "live", position, stream))
+            place = self._tools.place
+            topic_id = place.topic_ids.get(place.input, "")
+            self._tools.report(Report(self.partition, "live", position, stream, topic_id=topic_id))
             self._tools.log.info("live", position=position, n=restored.mark.n)
         self._go(Event.REPLAYED)
 

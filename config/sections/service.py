@@ -53,9 +53,8 @@ class ServiceSettings:
     topology_interval: float = seconds(
         2.0,
         "How often a thread checks that the topics are still the ones that the service started with (ids, "
-        "partition counts). A partition whose topic was recreated or grown fails and names the next step. Until "
-        "the check, brokers serve the new topic's records without an error, so this bounds how many are "
-        "processed.",
+        "partition counts). A partition whose topic was recreated or grown fails and names the next step. A "
+        "recreated input does not wait for this check: the consumer detects it before it delivers a record.",
         low=0.5,
         high=3600.0,
     )

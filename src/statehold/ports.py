@@ -280,6 +280,14 @@ class ConsumerTrouble(NamedTuple):
     topic: str = ""
 
 
+class InputTopic(NamedTuple):
+    """An input topic as a consumer knows it."""
+
+    name: str
+    #: '' if unknown
+    id: str = ""
+
+
 class GroupMember(NamedTuple):
     """One member of a consumer group, as the group's coordinator describes it."""
 
@@ -329,6 +337,14 @@ class GroupConsumer(Protocol):
 
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
         """Poll. Blocks up to `timeout` seconds, and during the callbacks. Raises KafkaTrouble on a fatal error."""
+        ...
+
+    @property
+    def input(self) -> InputTopic:
+        """The input that the client reads from; another object when it changes.
+
+        A new topic of the same name is known when the `consume` returns that may have brought its first record.
+        """
         ...
 
     def assign(self, partitions: Sequence[int]) -> None:

@@ -80,7 +80,7 @@ def test_a_full_list_of_pending_effects_stops_further_records() -> None:
             assert time.monotonic() < until, worker.status()
             time.sleep(0.001)
         track = Track(worker)
-        track.go_live(reports[0].position, reports[0].stream)
+        track.go_live(reports[0].position, reports[0].stream, reports[0].topic_id)
         log = driver.broker.log(driver.names.input, 0)
         for value in range(50):
             log.append(driver._encode(value))

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from statehold.balancer.assignment import WorkerReport
 from statehold.balancer.manager import Manager
 from statehold.config.settings import Settings
-from statehold.ports import ConsumerTrouble, Listener
+from statehold.errors import TopicReplaced
+from statehold.ports import ConsumerTrouble, InputTopic, Listener
 from statehold.record import Message
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.clock import ManualClock
+from statehold.testing.log import MemoryMessage
 from statehold.testing.stepped import EventLog
 from statehold.worker.common.context import Report
 
@@ -30,6 +33,8 @@ class Group:
         self.close_within = -1.0
         self.woken: list[dict[int, int]] = []
         self.on_consume: Callable[[], object] = int
+        self.messages: list[Message] = []
+        self.input = InputTopic("input")
 
     def subscribe(self, listener: Listener) -> None:
         self.listener = listener
@@ -39,7 +44,8 @@ class Group:
         self._clock.advance(timeout)
         self.on_consume()
         troubles, self.troubles = self.troubles, []
-        return [], troubles
+        messages, self.messages = self.messages, []
+        return messages, troubles
 
     def close(self, timeout: float, *, leave: bool = False) -> bool:
         self.close_within = timeout
@@ -66,12 +72,14 @@ class Partition:
         self.closed = threading.Event()
         self.failures: list[BaseException] = []
         self.deadlines: list[float] = []
+        self.offered: list[Message] = []
         self.since = -1.0
 
     def start(self, since: float) -> None:
         self.since = since
 
-    def offer(self, stream: int, previous: int, messages: Sequence[Message]) -> None: ...
+    def offer(self, stream: int, previous: int, messages: Sequence[Message]) -> None:
+        self.offered += messages
 
     def revoke(self, deadline: float, *, final: bool) -> None:
         self.deadlines.append(deadline)
@@ -110,8 +118,8 @@ def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
     )
 
 
-def live(managed: Manager, reports: list[Any]) -> None:
-    report: WorkerReport = Report(0, "live", 7, 1)
+def live(managed: Manager, reports: list[Any], topic_id: str = "") -> None:
+    report: WorkerReport = Report(0, "live", 7, 1, topic_id=topic_id)
     reports[0](report)
     managed._turn()
 
@@ -146,6 +154,50 @@ def test_an_offset_out_of_range_fails_a_live_partition_only() -> None:
     group.troubles = [ConsumerTrouble(0, ValueError("out of range"), out_of_range=True)]
     managed._turn()
     assert len(partition.failures) == 1
+
+
+def test_records_of_an_input_that_was_created_again_are_not_handed_over() -> None:
+    """The poll that shows the new id may have brought its first records, behind the last ones of the old topic."""
+    managed, group, partition, _, reports = manager()
+    group.subscribe(managed)
+    group.input = InputTopic("input", "old")
+    live(managed, reports, "old")
+    group.messages = [MemoryMessage("input", 0, 7, b"")]
+    managed._turn()
+    assert len(partition.offered) == 1
+    group.messages = [MemoryMessage("input", 0, 8, b"")]
+    group.on_consume = lambda: setattr(group, "input", InputTopic("input", "new"))
+    managed._turn()
+    assert len(partition.offered) == 1
+    (failure,) = partition.failures
+    assert isinstance(failure, TopicReplaced)
+    assert str(failure).startswith("input[0]@8: read the input: it was deleted and created again (id old before, new")
+    group.on_consume, group.messages = int, [MemoryMessage("input", 0, 8, b"")]
+    managed._turn()
+    assert (len(partition.offered), len(partition.failures)) == (1, 1)
+
+
+def test_a_partition_restored_from_another_input_than_the_client_reads_fails_before_its_first_record() -> None:
+    managed, group, partition, _, reports = manager()
+    group.subscribe(managed)
+    group.input = InputTopic("input", "new")
+    managed._turn()
+    live(managed, reports, "old")
+    assert isinstance(partition.failures[0], TopicReplaced)
+    group.messages = [MemoryMessage("input", 0, 7, b"")]
+    managed._turn()
+    assert partition.offered == []
+
+
+@pytest.mark.parametrize(("client", "worker"), [("", "id"), ("id", ""), ("id", "id")])
+def test_an_unknown_or_equal_id_of_the_input_changes_nothing(client: str, worker: str) -> None:
+    managed, group, partition, _, reports = manager()
+    group.subscribe(managed)
+    live(managed, reports, worker)
+    group.input = InputTopic("input", client)
+    group.messages = [MemoryMessage("input", 0, 7, b"")]
+    managed._turn()
+    assert (len(partition.offered), partition.failures) == (1, [])
 
 
 def test_retained_partitions_continue_at_once_after_each_rebalance() -> None:

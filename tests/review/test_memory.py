@@ -94,7 +94,7 @@ class Partition:
     def feed(self, op: Op) -> None:
         said = next(report for report in self.reports if report.kind == "live")
         track = Track(self.worker)
-        track.go_live(said.position, said.stream)
+        track.go_live(said.position, said.stream, said.topic_id)
         log = self.driver.broker.log(self.driver.names.input, 0)
         log.append(self.driver._encode(op))
         track.hand_over(list(log.committed(said.position)))

@@ -134,6 +134,8 @@ class Report(NamedTuple):
     position: int = -1
     stream: int = -1
     cause: BaseException | None = None
+    #: with "live": id of the input whose records the commit record counts
+    topic_id: str = ""
 
 
 def _no_delayed(topic: str) -> Delayed:

@@ -56,10 +56,11 @@ def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> TopicCha
         return TopicChange(TopicMissing, f"topic {known.name} does not exist any more. Next: {advice}")
     if ours and now.id != known.id:
         repair = "accept-gap" if known.name == names.input else "rebase"
+        processed = " No record of the new topic was processed." if known.name == names.input else ""
         return TopicChange(
             TopicReplaced,
             f"topic {known.name} was deleted and created again (id {known.id} before, {now.id} now): its offsets are "
-            f"other records. No record was skipped. Next: restore the old topic; or stop the service and run "
+            f"other records.{processed} Next: restore the old topic; or stop the service and run "
             f"`statehold repair {repair} MODULE:SERVICE --why TEXT --dry-run`, which shows where it would continue",
         )
     if known.name == names.input and now.partitions != known.partitions:

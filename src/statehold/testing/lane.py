@@ -60,7 +60,7 @@ class Lane:
 
     def report(self, report: Report) -> None:
         if report.kind == "live" and self._track is not None:
-            self._track.go_live(report.position, report.stream)
+            self._track.go_live(report.position, report.stream, report.topic_id)
 
     def deliver(self, *, flush: bool) -> None:
         """Hand over what is unread in batches; a last, smaller one only with `flush`."""

@@ -129,7 +129,10 @@ def as_marked(place: Place, mark: CommitRecord) -> Place:
 
 def _gap(position: int, low: int, end: int, *, replaced: bool) -> str:
     if replaced:
-        return f"the input was deleted and created again; the last commit record is at {position} of the old one"
+        return (
+            f"the input was deleted and created again; the last commit record is at {position} of the old one, and no "
+            f"record of the new one was processed"
+        )
     if position < low:
         return f"offsets {position} to {low} are deleted: the input begins at {low}"
     if position > end:

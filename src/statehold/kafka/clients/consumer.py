@@ -23,7 +23,8 @@ from statehold.kafka.common.error_actions import describe, translate
 from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_refused
 from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
 from statehold.kafka.common.retry import OncePerMinute
-from statehold.ports import ConsumerTrouble, Listener
+from statehold.kafka.common.topic_identity import DEBUG, TopicIdentity
+from statehold.ports import ConsumerTrouble, InputTopic, Listener
 from statehold.telemetry.log_events import Log
 
 #: librdkafka's states of a member without a connection to its coordinator
@@ -61,12 +62,16 @@ class KafkaGroupConsumer:
         # A poll runs the rebalance callbacks, and these drain partitions.
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         self._client_id = client_id
+        self._identity = TopicIdentity(names.input)
         self._consumer = self._new_consumer()
 
     def _new_consumer(self) -> Consumer:
         """Make a client with the present passwords and certificates."""
         config: dict[str, Any] = dict(client.consumer(self._settings, self._names.group))
-        config["logger"] = client_logger("statehold.consumer", self._logged)
+        identity = self._identity = TopicIdentity(self._topic)
+        config["logger"] = client_logger("statehold.consumer", lambda *line: self._logged(identity, *line))
+        self._debugs = "debug" in config
+        config |= {"debug": f"{config['debug']},{DEBUG}" if self._debugs else DEBUG, "log_level": 7}
         config["error_cb"] = self._error
         config["stats_cb"] = self._statistics
         if self._client_id:
@@ -106,6 +111,10 @@ class KafkaGroupConsumer:
         if self._again_at is not None:
             return (), ()
         return [m for m in messages if m.error() is None], [self._trouble(m) for m in messages if m.error() is not None]
+
+    @property
+    def input(self) -> InputTopic:
+        return self._identity.topic
 
     def _thrown_out(self, errors: Sequence[KafkaError]) -> float | None:
         """Handle GROUP_ID_NOT_FOUND. Return when a new client joins (monotonic seconds); None without this error.
@@ -273,5 +282,7 @@ class KafkaGroupConsumer:
             self._log.warning("login_refused", cause=describe(refused))
         self._log.debug("kafka_log", client="consumer", level="error", message=describe(error))
 
-    def _logged(self, level: str, message: str) -> None:
-        self._log.debug("kafka_log", client="consumer", level=level, message=message)
+    def _logged(self, identity: TopicIdentity, level: str, message: str) -> None:
+        identity.logged(message)  # of this client, because a replaced one still logs while it closes
+        if level != "debug" or self._debugs:
+            self._log.debug("kafka_log", client="consumer", level=level, message=message)
