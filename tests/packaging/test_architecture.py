@@ -33,7 +33,7 @@ ALLOWED: dict[str, str] = {
     "ports": "output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
-    "kafka.common": "errors config common telemetry",
+    "kafka.common": "errors config common ports telemetry",
     "kafka.admin": "errors config common ports telemetry health kafka.common",
     "snapshot.format": "errors common table messages",
     "kafka.clients": ("errors config.common config common output ports telemetry health kafka.common kafka.admin"),
