@@ -5,14 +5,13 @@ from __future__ import annotations
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
 from statehold.worker.loop import LiveLoop
-from statehold.worker.transaction.pipeline import TransactionPipeline
 
 
 class Drain:
     """Used once, by the partition's thread."""
 
-    def __init__(self, tools: Tools, signals: Signals, live: LiveLoop, pipeline: TransactionPipeline) -> None:
-        self._tools, self._signals, self._live, self._pipeline = tools, signals, live, pipeline
+    def __init__(self, tools: Tools, signals: Signals, live: LiveLoop) -> None:
+        self._tools, self._signals, self._live = tools, signals, live
         self._transaction = live.transaction
 
     def run(self) -> bool:
@@ -24,16 +23,16 @@ class Drain:
         """
         transaction, buffer = self._transaction, self._transaction.buffer
         while self._in_time():
-            self._pipeline.settle()
+            self._live.pipeline.settle()
             # Handle rolled-back records again; the next owner handles the records after them.
             while transaction.position < transaction.reached and self._in_time():
                 messages = buffer.next(transaction.policy.room())
                 if messages is None:
                     break
-                self._pipeline.handle(messages)
+                self._live.pipeline.handle(messages)
             if transaction.policy.since is None:
                 break
-            self._pipeline.commit()
+            self._live.pipeline.commit()
             if transaction.kafka.position >= transaction.reached:  # nothing was rolled back
                 break
         if self._signals.lost():
@@ -63,5 +62,5 @@ class Drain:
         while self._live.record.n == before:
             if not self._in_time():
                 return False
-            self._pipeline.commit()
+            self._live.pipeline.commit()
         return True

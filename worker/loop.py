@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
-from statehold.messages.command import Command
-from statehold.record import Message
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import missing_records
 from statehold.worker.common.lifecycle import Event
-from statehold.worker.common.mailbox import Batch, Mailbox
+from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.signals import Signals
-from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.fulls.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
-from statehold.worker.transaction.kafka_transaction import KafkaTransaction
-from statehold.worker.transaction.participants import Participants
 from statehold.worker.transaction.pipeline import TransactionPipeline
 from statehold.worker.transaction.plan import Step, View, decide
-from statehold.worker.transaction.record_buffer import offset
-from statehold.worker.transaction.state import TransactionState
 
 #: seconds to wait for records while idle, and while a full snapshot is being taken
 _IDLE = 0.5
@@ -42,19 +32,12 @@ class LiveLoop:
         signals: Signals,
         mailbox: Mailbox,
         engine: Engine,
-        transaction: TransactionState,
         pipeline: TransactionPipeline,
-        participants: Participants,
-        decisions: FailureDecisions,
         fulls: FullSnapshots,
     ) -> None:
         self._tools, self._signals, self._mailbox = tools, signals, mailbox
-        self._pipeline, self._decisions = pipeline, decisions
-        self.engine, self.transaction, self.participants, self.fulls = engine, transaction, participants, fulls
-        #: last pause command logged
-        self._paused: Command | None = None
-        #: next offset to take from the mailbox
-        self._taken = transaction.position
+        self.engine, self.pipeline, self.fulls = engine, pipeline, fulls
+        self.transaction, self.participants = pipeline.state, pipeline.participants
 
     @property
     def record(self) -> CommitRecord:
@@ -82,18 +65,18 @@ class LiveLoop:
         """One step; waits for records at most until a commit is due."""
         match decide(self.view()):
             case Step.SETTLE:
-                self._pipeline.settle()
+                self.pipeline.settle()
             case Step.COMMIT:
-                self._pipeline.commit()
+                self.pipeline.commit()
             case Step.BEGIN_COMMIT:
-                self._pipeline.begin_commit()
+                self.pipeline.begin_commit()
             case Step.HANDLE:
                 self._handle()
             case Step.TAKE:
                 self._take()
             case Step.FACE_FAILURE:
                 # Everything before the record is committed: retry it, dead-letter it, or fail the partition.
-                self._decisions.face(self.transaction.buffer.failure)
+                self.pipeline.decisions.face(self.transaction.buffer.failure)
                 self.transaction.buffer.retry()
             case Step.THROTTLE:
                 wait = self.transaction.policy.wait(self._tools.clock(), _BUSY_IDLE)
@@ -107,8 +90,6 @@ class LiveLoop:
         """Return all facts that the next step depends on."""
         transaction, buffer, policy = self.transaction, self.transaction.buffer, self.transaction.policy
         record, commit = transaction.kafka.record, transaction.commit
-        if record.paused != self._paused:
-            self._log_pause(record)
         now = self._tools.clock()
         stops_early = buffer.barrier is not None or buffer.failure is not None
         first = buffer.side_inputs_first and not stops_early
@@ -126,68 +107,33 @@ class LiveLoop:
             side_inputs_first=first and self.participants.want_commit(record, now),
         )
 
-    def _log_pause(self, record: CommitRecord) -> None:
-        self._paused = record.paused
-        by = record.paused.issuer if record.paused is not None else None
-        position = self.transaction.kafka.position
-        self._tools.log.info("paused" if record.paused else "resumed", by=by, position=position)
-
     def _handle(self) -> None:
         messages = self.transaction.buffer.next(self.transaction.policy.room())
         if messages is not None:
-            self._pipeline.handle(messages)
+            self.pipeline.handle(messages)
             self.fulls.between(self.transaction.kafka.record)
 
     def _take(self) -> None:
-        policy = self.transaction.policy
+        policy, buffer = self.transaction.policy, self.transaction.buffer
         wait = policy.wait(self._tools.clock(), _BUSY_IDLE if self.fulls.active else _IDLE)
         batch = self._mailbox.take(policy.room(), wait)
         if batch is None:
             self._rest()
-        elif messages := self._fresh(batch):
-            self.transaction.buffer.add(messages)
-
-    def _fresh(self, batch: Batch) -> Sequence[Message]:
-        """Return the records of the batch that were not taken before (rule T6)."""
-        taken, after = self._taken, offset(batch.messages[-1]) + 1
-        if after <= taken:
-            return ()
-        if batch.previous > taken:
-            raise missing_records(self._tools.place, taken, batch.previous)
-        self._taken = after
-        if batch.previous < taken:
-            return [message for message in batch.messages if offset(message) >= taken]
-        return batch.messages
+        elif batch.previous > buffer.taken:
+            raise missing_records(self._tools.place, buffer.taken, batch.previous)
+        else:
+            buffer.add(batch.messages)
 
     def _rest(self) -> None:
         """Without records: commit on request of participants, advance a full snapshot, keep the producer id alive."""
-        if self.transaction.policy.since is not None or not self._pipeline.settle():
+        if self.transaction.policy.since is not None or not self.pipeline.settle():
             return
         now, record = self._tools.clock(), self.record
         due = self.transaction.buffer.barrier is None and self.participants.want_commit(record, now)
         if due or self.transaction.policy.renewal_due(now):
-            self._pipeline.commit()
+            self.pipeline.commit()
         else:
             self.fulls.boundary(record)
-
-    # Between live phases
-
-    def commit_soon(self) -> None:
-        """Commit as soon as the loop is idle, because the group's offset is missing or old (rule D6)."""
-        self.transaction.policy.last_commit = -math.inf
-
-    def finish(self) -> None:
-        """Commit the handled records, if there are any."""
-        if self._pipeline.settle() and self.transaction.policy.since is not None:
-            self._pipeline.commit()
-
-    def resume(self, record: CommitRecord, kafka: KafkaTransaction) -> bool:
-        """Continue with a new producer; see `TransactionPipeline.resume`."""
-        return self._pipeline.resume(record, kafka)
-
-    def abandon(self) -> None:
-        """Abort before the partition fails; see `TransactionPipeline.abandon`."""
-        self._pipeline.abandon()
 
     def close(self) -> None:
         """Close the participants, then call the handler's hook; commit nothing."""

@@ -1,21 +1,13 @@
-"""One partition's thread: one method per phase of the lifecycle, and the interface for the manager."""
+"""One partition's worker: its thread runs one phase of the lifecycle after the other; the manager calls the rest."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from typing import Any
-
-import msgspec
 
 from statehold.errors import OwnershipError, of_thread
-from statehold.ports import Cancelled, Transactions
+from statehold.ports import Cancelled
 from statehold.record import Message
-from statehold.snapshot.format import frame
-from statehold.snapshot.format.records import CommitRecord
-from statehold.telemetry import metrics
 from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.common.lifecycle import Event, Lifecycle, Phase
@@ -27,38 +19,30 @@ from statehold.worker.common.traceback_gc import clear_frames
 from statehold.worker.drain import Drain
 from statehold.worker.failed import await_retry, explained
 from statehold.worker.followers.queries import Committed
-from statehold.worker.live import go_live, open_participants
-from statehold.worker.loop import LiveLoop
-from statehold.worker.recovery.recovery import Recovered, Recovery
-from statehold.worker.recovery.replay import GapReplay
 from statehold.worker.status import PartitionStatus
-from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+from statehold.worker.takeover import Takeover
 from statehold.worker.watchdog import Watchdog
 
 
 class PartitionWorker:
     """Created by the manager for one assignment of one partition; used once."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, signals: Signals | None = None, mailbox: Mailbox | None = None) -> None:
         self._tools = tools
         self.partition = tools.place.partition
-        self.mailbox = Mailbox()
+        self.mailbox = mailbox or Mailbox()
         self.closed = threading.Event()
-        self._signals = Signals()
-        self._recovery = Recovery(tools, self._signals)
+        self._signals = signals or Signals()
         self._life = Lifecycle()
         self._since = tools.wall()
-        self._timings: dict[str, float] = {}
-        self._producer: Transactions | None = None
-        self._recovered: Recovered | None = None
-        self._live: LiveLoop | None = None
-        self._draining: Drain | None = None
         self._ownership = Ownership(tools, self._signals)
         self._watchdog = Watchdog(tools, self._signals)
-        self._phases: dict[Phase, Callable[[], None]] = {
-            Phase.FENCING: self._fence,
-            Phase.RESTORING: self._restore,
-            Phase.REPLAYING: self._replay,
+        self._takeover = Takeover(tools, self._signals, self.mailbox, self._ownership)
+        #: each returns the event that ends it
+        self._phases: dict[Phase, Callable[[], Event | None]] = {
+            Phase.FENCING: self._takeover.fence,
+            Phase.RESTORING: self._takeover.restore,
+            Phase.REPLAYING: self._takeover.replay,
             Phase.LIVE: self._work,
             Phase.DRAINING: self._drain,
             Phase.ABORTING: self._abort,
@@ -112,22 +96,14 @@ class PartitionWorker:
 
     def status(self) -> PartitionStatus:
         """Phase, position and cause; any thread."""
-        life, stuck = self._life, self._watchdog.failure
-        return PartitionStatus.of(
-            self.partition,
-            life if stuck is None else Lifecycle(Phase.FAILED, stuck),
-            self._live,
-            input=self._tools.place.input,
-            mailbox=self.mailbox.depth,
-            restore=self._recovery.progress.view(),
-            since=self._since,
-            timings=self._timings.copy(),
-            stuck=stuck is not None,
-        )
+        stuck = self._watchdog.failure
+        life = self._life if stuck is None else Lifecycle(Phase.FAILED, stuck)
+        place, mailbox = self._tools.place, self.mailbox.depth
+        return PartitionStatus.of(place, life, self._since, self._takeover, mailbox=mailbox, stuck=stuck is not None)
 
     def committed(self) -> Committed | None:
         """Return the state for queries, while the partition is live; any thread."""
-        live = self._live
+        live = self._takeover.live
         if live is None or self._life.phase is not Phase.LIVE:
             return None
         return Committed(live.engine.state, lambda: live.record)
@@ -144,156 +120,52 @@ class PartitionWorker:
             self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
             self._tools.report(Report(self.partition, "died", cause=of_thread(error)))
         finally:
-            self._drop()
+            self._takeover.release()
             self._tools.metrics.forget()
             self.closed.set()
             self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
             self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
 
-    def _step(self, phase: Callable[[], None]) -> None:
-        """Run one phase; turn every exception into an event."""
+    def _step(self, phase: Callable[[], Event | None]) -> None:
+        """Run one phase; turn every exception into an event. None: the phase has not ended."""
         try:
-            phase()
+            if (event := phase()) is not None:
+                self._go(event)
         except Cancelled:
             self._go(self._signals.event() or Event.LOST)
         except ProducerDropped as dropped:
             self._tools.log.warning("producer_replaced", cause=str(dropped))
             self._go(Event.PRODUCER_DROPPED)
         except Exception as error:  # noqa: BLE001  because any error is the failure of this partition alone
-            if self._live is not None and not isinstance(error, OwnershipError):
-                self._live.abandon()
+            if not isinstance(error, OwnershipError):
+                self._takeover.abandon()
             self._go(Event.FAILED, explained(self._tools, error))
 
     def _go(self, event: Event, cause: BaseException | None = None) -> None:
         self._life = self._life.after(event, cause)
         self._since = self._tools.wall()
 
-    def _fence(self) -> None:
-        began = self._tools.clock()
-        self._drop_producer()
-        if self._live is not None:
-            self._ownership.doubt()
-        self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
-        self._producer = self._recovery.fence(self._ownership.ascertain)
-        seconds = self._took("fence", began)
-        self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
-        self._go(Event.FENCED)
+    def _work(self) -> Event | None:
+        assert self._takeover.live is not None
+        return self._takeover.live.run()
 
-    def _restore(self) -> None:
-        """With state in memory the last commit record may allow to keep it (rule T4); otherwise restore from Kafka."""
-        if self._live is not None:
-            record = self._recovery.last_mark()
-            if record is not None and self._live.resume(record, self._transaction(record)):
-                self._tools.log.info("settled", n=record.n, position=self._live.transaction.position)
-                self._go(Event.RESTORED)
-                return
-            self._drop_live()
-        self._tools.log.info("restoring")
-        self._tools = replace(self._tools, place=self._recovery.locate())
-        self._recovery = Recovery(self._tools, self._signals)
-        with self._traced("restore"):
-            self._recovered = self._recovery.restore()
-        self._observe("restore", self._recovered.restored.seconds)
-        self._go(Event.RESTORED)
+    def _drain(self) -> Event:
+        live = self._takeover.live
+        assert live is not None
+        if not Drain(self._tools, self._signals, live).run():
+            return Event.LOST
+        self._tools.log.info("drained", position=live.transaction.kafka.position, n=live.record.n)
+        return Event.LOST if self._signals.lost() else Event.DRAINED
 
-    def _replay(self) -> None:
-        """Handle the gap again and go live; a partition that kept its state has no gap."""
-        if self._live is None:
-            assert self._recovered is not None
-            recovered, restored, began = self._recovered, self._recovered.restored, self._tools.clock()
-            with self._traced("replay"):
-                count = self._replaying(recovered).run()
-            seconds = self._took("replay", began)
-            self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
-            if not restored.from_standby:
-                self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
-            kafka = self._transaction(restored.mark)
-            self._live, self._draining = go_live(
-                self._tools, self._signals, self.mailbox, recovered.engine, kafka, restored
-            )
-            if recovered.offset_behind or restored.mark.writer.reads < frame.NEWEST:
-                self._live.commit_soon()  # because `finish-upgrade` reads the running releases from commit records
-            self._recovered = None
-            stream = self.mailbox.open_stream()
-            open_participants(self._live)
-            position = self._live.transaction.position
-            place = self._tools.place
-            topic_id = place.topic_ids.get(place.input, "")
-            self._tools.report(Report(self.partition, "live", position, stream, topic_id=topic_id))
-            self._tools.log.info("live", position=position, n=restored.mark.n)
-        self._go(Event.REPLAYED)
-
-    def _work(self) -> None:
-        assert self._live is not None
-        self._go(self._live.run())
-
-    def _drain(self) -> None:
-        assert self._live is not None
-        assert self._draining is not None
-        complete = self._draining.run()
-        if complete:
-            self._tools.log.info("drained", position=self._live.transaction.kafka.position, n=self._live.record.n)
-        self._go(Event.DRAINED if complete and not self._signals.lost() else Event.LOST)
-
-    def _abort(self) -> None:
+    def _abort(self) -> Event:
         """Commit nothing; the next owner's fence aborts the open transaction."""
-        self._drop()
+        self._takeover.release()
         self._tools.log.info("aborted")
-        self._go(Event.ABORTED)
+        return Event.ABORTED
 
-    def _wait_for_retry(self) -> None:
+    def _wait_for_retry(self) -> Event | None:
         cause = self._life.cause
-        self._drop()
+        self._takeover.release()
         log_failure(self._tools, cause)
         clear_frames(cause)
-        self._go(await_retry(self._tools, self._signals, self._ownership, cause))
-
-    # Small helpers
-
-    def _replaying(self, recovered: Recovered) -> GapReplay:
-        return GapReplay(self._tools, self._signals, self._recovery.progress, recovered.engine, recovered.restored)
-
-    def _transaction(self, record: CommitRecord) -> KafkaTransaction:
-        assert self._producer is not None
-        return KafkaTransaction(
-            self._producer,
-            self._tools.place,
-            record,
-            origin=self._tools.settings.output.origin,
-            part_bytes=self._tools.settings.kafka.message_max_bytes // 2,
-            wall=self._tools.wall,
-            clock=self._tools.clock,
-        )
-
-    def _traced(self, step: str) -> AbstractContextManager[Any]:
-        return nullcontext() if self._tools.tracing is None else self._tools.tracing.step(step)
-
-    def _took(self, step: str, began: float) -> float:
-        seconds = self._tools.clock() - began
-        self._observe(step, seconds)
-        return seconds
-
-    def _observe(self, step: str, seconds: float) -> None:
-        self._timings[step] = round(seconds, 3)
-        self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, step)
-
-    def _drop(self) -> None:
-        self._drop_live()
-        self._drop_producer()
-        self._recovered = None
-        self.mailbox.open_stream()
-
-    def _drop_live(self) -> None:
-        live, self._live, self._draining = self._live, None, None
-        if live is None:
-            return
-        try:
-            live.close()
-        except Exception as error:  # on_stop may raise anything; the partition is released in any case
-            cause = f"in on_stop, or in closing: {error}"
-            self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
-
-    def _drop_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.drop()
+        return await_retry(self._tools, self._signals, self._ownership, cause)

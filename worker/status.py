@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from statehold.snapshot.format import digest
+from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Pending
 from statehold.worker.common.lifecycle import Lifecycle
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
+from statehold.worker.takeover import Takeover
 
 
 class CommitRecordStatus(msgspec.Struct, frozen=True):
@@ -106,32 +108,30 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     @classmethod
     def of(
         cls,
-        partition: int,
+        place: Place,
         life: Lifecycle,
-        live: LiveLoop | None,
-        *,
-        input: str,
-        mailbox: int,
-        restore: dict[str, Any] | None,
         since: float,
-        timings: dict[str, float],
+        takeover: Takeover,
+        *,
+        mailbox: int,
         stuck: bool,
     ) -> PartitionStatus:
+        live = takeover.live
         record = live.record if live is not None else None
         return cls(
-            partition=partition,
+            partition=place.partition,
             phase=life.phase.value,
-            position=record.positions[input] if record else None,
+            position=record.positions[place.input] if record else None,
             transaction=record.n if record else None,
             mailbox=mailbox,
             cause=str(life.cause) if life.cause else None,
             error=type(life.cause).__name__ if life.cause else None,
             paused=record.paused.issuer if record and record.paused else None,
-            restore=restore,
+            restore=takeover.recovery.progress.view(),
             gap=live.fulls.cost.work.gap if live else None,
             restore_predicted=round(live.fulls.cost.seconds, 3) if live else None,
             since=since,
-            timings=timings,
+            timings=takeover.timings.copy(),
             live=LiveStatus.of(live) if live else None,
             stuck=stuck,
         )

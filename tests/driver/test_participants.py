@@ -19,7 +19,7 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.testing import Driver
 from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Phase
-from statehold.worker.live import ORDER
+from statehold.worker.takeover import ORDER
 from statehold.worker.transaction.participants import CommitDraft, Participant, Participants, SideWork
 
 ROOT = Path(__file__).resolve().parents[2]

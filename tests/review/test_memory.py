@@ -81,7 +81,7 @@ class Partition:
         self.worker = PartitionWorker(tools)
         self.worker.start(self.driver.clock())
         self.reach("live")
-        live = self.worker._live
+        live = self.worker._takeover.live
         assert live is not None
         self.state = weakref.ref(live.engine.state)
 

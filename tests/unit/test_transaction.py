@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -28,10 +29,11 @@ def committer(*, origin: bool = True, part_bytes: int = 1000) -> tuple[MemoryBro
     producer = MemoryTransactions(broker, NAMES, 0)
     producer.fence(lambda: False)
     first = mark(4, last_delta=4)
-    made = KafkaTransaction(
-        producer, PLACE, first, origin=origin, part_bytes=part_bytes, wall=lambda: 12.5, clock=lambda: 0.0
+    settings = SimpleNamespace(
+        output=SimpleNamespace(origin=origin), kafka=SimpleNamespace(message_max_bytes=2 * part_bytes)
     )
-    return broker, made
+    tools: Any = SimpleNamespace(place=PLACE, settings=settings, wall=lambda: 12.5, clock=lambda: 0.0)
+    return broker, KafkaTransaction(producer, tools, first)
 
 
 def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> CommitDraft:

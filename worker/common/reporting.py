@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.errors import Lost, OwnershipError, PartitionError
+from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Report, Tools
+
+
+def log_pause(tools: Tools, record: CommitRecord) -> None:
+    """Log that a command has paused or resumed the partition."""
+    by = record.paused.issuer if record.paused is not None else None
+    position = record.positions[tools.place.input]
+    tools.log.info("paused" if record.paused else "resumed", by=by, position=position)
 
 
 def log_progress(tools: Tools, view: dict[str, Any]) -> None:

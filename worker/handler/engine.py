@@ -15,12 +15,11 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.declared.attributes import bound_tables, declared, sinks_of
 from statehold.declared.serdes import input_serde
-from statehold.errors import UsageError
 from statehold.handler import Handler
 from statehold.messages.command import COMMAND_HEADER, Command
 from statehold.output import Output, Sent
 from statehold.record import Message, Record
-from statehold.reference import Reference, SharedRows, Version, references
+from statehold.reference import Reference, SharedRows, references
 from statehold.sink import Sinks
 from statehold.snapshot.state import Frozen, State
 from statehold.tables.system import by_default_name
@@ -241,11 +240,6 @@ class Engine:
         for reference in self.references.values():
             reference.renew()
 
-    @property
-    def reference(self) -> dict[str, Version]:
-        """The version of each reference topic that the open transaction sees."""
-        return {reference.topic: reference.version for reference in self.references.values()}
-
     def take_outputs(self) -> list[Sent]:
         """Return the outputs since the last call; the list object stays, because the outputs append to it."""
         taken = self.outputs.copy()
@@ -262,18 +256,6 @@ class Engine:
         if self._traced:
             self.state.check_in_place()
         return self.state.freeze()
-
-    def refuse_writes(self, hook: str) -> None:
-        """:raises UsageError: the hook wrote or sent something, which belongs to no record."""
-        written = [name for name, table in self.state.tables.items() if table.written]
-        if self.sinks is not None:
-            written += self.sinks.written
-        if written or self.outputs:
-            self.rollback()
-            raise UsageError(
-                f"{hook} wrote to {', '.join(written) or 'an output'}: that belongs to no record, so an abort or a "
-                f"replay would lose it. Next: write in on_record, on_batch or on_command"
-            )
 
     def rollback(self) -> None:
         """Drop all changes since the last commit (rule T5)."""

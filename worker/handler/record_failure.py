@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from statehold.errors import HandlerFailed, PartitionError, RegistryUnreachable, StateholdError, UndecodableRecord
+from statehold.errors import (
+    HandlerFailed,
+    MessageRefused,
+    PartitionError,
+    RegistryUnreachable,
+    StateholdError,
+    UndecodableRecord,
+)
 from statehold.record import Message, Record
+from statehold.snapshot.format.partition_identity import Place
+from statehold.worker.common.errors import output_refused
 
 
 class HandlingFailed(Exception):
@@ -31,6 +40,21 @@ class SideInputFailed(HandlingFailed):
 
 class FailureDecided(HandlingFailed):
     """A side input failed and its failure decision is known: the rollback is followed by the decision."""
+
+
+class OutputRejected(Exception):
+    """An output of the open transaction does not fit its topic; `search`: handle its records one by one."""
+
+    def __init__(self, *, search: bool) -> None:
+        super().__init__("an output was rejected")
+        self.search = search
+
+
+def output_rejected(place: Place, what: str, error: MessageRefused, at: int) -> RecordFailed:
+    """Return the failure of the input record at offset `at`, whose output the broker rejected."""
+    rejected = output_refused(place, f"{what}: the broker rejected it: {error}", at)
+    rejected.__cause__ = error
+    return RecordFailed(at, rejected)
 
 
 def failed(record: Record[Any], error: Exception) -> HandlingFailed:

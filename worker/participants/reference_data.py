@@ -17,7 +17,8 @@ class ReferenceData(Participant):
         self._engine.renew()
 
     def contribute(self, draft: CommitDraft) -> None:
-        draft.reference = self._engine.reference
+        references = self._engine.references.values()
+        draft.reference = {reference.topic: reference.version for reference in references}
         # A replay sees one version, so a delta ends the transactions that saw another.
         draft.force_delta |= draft.reference != self._committed
 

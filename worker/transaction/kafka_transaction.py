@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -12,8 +12,8 @@ from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from statehold.output import Sent, with_origin
 from statehold.ports import NUMBER, Transactions
 from statehold.snapshot.format import digest, frame, records
-from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Part
+from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.transaction.participants import CommitDraft
 
@@ -36,17 +36,8 @@ class KafkaTransaction:
     After any exception but MessageRefused from `send` or `pack`: abort or drop it.
     """
 
-    def __init__(
-        self,
-        producer: Transactions,
-        place: Place,
-        record: CommitRecord,
-        *,
-        origin: bool,
-        part_bytes: int,
-        wall: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, producer: Transactions, tools: Tools, record: CommitRecord) -> None:
+        place, settings = tools.place, tools.settings
         self.producer = producer
         producer.lineage = record.lineage
         #: the last commit record that is known to be committed
@@ -56,7 +47,8 @@ class KafkaTransaction:
         self.increment_bytes = 0
         #: monotonic time at which the open transaction began
         self.began = 0.0
-        self._place, self._origin, self._part_bytes, self._wall, self._clock = place, origin, part_bytes, wall, clock
+        self._place, self._wall, self._clock = place, tools.wall, tools.clock
+        self._origin, self._part_bytes = settings.output.origin, settings.kafka.message_max_bytes // 2
         self._changelog, self._input, self._control = place.names.changelog, place.input, place.names.control
         self._versioned = any(version > 1 for version in place.schemas.values())
         self._outputs = 0

@@ -1,4 +1,4 @@
-"""The interface of a feature to a transaction: a participant, called in one fixed order (`worker.live.ORDER`)."""
+"""The interface of a feature to a transaction: a participant, called in one fixed order (`worker.takeover.ORDER`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from statehold.common.names import Names
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
 from statehold.reference import Version
@@ -29,6 +30,12 @@ class SideInputs(NamedTuple):
     switch: Command | None = None
     #: next offset of each retry topic
     retries: Mapping[str, int] = MappingProxyType({})
+
+    @classmethod
+    def unchanged(cls, before: CommitRecord, names: Names) -> SideInputs:
+        """Keep the positions of the other topics."""
+        retries = {topic: at for topic, at in before.positions.items() if names.is_for_retries(topic)}
+        return cls(next=before.positions.get(names.control, 0), retries=retries)
 
 
 NO_SIDE_INPUTS: Final = SideInputs()

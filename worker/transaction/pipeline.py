@@ -8,20 +8,27 @@ it until the older one has committed. If that fails, both are rolled back and th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted
+from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted
 from statehold.output import Sent
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped, output_refused
+from statehold.worker.common.reporting import log_pause
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import FailureDecided, HandlingFailed, RecordFailed, SideInputFailed
+from statehold.worker.handler.record_failure import (
+    FailureDecided,
+    HandlingFailed,
+    OutputRejected,
+    SideInputFailed,
+    output_rejected,
+)
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction, Stage
 from statehold.worker.transaction.participants import (
     NO_SIDE_INPUTS,
@@ -35,16 +42,9 @@ from statehold.worker.transaction.record_buffer import Messages, offset
 from statehold.worker.transaction.rollback import Rollback
 from statehold.worker.transaction.state import Commit, TransactionState
 
+_UNTRACED: Final = nullcontext()
 #: the part of commit.transaction_timeout that a batch may take before outputs wait for the commit
 _SLOW: Final = 0.1
-
-
-class OutputRejected(Exception):
-    """An output of the open transaction does not fit its topic; `search`: handle its records one by one."""
-
-    def __init__(self, *, search: bool) -> None:
-        super().__init__("an output was rejected")
-        self.search = search
 
 
 class TransactionPipeline:
@@ -62,9 +62,9 @@ class TransactionPipeline:
         participants: Participants,
         decisions: FailureDecisions,
     ) -> None:
-        self._tools, self._signals, self._engine, self._state = tools, signals, engine, state
-        self._participants, self._decisions = participants, decisions
-        self._rollback = Rollback(tools, signals, engine, state, participants)
+        self._tools, self._signals, self._engine = tools, signals, engine
+        self.state, self.participants, self.decisions = state, participants, decisions
+        self.rollback = Rollback(tools, signals, engine, state, participants, decisions)
         #: a side input failed, nothing else was rolled back, and it is to be handled again at once
         self._side_input_again = False
 
@@ -75,20 +75,17 @@ class TransactionPipeline:
         self._run(self._handle, messages)
 
     def _handle(self, messages: Messages) -> None:
-        state, policy, tools = self._state, self._state.policy, self._tools
+        state, policy, tools = self.state, self.state.policy, self._tools
         if state.kafka.stage is Stage.CLOSED:
             state.kafka.require_clean()
         if policy.since is None:
-            for begun in self._participants.on_began:
+            for begun in self.participants.on_began:
                 begun()
         began, careful = tools.clock(), offset(messages[0]) < state.buffer.careful_until
         wait = state.commit is not None or (state.hold_outputs and not careful)
         policy.handled(len(messages), began)
-        if tools.tracing is None:
+        with _UNTRACED if tools.tracing is None else tools.tracing.batch(messages):
             handled = self._engine.run(messages, one_by_one=careful)
-        else:
-            with tools.tracing.batch(messages):
-                handled = self._engine.run(messages, one_by_one=careful)
         if handled < len(messages):
             state.buffer.put_back(handled)
             policy.cut(len(messages) - handled)
@@ -99,27 +96,21 @@ class TransactionPipeline:
         try:
             self._emit(self._engine.take_outputs(), wait=wait)
         except MessageRefused as error:
-            raise self._rejected(messages, error) from error
+            if len(messages) > 1:
+                raise OutputRejected(search=True) from error
+            raise output_rejected(tools.place, "send an output", error, offset(messages[0])) from error
         if handled:
             state.newest = messages[handled - 1]
             state.position = offset(state.newest) + 1
 
     def _emit(self, outputs: Sequence[Sent], *, wait: bool) -> None:
         """Send outputs, or keep them behind those that wait."""
-        state = self._state
+        state = self.state
         state.outputs += len(outputs)
         if wait or state.waiting:
             state.waiting += outputs
         else:
             state.kafka.send(outputs)
-
-    def _rejected(self, messages: Messages, error: MessageRefused) -> Exception:
-        if len(messages) > 1:
-            return OutputRejected(search=True)
-        at = offset(messages[0])
-        rejected = output_refused(self._tools.place, f"send an output: the broker rejected it: {error}", at)
-        rejected.__cause__ = error
-        return RecordFailed(at, rejected)
 
     # Committing
 
@@ -130,7 +121,7 @@ class TransactionPipeline:
 
     def begin_commit(self) -> bool:
         """Wait for the commit in flight, close the open transaction and begin its commit. False: rolled back."""
-        while self.settle() and (not self._state.waiting or self._run(self._send_waiting)):
+        while self.settle() and (not self.state.waiting or self._run(self._send_waiting)):
             if self._run(self._launch):
                 return True
             if not self._side_input_again:
@@ -139,12 +130,12 @@ class TransactionPipeline:
 
     def settle(self) -> bool:
         """Wait for the commit in flight, if any, and send the outputs ahead of it. False: all was rolled back."""
-        if self._state.commit is None:
+        if self.state.commit is None:
             return True
         return self._run(self._await) and self._run(self._catch_up)
 
     def _launch(self) -> None:
-        state, kafka, tools = self._state, self._state.kafka, self._tools
+        state, kafka, tools = self.state, self.state.kafka, self._tools
         self._side_input_again = False
         if kafka.stage is Stage.CLOSED:
             kafka.require_clean()
@@ -156,10 +147,7 @@ class TransactionPipeline:
             state.position = max(state.position, barrier)  # its last records may have been deleted since
         now = tools.clock()
         draft = self._draft()
-        try:
-            chunks = kafka.pack(draft)
-        except MessageRefused as error:
-            raise output_refused(tools.place, str(error), kafka.position) from error
+        chunks = kafka.pack(draft)
         call = tools.beside(
             partial(kafka.commit, draft, chunks, membership.metadata), f"commit-{tools.place.partition}"
         )
@@ -168,14 +156,12 @@ class TransactionPipeline:
         state.outputs, state.handler_seconds = 0, 0.0
         state.policy.close()
         state.buffer.close()
-        if tools.tracing is not None:
-            tools.tracing.commit_began(kafka.record.n + 1, draft.records, draft.position)
 
     def _draft(self) -> CommitDraft:
         """Handle the side inputs, freeze the writes, and let each participant set its fields."""
-        state, engine = self._state, self._engine
+        state, engine = self.state, self._engine
         if state.policy.since is None:
-            for begun in self._participants.on_began:  # side inputs alone make this transaction
+            for begun in self.participants.on_began:  # side inputs alone make this transaction
                 begun()
         side = self._side_inputs()
         draft = CommitDraft(
@@ -187,7 +173,7 @@ class TransactionPipeline:
             seconds=state.handler_seconds,
             commands=(*engine.take_commands(), *side.commands),
         )
-        for contribute in self._participants.on_contribute:
+        for contribute in self.participants.on_contribute:
             contribute(draft)
         return draft
 
@@ -196,14 +182,14 @@ class TransactionPipeline:
 
         :raises SideInputFailed: :raises FailureDecided:
         """
-        state, before = self._state, self._state.kafka.record
+        state, before = self.state, self.state.kafka.record
         idle = state.policy.since is None
-        none = NO_SIDE_INPUTS if len(before.positions) == 1 else self._no_side_inputs(before)
+        none = NO_SIDE_INPUTS if len(before.positions) == 1 else SideInputs.unchanged(before, self._tools.place.names)
         work = SideWork(before, state.position, idle, self._send_side_outputs, none)
         if state.buffer.failure is not None:  # the first failure comes first
             return work.done
         try:
-            for side_inputs in self._participants.on_side_inputs:
+            for side_inputs in self.participants.on_side_inputs:
                 if not work.closed:
                     side_inputs(work)
         except FailureDecided:
@@ -211,12 +197,6 @@ class TransactionPipeline:
         except HandlingFailed as failure:
             raise SideInputFailed(state.position, failure.error) from failure
         return work.done
-
-    def _no_side_inputs(self, before: CommitRecord) -> SideInputs:
-        """Keep the positions of the other topics."""
-        names = self._tools.place.names
-        retries = {topic: at for topic, at in before.positions.items() if names.is_for_retries(topic)}
-        return SideInputs(next=before.positions.get(names.control, 0), retries=retries)
 
     def _send_side_outputs(self) -> None:
         outputs = self._engine.take_outputs()
@@ -226,35 +206,28 @@ class TransactionPipeline:
             self._emit(outputs, wait=False)
         except MessageRefused as error:
             what = "send an output of a command of the control topic, or of a record of a retry topic"
-            rejected = output_refused(
-                self._tools.place, f"{what}: the broker rejected it: {error}", self._state.position
-            )
-            rejected.__cause__ = error
-            raise RecordFailed(self._state.position, rejected) from error
+            raise output_rejected(self._tools.place, what, error, self.state.position) from error
 
     def _await(self) -> None:
         """Wait for the commit in flight."""
-        commit = self._state.commit
+        commit = self.state.commit
         assert commit is not None
-        try:
-            commit.call.wait()
-        except MessageRefused as error:
-            raise output_refused(self._tools.place, str(error), self._state.kafka.position) from error
+        commit.call.wait()
         self._committed(commit)
 
     def _committed(self, commit: Commit) -> None:
         """Apply a committed transaction to memory, then call the participants."""
-        state, tables, tools, draft = self._state, self._engine.state, self._tools, commit.draft
+        state, tables, tools, draft = self.state, self._engine.state, self._tools, commit.draft
         tables.version += 1
         record = state.kafka.committed()
+        if record.paused != draft.before.paused:
+            log_pause(tools, record)
         tables.commit(draft.frozen, delta=draft.delta is not None)
         tables.version += 1
         state.commit, state.aborts = None, 0
         state.records += draft.records
         state.buffer.committed()
         state.policy.last_commit = tools.clock()
-        if tools.tracing is not None:
-            tools.tracing.commit_ended(committed=True)
         tools.metrics.committed(
             seconds=tools.clock() - commit.began,
             handler_seconds=draft.seconds,
@@ -265,16 +238,16 @@ class TransactionPipeline:
             keys=record.keys,
             newest=commit.newest,
         )
-        for committed in self._participants.on_committed:
+        for committed in self.participants.on_committed:
             committed(record, draft)
 
     def _catch_up(self) -> None:
         """Send the outputs of records that were handled while the commit was in flight."""
-        if self._state.policy.since is not None and not self._state.hold_outputs:
+        if self.state.policy.since is not None and not self.state.hold_outputs:
             self._send_waiting()
 
     def _send_waiting(self) -> None:
-        state = self._state
+        state = self.state
         state.kafka.require_clean()
         waiting, state.waiting = state.waiting, []
         try:
@@ -293,52 +266,43 @@ class TransactionPipeline:
         try:
             step(*args)
         except FailureDecided:
-            self._side_input_again = self._rollback.undo() == 0 and not self._signals.leaving()
+            self._side_input_again = self.rollback.undo() == 0 and not self._signals.leaving()
         except SideInputFailed as failure:
-            self._state.buffer.fail_at(failure)
-            self._rollback.undo()
+            self.state.buffer.fail_at(failure)
+            self.rollback.undo()
         except HandlingFailed as failure:
             self._record_failed(failure)
         except OutputRejected as rejected:
             if rejected.search:
-                self._state.buffer.suspect()
-            self._rollback.undo()
+                self.state.buffer.suspect()
+            self.rollback.undo()
         except TransactionAborted as error:
-            self._rollback.after_abort(error)
+            self.rollback.after_abort(error)
         except ProducerFenced as error:
-            raise self._rollback.fenced(error) from error
+            raise self.rollback.fenced(error) from error
         except OutcomeUnknown as error:
             self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown")
             raise ProducerDropped(f"the outcome of the transaction is unknown: {error}") from error
+        except MessageRefused as error:  # in the delta or the commit record
+            raise output_refused(self._tools.place, str(error), self.state.kafka.position) from error
         except ParticipantFailed as failure:
             failed = failure
         else:
             return True
         if failed is not None:  # outside the except block, because a kept error must not reference a participant
-            self._participant_failed(failed)
+            self.rollback.after_participant(failed)
         return False
 
     def _record_failed(self, failure: HandlingFailed) -> None:
         """Roll back to the last commit: everything before the record is handled again, then the failure is faced."""
-        self._decisions.failed(failure)
-        if self._state.commit is None or self._run(self._await):
-            self._state.buffer.fail_at(failure)
-            self._rollback.undo()
-
-    def _participant_failed(self, failure: ParticipantFailed) -> None:
-        state = self._state
-        assert state.commit is not None
-        blamed = failure.participant.failed(failure.error, state.commit.draft)
-        if blamed is not None:
-            self._decisions.failed(blamed)
-            state.buffer.fail_at(blamed)
-        count = self._rollback.undo()
-        self._tools.log.warning("rolled_back", cause=str(failure), records=count, position=state.position)
-        failure.participant.recover(state.kafka.record)
+        self.decisions.failed(failure)
+        if self.state.commit is None or self._run(self._await):
+            self.state.buffer.fail_at(failure)
+            self.rollback.undo()
 
     def resume(self, record: CommitRecord, kafka: KafkaTransaction) -> bool:
         """Continue with a new producer: keep memory if `record`, the last one, allows it (rule T4). False: restore."""
-        state = self._state
+        state = self.state
         expected, previous, commit = state.kafka.expected, state.kafka.record, state.commit
         # Without its commit record in the log the transaction cannot have committed.
         committed = commit is not None and expected.n > previous.n and record.identity == expected.identity
@@ -349,19 +313,5 @@ class TransactionPipeline:
         if committed:
             assert commit is not None
             self._committed(commit)
-        self._rollback.forget()
+        self.rollback.forget()
         return True
-
-    def abandon(self) -> None:
-        """Abort the open transaction before the partition fails, because readers would wait for its timeout."""
-        kafka, commit = self._state.kafka, self._state.commit
-        with suppress(Exception):  # its error is reported already
-            if commit is not None:
-                commit.call.wait()
-                kafka.committed()
-        if self._tools.tracing is not None:
-            self._tools.tracing.commit_ended(committed=False)
-        try:
-            kafka.abort()
-        except KafkaTrouble as error:
-            self._tools.log.warning("kafka_retry", doing="abort before failing", cause=str(error))

@@ -26,7 +26,9 @@ def offset(message: Message) -> int:
 class RecordBuffer:
     """Keeps each record from the mailbox until it is committed; a rollback returns it to `todo`."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: int = 0) -> None:
+        #: next offset to take from the mailbox
+        self.taken = taken
         #: records of the open transaction, and of the one whose commit is in flight
         self._kept: list[Messages] = []
         self._closed: list[Messages] = []
@@ -63,7 +65,13 @@ class RecordBuffer:
         return False
 
     def add(self, messages: Messages) -> None:
-        self.todo.append(messages)
+        """Take records from the mailbox, except those that it delivered before (rule T6)."""
+        end = offset(messages[-1]) + 1
+        if end > self.taken:
+            if offset(messages[0]) < self.taken:
+                messages = [message for message in messages if offset(message) >= self.taken]
+            self.todo.append(messages)
+            self.taken = end
 
     def next(self, room: int) -> Messages | None:
         """Return the next records and add them to the open transaction; None if no record may be handled now."""

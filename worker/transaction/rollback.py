@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
-from statehold.errors import OutcomeUnknown, ProducerFenced, StateholdError, TransactionAborted
+from statehold.errors import KafkaTrouble, OutcomeUnknown, ProducerFenced, StateholdError, TransactionAborted
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped, fenced, output_refused
 from statehold.worker.common.ownership import await_newer_membership
 from statehold.worker.common.signals import Signals
+from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
 from statehold.worker.transaction.kafka_transaction import Stage
-from statehold.worker.transaction.participants import Participants
+from statehold.worker.transaction.participants import ParticipantFailed, Participants
 from statehold.worker.transaction.state import TransactionState
 
 #: aborts in a row, without a commit between, after which the partition fails
@@ -27,10 +29,16 @@ class Rollback:
     """Used by the partition's thread."""
 
     def __init__(
-        self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState, participants: Participants
+        self,
+        tools: Tools,
+        signals: Signals,
+        engine: Engine,
+        state: TransactionState,
+        participants: Participants,
+        decisions: FailureDecisions,
     ) -> None:
         self._tools, self._signals, self._engine = tools, signals, engine
-        self._state, self._participants = state, participants
+        self._state, self._participants, self._decisions = state, participants, decisions
 
     def undo(self) -> int:
         """Abort, then forget; return how many records will be handled again.
@@ -57,8 +65,6 @@ class Rollback:
         state = self._state
         state.commit, state.handler_seconds = None, 0.0
         state.waiting, state.outputs = [], 0
-        if self._tools.tracing is not None:
-            self._tools.tracing.commit_ended(committed=False)
         self._engine.rollback()
         state.policy.close()
         state.reached = max(state.reached, state.position)
@@ -87,6 +93,30 @@ class Rollback:
             )
         first, longest = _STALE_PAUSE if error.stale else _PAUSE
         self._signals.pause(min(first * 2**state.aborts, longest))
+
+    def after_participant(self, failure: ParticipantFailed) -> None:
+        """Roll back a transaction that a participant refused before its commit; then that participant recovers."""
+        state = self._state
+        assert state.commit is not None
+        blamed = failure.participant.failed(failure.error, state.commit.draft)
+        if blamed is not None:
+            self._decisions.failed(blamed)
+            state.buffer.fail_at(blamed)
+        count = self.undo()
+        self._tools.log.warning("rolled_back", cause=str(failure), records=count, position=state.position)
+        failure.participant.recover(state.kafka.record)
+
+    def abandon(self) -> None:
+        """Abort the open transaction before the partition fails, because readers would wait for its timeout."""
+        kafka, commit = self._state.kafka, self._state.commit
+        with suppress(Exception):  # its error is reported already
+            if commit is not None:
+                commit.call.wait()
+                kafka.committed()
+        try:
+            kafka.abort()
+        except KafkaTrouble as error:
+            self._tools.log.warning("kafka_retry", doing="abort before failing", cause=str(error))
 
     def fenced(self, error: StateholdError) -> Exception:
         """Return the error for a producer that was fenced: by another owner, or by the broker's transaction timeout."""

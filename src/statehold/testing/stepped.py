@@ -12,7 +12,6 @@ from statehold.testing.clock import ManualClock
 from statehold.worker.common.context import EffectReport, Pending, Tools
 from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.mailbox import Batch, Mailbox
-from statehold.worker.common.ownership import Ownership
 from statehold.worker.common.reporting import log_failure
 from statehold.worker.common.signals import Signals
 from statehold.worker.handler import effect_calls
@@ -20,6 +19,7 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import LiveLoop
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.recovery.recovery import Recovery
+from statehold.worker.recovery.replay import GapReplay
 
 
 class EventLog:
@@ -148,12 +148,9 @@ class SteppedWorker(PartitionWorker):
     """The partition's worker, moved by its caller: one phase, or one round of the live loop, at each `step`."""
 
     def __init__(self, tools: Tools, clock: ManualClock) -> None:
-        super().__init__(tools)
-        self.mailbox = _NoWaitMailbox()
-        self._signals = Signals()
-        self._signals.any = _ClockEvent(clock)
-        self._recovery = Recovery(tools, self._signals)
-        self._ownership = Ownership(tools, self._signals)
+        signals = Signals()
+        signals.any = _ClockEvent(clock)
+        super().__init__(tools, signals, _NoWaitMailbox())
         self._parked = False
 
     @property
@@ -166,11 +163,11 @@ class SteppedWorker(PartitionWorker):
 
     @property
     def live(self) -> LiveLoop | None:
-        return self._live if self.phase is Phase.LIVE else None
+        return self._takeover.live if self.phase is Phase.LIVE else None
 
     @property
     def engine(self) -> Engine | None:
-        return self._live.engine if self._live is not None else None
+        return self._takeover.live.engine if self._takeover.live is not None else None
 
     @property
     def in_flight(self) -> bool:
@@ -180,16 +177,12 @@ class SteppedWorker(PartitionWorker):
     @property
     def moving(self) -> bool:
         """There is something to do without new records."""
-        if self._live is not None and self.phase is Phase.LIVE:
-            transaction, buffer = self._live.transaction, self._live.transaction.buffer
+        if (live := self.live) is not None:
+            transaction, buffer = live.transaction, live.transaction.buffer
             waiting = self.mailbox.depth > 0 or bool(buffer.todo) or buffer.failure is not None
             behind = buffer.barrier is not None and buffer.failure is None and buffer.reached(transaction.position)
             full = transaction.policy.room() == 0
-            return (
-                (waiting and not (self._live.participants.on_blocks and self._live.participants.blocked()))
-                or behind
-                or full
-            )
+            return (waiting and not (live.participants.on_blocks and live.participants.blocked())) or behind or full
         return self.phase not in (Phase.FAILED, Phase.CLOSED)
 
     def step(self) -> None:
@@ -202,39 +195,45 @@ class SteppedWorker(PartitionWorker):
     def commit(self) -> None:
         """Commit what is open, if anything is."""
         if self.live is not None and self.live.uncommitted:
-            self._step(self.live.finish)
+            self._step(self._finish)
+
+    def _finish(self) -> None:
+        assert self.live is not None
+        pipeline = self.live.pipeline
+        if pipeline.settle() and pipeline.state.policy.since is not None:
+            pipeline.commit()
 
     def view(self) -> Engine:
         """The committed state of a partition that has failed, restored and replayed by an engine of its own."""
-        self._recovery.fence(lambda: None).drop()  # ends the transaction that the failure may have left open
-        recovered = self._recovery.restore()
-        self._replaying(recovered).run()
+        recovery = Recovery(self._tools, self._signals)
+        recovery.fence(lambda: None).drop()  # ends the transaction that the failure may have left open
+        recovered = recovery.restore()
+        GapReplay(self._tools, self._signals, recovery.progress, recovered.engine, recovered.restored).run()
         return recovered.engine
 
     def crash(self) -> None:
         """Stop without a call to the broker: the open transaction stays open."""
-        self._producer = self._live = self._draining = self._recovered = None
+        self._takeover.live = None
 
-    def _work(self) -> None:
+    def _work(self) -> Event | None:
         if self._signals.any.is_set():
             event = self._signals.event()
             if event in (Event.LOST, Event.REVOKED):
-                self._go(event)
-                return
+                return event
             self._signals.raise_failure()
-        assert self._live is not None
-        self._live.turn()
+        assert self.live is not None
+        self.live.turn()
+        return None
 
-    def _wait_for_retry(self) -> None:
+    def _wait_for_retry(self) -> Event | None:
         if not self._parked:
             self._parked = True
             cause = self.cause
-            self._drop()
+            self._takeover.release()
             log_failure(self._tools, cause)
         event = self._signals.event()
-        if event is not None:
-            self._parked = False
-            self._go(event)
+        self._parked = event is None
+        return event
 
 
 #: makes the tools of a worker: producer, readers, clocks

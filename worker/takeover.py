@@ -1,0 +1,244 @@
+"""Take a partition over: fence, restore, replay the gap, and build the live loop with the handler's participants."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from statehold.declared.policies import retry_topics
+from statehold.errors import UsageError
+from statehold.handler import Handler
+from statehold.ports import Transactions
+from statehold.snapshot.format import frame
+from statehold.telemetry import metrics
+from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.lifecycle import Event
+from statehold.worker.common.mailbox import Mailbox
+from statehold.worker.common.ownership import Ownership
+from statehold.worker.common.reporting import log_pause
+from statehold.worker.common.signals import Signals
+from statehold.worker.failures.decisions import FailureDecisions
+from statehold.worker.fulls.deltas import Deltas, RestoreCost, SnapshotPolicy
+from statehold.worker.fulls.scheduler import FullSnapshots
+from statehold.worker.handler.engine import Engine
+from statehold.worker.loop import LiveLoop
+from statehold.worker.participants.commands import ControlCommands
+from statehold.worker.participants.commit_spans import CommitSpans
+from statehold.worker.participants.dead_letters import DeadLetters
+from statehold.worker.participants.idle_clock import IdleClock
+from statehold.worker.participants.reference_data import ReferenceData
+from statehold.worker.participants.retry_topics import RetryTopics
+from statehold.worker.participants.side_effects import SideEffects
+from statehold.worker.recovery.recovery import Recovered, Recovery
+from statehold.worker.recovery.replay import GapReplay
+from statehold.worker.sinks.coordinator import SinkCoordinator
+from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+from statehold.worker.transaction.participants import Participant, Participants
+from statehold.worker.transaction.pipeline import TransactionPipeline
+from statehold.worker.transaction.plan import CommitPolicy
+from statehold.worker.transaction.record_buffer import RecordBuffer
+from statehold.worker.transaction.state import TransactionState
+
+#: The loop calls the participants in this order and closes them in reverse. A further participant comes last.
+ORDER: tuple[type[Participant], ...] = (
+    CommitSpans,  # first, because a span covers what the others contribute
+    ReferenceData,  # first, because side inputs see the version that a transaction begins with
+    SinkCoordinator,  # before other side inputs, because a database that is ahead names those to repeat
+    ControlCommands,
+    IdleClock,  # after commands, because an idle transaction with a command has no room for a tick
+    RetryTopics,  # after commands, because a redriven dead letter is older than a retry
+    DeadLetters,  # before Deltas, because a failure decision forces a delta
+    SideEffects,
+    Deltas,  # before FullSnapshots, because they use the cost of the deltas
+    FullSnapshots,  # last, because a snapshot starts at a commit that all others have applied
+)
+
+
+class Takeover:
+    """Holds the partition's producer and its live loop. Used by the partition's thread; any thread may read fields."""
+
+    def __init__(self, tools: Tools, signals: Signals, mailbox: Mailbox, ownership: Ownership) -> None:
+        self._tools, self._signals, self._mailbox, self._ownership = tools, signals, mailbox, ownership
+        self._producer: Transactions | None = None
+        self._recovered: Recovered | None = None
+        self.recovery = Recovery(tools, signals)
+        #: set by the end of a replay; it survives a replaced producer (rule T4)
+        self.live: LiveLoop | None = None
+        #: seconds of the last fence, restore and replay
+        self.timings: dict[str, float] = {}
+
+    def fence(self) -> Event:
+        began = self._tools.clock()
+        self._drop_producer()
+        if self.live is not None:
+            self._ownership.doubt()
+        names = self._tools.place.names
+        self._tools.log.info("fencing", transactional_id=names.transactional_id(self._tools.place.partition))
+        self._producer = self.recovery.fence(self._ownership.ascertain)
+        seconds = self._took("fence", self._tools.clock() - began)
+        self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
+        return Event.FENCED
+
+    def restore(self) -> Event:
+        """With state in memory the last commit record may allow to keep it (rule T4); otherwise restore from Kafka."""
+        if self.live is not None:
+            if self._resume(self.live):
+                return Event.RESTORED
+            self._drop_live()
+        self._tools.log.info("restoring")
+        self._tools = replace(self._tools, place=self.recovery.locate())
+        self.recovery = Recovery(self._tools, self._signals)
+        with self._traced("restore"):
+            self._recovered = self.recovery.restore()
+        self._took("restore", self._recovered.restored.seconds)
+        return Event.RESTORED
+
+    def _resume(self, live: LiveLoop) -> bool:
+        assert self._producer is not None
+        record = self.recovery.last_mark()
+        if record is None or not live.pipeline.resume(record, KafkaTransaction(self._producer, self._tools, record)):
+            return False
+        self._tools.log.info("settled", n=record.n, position=live.transaction.position)
+        return True
+
+    def replay(self) -> Event:
+        """Handle the gap again and go live; a partition that kept its state has no gap."""
+        if self.live is None:
+            assert self._recovered is not None
+            recovered, restored, began = self._recovered, self._recovered.restored, self._tools.clock()
+            with self._traced("replay"):
+                progress = self.recovery.progress
+                count = GapReplay(self._tools, self._signals, progress, recovered.engine, restored).run()
+            seconds = self._took("replay", self._tools.clock() - began)
+            self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
+            if not restored.from_standby:
+                self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
+            self.live, self._recovered = self._build(recovered), None
+            self._open(self.live)
+        return Event.REPLAYED
+
+    def _build(self, recovered: Recovered) -> LiveLoop:
+        """Build the loop with the participants that this handler needs."""
+        assert self._producer is not None
+        tools, signals, engine, restored = self._tools, self._signals, recovered.engine, recovered.restored
+        now, record = tools.clock(), restored.mark
+        kafka = KafkaTransaction(self._producer, tools, record)
+        # The first idle moment commits if the group's offset is missing or old (rule D6), or if an older release wrote
+        # the last commit record: `finish-upgrade` reads the running releases there.
+        renew = recovered.offset_behind or record.writer.reads < frame.NEWEST
+        transaction = TransactionState(
+            kafka=kafka,
+            buffer=RecordBuffer(kafka.position),
+            policy=CommitPolicy(tools.settings.commit, last_commit=-math.inf if renew else now),
+            position=kafka.position,
+            reached=kafka.position,
+        )
+        snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
+        cost = RestoreCost(tools.speeds, snapshots, record)
+        deltas = Deltas(tools, engine.state, transaction, snapshots, cost)
+        deltas.inherit(restored)
+        fulls = FullSnapshots(tools, engine.state, snapshots, cost, record, signals.leaving)
+        fulls.inherit(restored)
+        decisions = FailureDecisions(tools, signals, engine)
+        participants = Participants(ORDER, [deltas, fulls])
+        if tools.tracing is not None:
+            participants.join(CommitSpans(tools.tracing))
+        if engine.references or record.reference:
+            participants.join(ReferenceData(engine, record))
+        if engine.sinks is not None:
+            participants.join(SinkCoordinator(tools, signals, engine, transaction, decisions))
+        if tools.control is not None:
+            participants.join(ControlCommands(tools, engine, tools.control(), decisions))
+        if engine.event_time is not None:
+            participants.join(IdleClock(tools, engine, engine.event_time, participants.blocked))
+        kind = type(engine.handler)
+        if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
+            participants.join(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
+        if engine.dead_letters is not None:
+            participants.join(DeadLetters(engine.dead_letters, tools.metrics))
+        join_effects = partial(_join_effects, tools, signals, engine, transaction, participants)
+        if record.effects:
+            join_effects()
+        else:
+            engine.effects.on_first = join_effects
+        for further in tools.participants:
+            participants.join(further(engine, record))
+        pipeline = TransactionPipeline(tools, signals, engine, transaction, participants, decisions)
+        return LiveLoop(tools, signals, self._mailbox, engine, pipeline, fulls)
+
+    def _open(self, live: LiveLoop) -> None:
+        """Open the participants with the last commit record, call the user's hook, and ask the manager for records.
+
+        Raises as `Participant.opened`, and as on_live.
+        """
+        tools, place, stream = self._tools, self._tools.place, self._mailbox.open_stream()
+        for opened in live.participants.on_opened:
+            opened(live.record)
+        if type(live.engine.handler).on_live is not Handler.on_live:
+            live.engine.call_hook("on_live")
+            _refuse_writes(live.engine, "on_live")
+        position = live.transaction.position
+        topic_id = place.topic_ids.get(place.input, "")
+        tools.report(Report(place.partition, "live", position, stream, topic_id=topic_id))
+        tools.log.info("live", position=position, n=live.record.n)
+        if live.record.paused is not None:
+            log_pause(tools, live.record)
+
+    def abandon(self) -> None:
+        """Abort the open transaction before the partition fails; see `Rollback.abandon`."""
+        if self.live is not None:
+            self.live.pipeline.rollback.abandon()
+
+    def release(self) -> None:
+        """Close the live loop, drop the producer, and take no further batch."""
+        self._drop_live()
+        self._drop_producer()
+        self._recovered = None
+        self._mailbox.open_stream()
+
+    def _drop_live(self) -> None:
+        live, self.live = self.live, None
+        if live is None:
+            return
+        try:
+            live.close()
+        except Exception as error:  # on_stop may raise anything; the partition is released in any case
+            cause = f"in on_stop, or in closing: {error}"
+            self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.drop()
+
+    def _traced(self, step: str) -> AbstractContextManager[Any]:
+        return nullcontext() if self._tools.tracing is None else self._tools.tracing.step(step)
+
+    def _took(self, step: str, seconds: float) -> float:
+        self.timings[step] = round(seconds, 3)
+        self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, step)
+        return seconds
+
+
+def _join_effects(
+    tools: Tools, signals: Signals, engine: Engine, transaction: TransactionState, participants: Participants
+) -> None:
+    participants.join(SideEffects(tools, signals, engine, transaction))
+
+
+def _refuse_writes(engine: Engine, hook: str) -> None:
+    """:raises UsageError: the hook wrote or sent something, which belongs to no record."""
+    written = [name for name, table in engine.state.tables.items() if table.written]
+    if engine.sinks is not None:
+        written += engine.sinks.written
+    if written or engine.outputs:
+        engine.rollback()
+        raise UsageError(
+            f"{hook} wrote to {', '.join(written) or 'an output'}: that belongs to no record, so an abort or a "
+            f"replay would lose it. Next: write in on_record, on_batch or on_command"
+        )
