@@ -87,9 +87,9 @@ ALLOWED: dict[str, str] = {
         "worker.followers worker.handler worker.failures"
     ),
     "worker": (
-        "errors record messages handler ports telemetry snapshot.format snapshot.restore declared "
-        "worker.common worker.followers worker.handler worker.failures worker.transaction "
-        "worker.participants worker.sinks worker.fulls worker.recovery"
+        "errors record handler ports telemetry snapshot.format declared worker.common worker.followers "
+        "worker.handler worker.failures worker.transaction worker.participants worker.sinks worker.fulls "
+        "worker.recovery"
     ),
     "runtime": (
         "errors config common output sink handler reference ports telemetry health kafka.admin "
