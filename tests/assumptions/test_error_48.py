@@ -51,7 +51,7 @@ def test_after_a_delayed_abort_a_produce_answers_48(lab: Lab, fault: Fault) -> N
     assert lab.committed(output) == []
 
 
-def test_a_successful_abort_after_48_can_be_a_lie(lab: Lab) -> None:
+def test_a_successful_abort_after_48_may_have_aborted_nothing(lab: Lab) -> None:
     """The offsets opened a fresh transaction after the tear; it is that one which the abort ends."""
     increment, inputs = lab.topic("increment"), lab.topic("in")
     producer = lab.producer()

@@ -66,7 +66,7 @@ def test_a_retried_end_leaves_a_line_and_a_count(lab: Lab, commit: bool, fault: 
         assert seconds < PATIENCE / 2  # a few milliseconds in practice: the duration proves nothing
 
 
-def test_identical_lines_are_suppressed_when_a_tainted_producer_is_kept(lab: Lab) -> None:
+def test_librdkafka_suppresses_identical_lines_of_a_suspect_producer(lab: Lab) -> None:
     """Why a producer must go at its first line: the third disconnection leaves none."""
     topic, signs = lab.topic("out"), Signs()
     producer = lab.producer(signs)

@@ -68,7 +68,7 @@ def scene(lab: Lab, *, commit: bool) -> Scene:
     return Scene(lab, producer, topics[0], topics[1], topics[2], delayed)
 
 
-def test_a_without_header_a_torn_abort_loses_an_output_in_silence(lab: Lab) -> None:
+def test_a_without_header_an_interrupted_abort_loses_an_output_in_silence(lab: Lab) -> None:
     torn = scene(lab, commit=False)
     torn.send("2.o0")
     lab.land(torn.delayed, torn.output)
@@ -78,7 +78,7 @@ def test_a_without_header_a_torn_abort_loses_an_output_in_silence(lab: Lab) -> N
     assert torn.found() == ([], ["2.F"], 2), "one output marked, none visible, no hole"
 
 
-def test_a_with_header_the_footer_is_refused(lab: Lab) -> None:
+def test_a_with_header_the_footer_is_rejected(lab: Lab) -> None:
     torn = scene(lab, commit=False)
     torn.send("2.H", "2.o0")
     lab.land(torn.delayed, torn.output, torn.increment)
@@ -87,7 +87,7 @@ def test_a_with_header_the_footer_is_refused(lab: Lab) -> None:
     assert torn.found() == ([], [], -1001), "everything aborted: no damage"
 
 
-def test_b_without_header_outputs_are_visible_and_no_mark_tells(lab: Lab) -> None:
+def test_b_without_header_outputs_are_visible_without_a_commit_record(lab: Lab) -> None:
     torn = scene(lab, commit=True)
     torn.send("2.o0")
     lab.land(torn.delayed, torn.output)
@@ -96,7 +96,7 @@ def test_b_without_header_outputs_are_visible_and_no_mark_tells(lab: Lab) -> Non
     assert torn.found() == (["2.o0"], [], 1), "reprocessed it would be duplicated, and the footers have no hole"
 
 
-def test_b_with_header_a_header_without_footer_tells(lab: Lab) -> None:
+def test_b_with_header_a_header_without_footer_shows_it(lab: Lab) -> None:
     torn = scene(lab, commit=True)
     torn.send("2.H", "2.o0")
     lab.land(torn.delayed, torn.output, torn.increment)
@@ -145,7 +145,7 @@ def test_row_3_footer_before_offsets_and_a_delayed_commit_between_is_complete(la
     assert torn.found() == (["2.o0"], ["2.H", "2.F"], 2)
 
 
-def test_row_4_header_and_outputs_aborted_refuses_the_footer(lab: Lab) -> None:
+def test_row_4_header_and_outputs_aborted_rejects_the_footer(lab: Lab) -> None:
     torn = scene(lab, commit=False)
     torn.send("2.H", "2.o0")
     lab.land(torn.delayed, torn.output, torn.increment)
@@ -171,7 +171,7 @@ def test_row_5_footer_before_offsets_and_a_delayed_abort_between_is_silent_while
 
 
 @BOTH_ENDS
-def test_footer_last_each_tear_before_it_is_refused(lab: Lab, commit: bool) -> None:
+def test_footer_last_each_tear_before_it_is_rejected(lab: Lab, commit: bool) -> None:
     torn = scene(lab, commit=commit)
     torn.send("2.H", "2.o0")
     torn.offset(2)

@@ -44,16 +44,20 @@ MATRIX: dict[str, Scenario] = {
     "F9": Scenario("one of three brokers frozen", ["F9"], brokers=3),
     "F10": Scenario(
         "one of three hosts cut off",
-        tests=[f"{NETWORK}/test_unreachable.py::test_the_flow_goes_on_while_one_host_of_three_is_cut_off"],
+        tests=[f"{NETWORK}/test_unreachable.py::test_the_flow_continues_while_one_host_of_three_is_cut_off"],
     ),
     "F11": Scenario("two of three brokers killed", ["F11"], brokers=3),
     "F12": Scenario(
         "worker cut off from all brokers",
-        tests=[f"{NETWORK}/test_unreachable.py::test_the_worker_cut_off_from_all_brokers_hands_over_and_stands_back"],
+        tests=[
+            f"{NETWORK}/test_unreachable.py::test_a_worker_cut_off_from_all_brokers_loses_its_partitions_and_commits_nothing"
+        ],
     ),
     "F13": Scenario(
         "clients cut off from one broker: both ways, requests only, answers only",
-        tests=[f"{NETWORK}/test_unreachable.py::test_what_nobody_can_take_over_waits_and_goes_on_by_itself"],
+        tests=[
+            f"{NETWORK}/test_unreachable.py::test_a_partition_without_a_possible_leader_waits_and_continues_by_itself"
+        ],
     ),
     "F14": Scenario("rolling restart of three brokers", ["F14"], brokers=3),
     "F15": Scenario("commit request late, repeated, unanswered", ["F15"]),
@@ -69,7 +73,7 @@ MATRIX: dict[str, Scenario] = {
     ),
     "F20": Scenario(
         "manager thread blocked",
-        tests=[f"{SYSTEM}/test_stuck.py::test_a_process_whose_interpreter_stands_still_commits_nothing_late"],
+        tests=[f"{SYSTEM}/test_stuck.py::test_a_process_whose_interpreter_hangs_commits_nothing_late"],
     ),
     "F21": Scenario(
         "transaction timeout",
@@ -81,21 +85,21 @@ MATRIX: dict[str, Scenario] = {
         "a producer that the brokers have forgotten, its records deleted",
         tests=[
             f"{SYSTEM}/test_expiry.py::test_records_deleted_under_a_forgotten_producer_change_nothing",
-            f"{SYSTEM}/test_expiry.py::test_an_id_that_has_expired_is_fenced_anew_and_the_state_restored",
+            f"{SYSTEM}/test_expiry.py::test_an_id_that_has_expired_is_fenced_again_and_the_state_restored",
         ],
     ),
     "F23": Scenario("retention passes a position", ["F23"]),
     "F24": Scenario(
         "snapshots or changelogs deleted",
         tests=[
-            f"{SYSTEM}/test_snapshots.py::test_a_lost_full_is_passed_over_while_the_deltas_are_there",
-            f"{SYSTEM}/test_snapshots.py::test_when_the_only_base_is_lost_it_is_never_live",
-            f"{SYSTEM}/test_first_start.py::test_marks_that_are_gone_are_damage_and_no_first_start",
+            f"{SYSTEM}/test_snapshots.py::test_a_lost_full_snapshot_is_passed_over_while_the_deltas_are_there",
+            f"{SYSTEM}/test_snapshots.py::test_a_partition_is_never_live_when_its_only_base_is_lost",
+            f"{SYSTEM}/test_first_start.py::test_commit_records_that_are_gone_are_damage_and_no_first_start",
         ],
     ),
     "F25": Scenario(
         "topic deleted and created again",
-        tests=[f"{SYSTEM}/test_topology.py::test_an_input_made_anew_while_live_is_another_topic"],
+        tests=[f"{SYSTEM}/test_topology.py::test_an_input_recreated_while_live_is_another_topic"],
     ),
     "F26": Scenario(
         "partitions added while live",

@@ -54,18 +54,18 @@ def test_a_seed_is_a_schedule() -> None:
     assert {line[1].split(" ")[0] for line in told(3)} == set(codes), "not every fault came once within five minutes"
 
 
-def test_a_fault_that_does_not_fit_is_refused() -> None:
+def test_a_fault_that_does_not_fit_is_rejected() -> None:
     with pytest.raises(ValueError, match="F11"):
         schedule.plan(1, 60, ["F11"], Shape(brokers=1))
     assert "F7" not in schedule.usual(Shape(target="quix"))
     assert {"F1", "F4", "F5", "F15", "F18"} <= REGISTRY.keys()
 
 
-def test_what_is_right_has_no_anomaly() -> None:
+def test_a_right_history_has_no_anomaly() -> None:
     assert anomalies(right()) == set()
 
 
-def test_what_is_on_the_input_twice_is_answered_twice() -> None:
+def test_a_duplicate_in_the_input_is_answered_twice() -> None:
     again = Sent(SENT[-1].offset + 1, SENT[-1].trade, 0.0)
     twice = [answer for answers in fold({0: [*SENT, again]}).answers.values() for answer in answers]
     for answers, due in ((twice, set[str]()), (twice[:-1], {"lost"}), ([*twice, twice[-1]], {"duplicated"})):
@@ -134,7 +134,7 @@ def test_a_whole_chain_has_no_finding() -> None:
         ([*WHOLE, header(3, 4, "two"), mark(3, 4, 5, "two"), header(4, 5), mark(4, 5, 6)], "two owners at once"),
     ],
 )
-def test_a_broken_chain_is_told(rows: list[Row], told: str) -> None:
+def test_the_checker_names_each_break_of_a_chain(rows: list[Row], told: str) -> None:
     assert told in "\n".join(walked(*rows).findings)
 
 
@@ -161,7 +161,7 @@ FAILS = [
 ]
 
 
-def test_which_trades_fail_is_told_by_the_input_alone() -> None:
+def test_the_input_alone_determines_which_trades_fail() -> None:
     expected = fold({0: FAILS})
     assert set(expected.origin) == {"t0", "t2", "t5", "t6"}
     assert expected.late == {"t2"}
@@ -184,7 +184,7 @@ def letter(sent: Sent, why: str, error: str, attempts: int, **changed: Any) -> R
     return Row(0, sent.offset, b"as received", None, sent.trade.account.encode(), headers)
 
 
-def test_letters_are_compared_with_the_input() -> None:
+def test_dead_letters_are_compared_with_the_input() -> None:
     given = [Row(0, sent.offset, b"as received", None, sent.trade.account.encode()) for sent in FAILS]
     due = fold({0: FAILS}).letters
     good = [
@@ -205,7 +205,7 @@ def test_letters_are_compared_with_the_input() -> None:
     assert check_letters(due, given, [*good[:2], early, good[3]]).keys() == {"letter wrong"}
 
 
-def test_the_operator_mends_what_the_logs_tell_and_nothing_else(tmp_path: Path) -> None:
+def test_the_operator_fixes_only_what_the_logs_name(tmp_path: Path) -> None:
     history = History(tmp_path / "history", began=0.0)
     operator, worker = Operator(tmp_path, history, needed=True), Worker("w", tmp_path, [], {}, history)
     told = "trades[1]@7: the handler raised {}. Nothing of this record was kept"

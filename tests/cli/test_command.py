@@ -18,7 +18,7 @@ service = """,
 )
 
 
-def test_a_command_is_acknowledged_and_a_full_is_taken_where_it_stands(on_kafka: Commands) -> None:
+def test_a_command_is_acknowledged_and_a_full_snapshot_is_taken_at_its_place(on_kafka: Commands) -> None:
     on_kafka.write_app(LISTENING)
     on_kafka.create_topics(2)
     for partition in (0, 1, 1):

@@ -51,7 +51,7 @@ def control() -> Iterator[ControlServer]:
         yield opened
 
 
-def test_it_answers_with_the_status(control: ControlServer) -> None:
+def test_the_socket_answers_with_the_status(control: ControlServer) -> None:
     told = control_sockets.ask(control.path, "/status")
 
     assert (told["name"], told["pid"], told["input"]) == (told["service"], os.getpid(), "orders")
@@ -65,7 +65,7 @@ def test_only_this_user_may_ask(control: ControlServer, runtime: Path) -> None:
     assert control.path.name == f"{control_sockets.ask(control.path, '/status')['service']}-{os.getpid()}.sock"
 
 
-def test_it_is_removed_at_the_end(runtime: Path) -> None:
+def test_a_stop_removes_the_socket(runtime: Path) -> None:
     control = ControlServer(a_service())
     control.open()
     control.close()
@@ -104,7 +104,7 @@ def test_an_unknown_route_is_answered_with_the_known_ones(control: ControlServer
         control_sockets.ask(control.path, "/stop")
 
 
-def test_what_another_protocol_sends_is_rejected(control: ControlServer) -> None:
+def test_the_socket_rejects_another_protocol(control: ControlServer) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(5)
         client.connect(str(control.path))
@@ -112,7 +112,7 @@ def test_what_another_protocol_sends_is_rejected(control: ControlServer) -> None
         assert b"error" in client.makefile("rb").read()
 
 
-def test_it_needs_no_token_but_for_the_state() -> None:
+def test_only_state_requests_need_a_token() -> None:
     ops = OpsSettings(token=Secret("a-token-of-16-characters"), state="on")
     with ControlServer(a_service(settings=Settings(ops=ops))) as control:
         assert control_sockets.ask(control.path, "/status")["running"] is False
@@ -168,7 +168,7 @@ def trap(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
         (b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(200)), "HTTPException"),
     ],
 )
-def test_an_answer_that_is_none_is_no_status(trap: tuple[Path, socket.socket], answer: bytes, error: str) -> None:
+def test_a_malformed_answer_is_no_status(trap: tuple[Path, socket.socket], answer: bytes, error: str) -> None:
     path, listener = trap
 
     def reply() -> None:
@@ -227,7 +227,7 @@ def test_a_directory_without_room_for_a_name_is_rejected(tmp_path: Path) -> None
         ControlServer(a_service("clearing"), directory).open()
 
 
-def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path, runtime: Path) -> None:
+def test_a_directory_of_another_user_is_not_used(tmp_path: Path, runtime: Path) -> None:
     runtime.mkdir()
     runtime.chmod(0o777)
 
@@ -265,7 +265,7 @@ def child(root: Path) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
 
 
 @pytest.mark.slow
-def test_what_a_killed_process_left_is_ignored_and_removed(child: tuple[str, subprocess.Popen[str], Path]) -> None:
+def test_the_socket_of_a_killed_process_is_ignored_and_removed(child: tuple[str, subprocess.Popen[str], Path]) -> None:
     name, process, path = child
     assert [each.path for each in local_services.of_service(name)] == [path]
 
@@ -278,7 +278,7 @@ def test_what_a_killed_process_left_is_ignored_and_removed(child: tuple[str, sub
 
 
 @pytest.mark.slow
-def test_a_frozen_process_is_told_apart_from_none(child: tuple[str, subprocess.Popen[str], Path]) -> None:
+def test_a_frozen_process_is_found_and_named(child: tuple[str, subprocess.Popen[str], Path]) -> None:
     _, process, path = child
     process.send_signal(signal.SIGSTOP)
 
@@ -301,7 +301,7 @@ def test_retry_of_a_partition_that_is_elsewhere_says_so(control: ControlServer) 
         local_services.retry(name, 3, wait=0)
 
 
-def test_a_name_in_two_namespaces_must_be_told_which() -> None:
+def test_a_name_in_two_namespaces_needs_the_namespace() -> None:
     name = f"ns-{uuid.uuid4().hex[:8]}"
     services = [Service(name, input="orders", handler=Nothing, namespace=space) for space in ("a.", "b.")]
 

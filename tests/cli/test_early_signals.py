@@ -49,7 +49,7 @@ def assert_stopped(process: subprocess.Popen[str], commands: Commands) -> None:
     assert not list(Path(commands.environment["XDG_RUNTIME_DIR"]).rglob("*.sock"))
 
 
-def test_at_any_moment_from_its_first_act_on(statehold: Commands) -> None:
+def test_a_signal_stops_the_process_at_any_moment_from_its_start_on(statehold: Commands) -> None:
     """The moments are spread over the imports, the settings, and the search for brokers."""
     chance = random.Random(SEED)
     for number in SIGNALS * 4:
@@ -61,7 +61,7 @@ def test_at_any_moment_from_its_first_act_on(statehold: Commands) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_while_the_service_is_imported(statehold: Commands, number: signal.Signals) -> None:
+def test_a_signal_stops_the_process_while_it_imports_the_service(statehold: Commands, number: signal.Signals) -> None:
     waiting = "import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep(60)\n"
     statehold.write_app(waiting + APP)
     process = start(statehold)
@@ -70,7 +70,7 @@ def test_while_the_service_is_imported(statehold: Commands, number: signal.Signa
     assert_stopped(process, statehold)
 
 
-def test_a_module_that_swallows_everything_cannot_hide_it(statehold: Commands) -> None:
+def test_a_module_that_swallows_all_exceptions_cannot_hide_a_signal(statehold: Commands) -> None:
     swallowing = (
         "import time\nfrom pathlib import Path\ntry:\n    Path('begun').touch()\n    time.sleep(60)\n"
         "except BaseException:\n    pass\n"
@@ -82,7 +82,7 @@ def test_a_module_that_swallows_everything_cannot_hide_it(statehold: Commands) -
     assert_stopped(process, statehold)
 
 
-def test_while_it_looks_for_its_brokers(statehold: Commands) -> None:
+def test_a_signal_stops_the_process_while_it_connects_to_its_brokers(statehold: Commands) -> None:
     process = start(statehold)
     assert process.stderr is not None
     while '"event": "starting"' not in (line := process.stderr.readline()):

@@ -40,12 +40,12 @@ def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_it_has_json(command: tuple[str, ...]) -> None:
+def test_each_command_has_json_output(command: tuple[str, ...]) -> None:
     assert "--json" in help_of(*command)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_the_page_names_it(command: tuple[str, ...], root: Path) -> None:
+def test_the_page_names_each_command(command: tuple[str, ...], root: Path) -> None:
     page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
     group, last = " ".join(command[:-1]), command[-1]
 
@@ -90,7 +90,7 @@ def test_commands_that_pages_and_errors_name_are_commands(root: Path) -> None:
     assert not wrong, "\n".join(sorted(wrong))
 
 
-def test_there_are_those_that_were_asked_for() -> None:
+def test_the_required_commands_exist() -> None:
     wanted = ["run", "status", "lag", "top", "new", "support-bundle", "doctor", "compact"]
     assert {(each,) for each in wanted} <= set(COMMANDS)
     assert {("config", "show"), ("config", "check"), ("txn", "list"), ("txn", "abort"), ("dev", "up")} <= set(COMMANDS)

@@ -59,7 +59,7 @@ def test_a_dead_manager_thread_ends_the_process(on_kafka: Commands, part: str) -
     assert (died["thread"], cause in died["cause"]) == (thread, True)
 
 
-def test_a_handler_that_exits_is_no_stop_in_good_order(on_kafka: Commands) -> None:
+def test_a_handler_that_exits_is_no_clean_stop(on_kafka: Commands) -> None:
     """`sys.exit(0)` in a handler ends its thread, not only its record: it must not look like a clean stop."""
     on_kafka.write_app(APP.replace('raise ValueError("odd lot")', "raise SystemExit(0)"))
     on_kafka.create_topics(2)

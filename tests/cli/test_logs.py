@@ -126,7 +126,7 @@ def test_a_terminal_gets_the_console_form_and_a_pipe_json() -> None:
         assert stream.getvalue().startswith("{") == is_json
 
 
-def test_a_reader_that_went_away_stops_nobody() -> None:
+def test_a_closed_output_does_not_stop_the_service() -> None:
     written = configured()
     written.close()
 
@@ -203,7 +203,7 @@ def test_a_line_is_split_into_code_and_text() -> None:
     assert split("something else") == ("", "something else")
 
 
-def test_many_clients_tell_the_same_trouble_once(tell: Callable[..., Any], clock: Clock) -> None:
+def test_a_fault_that_many_clients_report_is_logged_once(tell: Callable[..., Any], clock: Clock) -> None:
     first = tell("error", REFUSED.format(n=1))
     assert first["code"] == "FAIL"
     assert first["message"].startswith("127.0.0.1:9092/bootstrap: Connect to")
@@ -215,13 +215,13 @@ def test_many_clients_tell_the_same_trouble_once(tell: Callable[..., Any], clock
     assert tell("error", REFUSED.format(n=1))["left_out"] == 49
 
 
-def test_another_broker_and_another_trouble_are_told(tell: Callable[..., Any]) -> None:
+def test_another_broker_and_another_fault_are_logged(tell: Callable[..., Any]) -> None:
     assert tell("error", REFUSED.format(n=1)) is not None
     assert tell("error", REFUSED.format(n=1).replace("127.0.0.1", "10.0.0.2")) is not None
     assert tell("error", "_ALL_BROKERS_DOWN(-187): 1/1 brokers are down") is not None
 
 
-def test_at_debug_every_line_is_told(tell: Callable[..., Any]) -> None:
+def test_at_debug_every_line_is_logged(tell: Callable[..., Any]) -> None:
     assert all(tell("info", REFUSED.format(n=1)) for _ in range(5))
 
 

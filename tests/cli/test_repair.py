@@ -33,7 +33,7 @@ RECORDS = 6
     ],
     ids=["place", "both", "full", "why", "records", "from"],
 )
-def test_a_wrong_command_is_refused(statehold: Commands, options: list[str], code: int, told: str) -> None:
+def test_a_wrong_command_is_rejected(statehold: Commands, options: list[str], code: int, told: str) -> None:
     done = statehold.run("repair", options[0], "app:service", *options[1:])
     assert (done.returncode, done.stdout) == (code, "")
     assert told in done.stderr
@@ -159,7 +159,7 @@ def test_rebase_shows_then_does_and_leaves_its_trace(on_kafka: Commands, kind: s
 
 @pytest.mark.long
 @pytest.mark.kafka
-def test_a_repair_is_refused_while_somebody_is_in_the_group(on_kafka: Commands) -> None:
+def test_a_repair_is_rejected_while_the_group_has_members(on_kafka: Commands) -> None:
     stopped = Stopped(on_kafka)
     daemon = on_kafka.start("--set", "log.format=json")
     daemon.wait_for("live")

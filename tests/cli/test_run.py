@@ -12,7 +12,7 @@ from tests.cli.commands import APP, Commands, wait_until
 pytestmark = pytest.mark.kafka
 
 
-def test_without_topics_it_ends_with_one_line_that_names_the_command(on_kafka: Commands) -> None:
+def test_without_topics_run_ends_with_one_line_that_names_the_command(on_kafka: Commands) -> None:
     done = on_kafka.run("run", "app:service")
 
     assert done.returncode == 5
@@ -90,7 +90,7 @@ def test_a_failed_partition_is_shown_and_tried_again(on_kafka: Commands) -> None
     assert daemon.stop() == 0
 
 
-def test_reload_starts_the_mended_handler(on_kafka: Commands) -> None:
+def test_reload_starts_the_fixed_handler(on_kafka: Commands) -> None:
     on_kafka.create_topics(1)
     daemon = on_kafka.start("--reload")
     daemon.wait_for("live")

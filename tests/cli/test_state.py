@@ -25,7 +25,7 @@ def halve(key, old):
         (["repartition", "--to", "3", "--why", "x", "--partitioner", "fixes"], "fixes: there is no such function"),
     ],
 )
-def test_a_wrong_command_is_refused_in_one_line(statehold: Commands, options: list[str], told: str) -> None:
+def test_a_wrong_command_is_rejected_in_one_line(statehold: Commands, options: list[str], told: str) -> None:
     statehold.write_app(KEEPING)
     (statehold.directory / "fixes.py").write_text(FIXES)
     done = statehold.run("state", options[0], "app:service", *options[1:])

@@ -89,7 +89,7 @@ def desk(root: Path, tmp_path: Path) -> Iterator[Desk]:
     desk.ctl("stop")
 
 
-def test_its_life(desk: Desk) -> None:
+def test_a_service_starts_reports_its_status_and_stops(desk: Desk) -> None:
     assert desk.ctl("status").returncode == 3
     started = desk.ctl("start")
     assert started.returncode == 0, started.stderr
@@ -110,12 +110,12 @@ def test_its_life(desk: Desk) -> None:
     assert desk.ctl("status").returncode == 3
 
 
-def test_it_outlives_who_started_it_and_has_a_session_of_its_own(desk: Desk) -> None:
+def test_a_service_outlives_its_starter_and_has_a_session_of_its_own(desk: Desk) -> None:
     assert desk.ctl("start").returncode == 0
     assert os.getsid(desk.pid()) == desk.pid()
 
 
-def test_who_does_not_hear_is_killed_after_the_grace(desk: Desk) -> None:
+def test_a_process_that_ignores_the_signal_is_killed_after_the_grace(desk: Desk) -> None:
     (desk.directory / "deaf").touch()
     desk.set(GRACE=2)
     assert desk.ctl("start").returncode == 0
@@ -128,7 +128,7 @@ def test_who_does_not_hear_is_killed_after_the_grace(desk: Desk) -> None:
     assert not alive(pid)
 
 
-def test_one_that_died_is_told_and_started_again(desk: Desk) -> None:
+def test_a_process_that_died_is_reported_and_started_again(desk: Desk) -> None:
     assert desk.ctl("start").returncode == 0
     pid = desk.pid()
     os.kill(pid, signal.SIGKILL)
@@ -179,7 +179,7 @@ def test_wrong_usage(desk: Desk, arguments: tuple[str, str]) -> None:
     assert desk.ctl(*arguments).returncode == 2
 
 
-def test_a_service_that_nobody_described(desk: Desk) -> None:
+def test_a_service_without_a_description(desk: Desk) -> None:
     refused = desk.ctl("start", "other")
     assert refused.returncode == 1
     assert "other.ctl cannot be read" in refused.stderr

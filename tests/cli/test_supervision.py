@@ -84,19 +84,19 @@ def test_a_datagram_has_a_line_for_each_value(ear: Ear) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "/", "vsock:2:1234", "relative"])
-def test_nobody_who_listens_is_nobody_told(address: str) -> None:
+def test_without_a_listener_nothing_is_sent(address: str) -> None:
     assert Notify.of({"NOTIFY_SOCKET": address}) is None
     with Supervision(lambda: pytest.fail("no caller asks"), {"NOTIFY_SOCKET": address}):
         pass
 
 
-def test_a_listener_that_is_gone_holds_nobody_up() -> None:
+def test_a_listener_that_is_gone_does_not_block_the_service() -> None:
     notify = Notify("/nowhere/at/all")
     assert not notify.send(READY=1)
     notify.close()
 
 
-def test_the_watchdog_is_ours_only_by_our_pid() -> None:
+def test_the_watchdog_is_used_only_for_this_process_s_pid() -> None:
     assert watchdog_seconds({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}) == 3.0
     assert watchdog_seconds({"WATCHDOG_USEC": "3000000"}) == 3.0
     assert watchdog_seconds({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}) is None
@@ -126,11 +126,11 @@ def status(*phases: str, **more: Any) -> dict[str, Any]:
         (status(running=False), set()),
     ],
 )
-def test_what_is_said_of_a_status(told: dict[str, Any], expected: set[str]) -> None:
+def test_a_status_is_reported_in_a_line(told: dict[str, Any], expected: set[str]) -> None:
     assert set(SupervisorMessages().next(told, watched=True)) - {"STATUS"} == expected
 
 
-def test_what_was_said_is_not_said_again() -> None:
+def test_an_unchanged_status_is_not_reported_again() -> None:
     told = SupervisorMessages()
     assert told.next(status("live"), watched=False) == {"READY": 1, "STATUS": "1 live"}
     assert told.next(status("live"), watched=False) == {}

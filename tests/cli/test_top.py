@@ -113,7 +113,7 @@ def _await(screen: Screen, condition: object) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_terminal_it_looks_once(on_kafka: Commands, tmp_path: Path) -> None:
+def test_without_a_terminal_top_prints_once(on_kafka: Commands, tmp_path: Path) -> None:
     on_kafka.create_topics(1)
 
     done = on_kafka.run("top", "app:service")

@@ -42,7 +42,7 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
     assert (by_names.returncode, by_names.stderr) == (0, "")
 
 
-def test_a_topic_that_differs_is_told_with_the_command_that_mends_it(on_kafka: Commands, kafka: Cluster) -> None:
+def test_a_topic_that_differs_is_reported_with_the_command_that_fixes_it(on_kafka: Commands, kafka: Cluster) -> None:
     on_kafka.create_topics(1)
     increment = f"{on_kafka.name}.{on_kafka.name}.in.changelog"
     short = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
@@ -59,7 +59,7 @@ def test_a_topic_that_differs_is_told_with_the_command_that_mends_it(on_kafka: C
 
 
 @pytest.mark.parametrize("start_at", ["yesterday", "group"])
-def test_a_start_that_cannot_be_told_is_refused(on_kafka: Commands, start_at: str) -> None:
+def test_a_start_position_that_cannot_be_determined_is_rejected(on_kafka: Commands, start_at: str) -> None:
     done = on_kafka.run("topics", "create", "app:service", "--start-at", start_at, "--partitions", "1")
 
     assert (done.returncode, done.stdout) == (1, "")

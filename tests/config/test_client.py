@@ -163,7 +163,7 @@ def test_a_transactional_producer_waits_shortly_and_ends_before_its_transaction(
         client.producer(Settings(), "")
 
 
-def test_the_producer_of_fulls_has_no_transaction() -> None:
+def test_the_snapshot_producer_has_no_transaction() -> None:
     config = client.full_producer(Settings())
     assert not {"transactional.id", "transaction.timeout.ms"} & config.keys()
     assert config["enable.idempotence"] is True

@@ -27,7 +27,7 @@ PROMISED = (
 
 
 @pytest.mark.parametrize("key", sorted({*LOCKED, *PROMISED}))
-def test_a_locked_key_is_refused_with_its_reason(key: str) -> None:
+def test_a_locked_key_is_rejected_with_its_reason(key: str) -> None:
     with pytest.raises(SettingsError) as raised:
         Extra({key: "1"})
     reason = LOCKED[ALIASES.get(key, key)]
@@ -53,7 +53,7 @@ def test_another_name_of_a_key_is_treated_like_the_key(alias: str) -> None:
             Extra({alias: "1"})
 
 
-def test_a_key_that_is_on_no_list_is_refused_with_the_nearest_one() -> None:
+def test_a_key_that_is_on_no_list_is_rejected_with_the_nearest_one() -> None:
     with pytest.raises(SettingsError, match=r"allow-list .*; did you mean fetch\.wait\.max\.ms\?"):
         Extra({"fetch.wait.ms": "1"})
     with pytest.raises(SettingsError, match="the page Settings of the documentation lists the allowed keys"):
@@ -69,7 +69,7 @@ def test_a_key_that_is_on_no_list_is_refused_with_the_nearest_one() -> None:
         ("check.crcs", "maybe"),
     ],
 )
-def test_a_bad_value_is_refused_with_what_is_allowed(key: str, value: str) -> None:
+def test_a_bad_value_is_rejected_with_what_is_allowed(key: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"= '{value}': allowed: "):
         Extra({key: value})
 

@@ -36,7 +36,7 @@ def test_a_broken_file_is_one_error(tmp_path: Path, content: bytes) -> None:
     "key",
     ["kafka.security.sasl_password", "kafka.security.oauth_client_secret", "ops.token", "kafka.extra.ssl.key.pem"],
 )
-def test_a_secret_on_the_command_line_is_refused_and_not_repeated(key: str) -> None:
+def test_a_secret_on_the_command_line_is_rejected_and_not_repeated(key: str) -> None:
     with pytest.raises(SettingsError, match="every user of the machine can read command lines") as told:
         load(overrides={key: "hunter2-and-some-more"}, env={})
     assert "hunter2" not in str(told.value)

@@ -151,7 +151,7 @@ def test_an_unknown_secret_is_named_without_its_content(secrets: Path) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(toml: Write) -> None:
+def test_an_error_of_a_value_names_its_origin_and_the_allowed_values(toml: Write) -> None:
     path = toml("[commit]\nmax_records = 0\n")
     with pytest.raises(SettingsError) as raised:
         load(path, {"snapshot.delta_interval": "often"}, {"STATEHOLD_LOG__FORMAT": "xml"})
@@ -165,7 +165,7 @@ def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(toml: Write) ->
     assert lines[2].endswith("'commit' or 'off'")
 
 
-def test_the_bad_value_told_is_the_one_that_won(toml: Write) -> None:
+def test_an_error_names_the_value_that_won(toml: Write) -> None:
     path = toml("[commit]\nmax_records = 7\n")
     with pytest.raises(SettingsError, match=r"= 'x' \(environment variable STATEHOLD_COMMIT__MAX_RECORDS\)"):
         load(path, env={"STATEHOLD_COMMIT__MAX_RECORDS": "x"})
@@ -178,7 +178,7 @@ def test_a_contradiction_names_the_origin_of_its_key() -> None:
         load(overrides={"commit.transaction_timeout": "10s"}, env={})
 
 
-def test_a_refused_librdkafka_key_names_its_origin(toml: Write) -> None:
+def test_a_rejected_librdkafka_key_names_its_origin(toml: Write) -> None:
     path = toml('[kafka.extra]\n"isolation.level" = "read_uncommitted"\n')
     with pytest.raises(SettingsError) as raised:
         load(path, {"kafka.extra.acks": "0"}, {"STATEHOLD_KAFKA__EXTRA__FETCH_WAIT_MAX_MS": "soon"})
@@ -226,7 +226,7 @@ def test_reading_is_repeatable_and_keeps_no_state() -> None:
 
 @settings(deadline=None)  # a busy machine is no finding
 @given(st.sampled_from(sorted(known_options())), st.text(max_size=12))
-def test_any_text_for_any_setting_is_a_value_or_a_refusal_that_names_its_origin(key: str, text: str) -> None:
+def test_any_text_for_any_setting_is_a_value_or_a_rejection_that_names_its_origin(key: str, text: str) -> None:
     refused: tuple[Problem, ...] = ()
     try:
         load(overrides={key: text}, env={})

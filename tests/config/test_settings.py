@@ -91,14 +91,14 @@ def test_every_setting_is_declared_with_its_meaning_and_every_default_is_legal(n
         (GroupSettings, {"protocol": "eager"}, "group.protocol"),
     ],
 )
-def test_a_value_outside_its_limits_is_refused_by_name(section: Any, wrong: dict[str, Any], key: str) -> None:
+def test_a_value_outside_its_limits_is_rejected_by_name(section: Any, wrong: dict[str, Any], key: str) -> None:
     with pytest.raises(SettingsError, match="allowed: ") as raised:
         section(**wrong)
     assert [problem.key for problem in raised.value.problems] == [key]
     assert isinstance(raised.value, StateholdError)
 
 
-def test_several_wrong_values_are_told_at_once() -> None:
+def test_several_wrong_values_are_reported_at_once() -> None:
     with pytest.raises(SettingsError) as raised:
         CommitSettings(interval=-1, slow=0)
     first, second = str(raised.value).splitlines()
@@ -129,7 +129,7 @@ def test_several_wrong_values_are_told_at_once() -> None:
         ({"kafka": KafkaSettings(message_max_bytes=50_000_000)}, "output.queue_bytes"),
     ],
 )
-def test_values_that_contradict_each_other_are_refused(given: dict[str, Any], key: str) -> None:
+def test_values_that_contradict_each_other_are_rejected(given: dict[str, Any], key: str) -> None:
     with pytest.raises(SettingsError) as raised:
         Settings(**given)
     assert [problem.key for problem in raised.value.problems] == [key]

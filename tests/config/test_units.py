@@ -31,7 +31,7 @@ def test_a_duration_may_carry_a_unit(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "ms", "-1s", "1 parsec", "1s2", "1e3", "nan", "inf", "\N{ARABIC-INDIC DIGIT ONE}s", "1,5s"]
 )
-def test_what_is_no_duration_is_refused_with_the_forms_that_are(text: str) -> None:
+def test_a_malformed_duration_is_rejected_with_the_allowed_forms(text: str) -> None:
     with pytest.raises(ValueError, match="'100ms'"):
         parse_duration(text)
 
@@ -52,7 +52,7 @@ def test_a_size_may_carry_a_unit(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1XB", "0.5B", "1.0001KB"])
-def test_what_is_no_whole_size_is_refused(text: str) -> None:
+def test_a_fractional_size_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="'256MB'"):
         parse_size(text)
 
@@ -69,7 +69,7 @@ def test_every_size_survives_writing_and_reading(size: int) -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_either_read_or_refused_as_a_value(text: str) -> None:
+def test_any_text_is_either_read_or_rejected_as_a_value(text: str) -> None:
     for read in (parse_duration, parse_size):
         try:
             outcome = f"a number of {read(text)}"

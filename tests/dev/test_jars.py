@@ -67,7 +67,7 @@ def test_every_bundle_is_pinned_jar_by_jar() -> None:
         assert len(shipped_sums(bundle.name)) >= len(bundle.wanted)
 
 
-def test_a_jar_that_nobody_listed_is_named(cached: Path) -> None:
+def test_an_unlisted_jar_is_named(cached: Path) -> None:
     (cached / "other.jar").write_bytes(b"more classes")
 
     with pytest.raises(JarsDamaged, match=r"other\.jar is not in the list of checksums"):

@@ -51,7 +51,7 @@ def run_pytest(root: Path, python: str, folder: Path, program: str) -> subproces
     )
 
 
-def test_the_same_test_of_another_run_goes_on(root: Path, python: str, tmp_path: Path) -> None:
+def test_the_same_test_of_another_run_continues(root: Path, python: str, tmp_path: Path) -> None:
     """A test of another run has the same name, so its processes have the same PYTEST_CURRENT_TEST."""
     other = {**os.environ, "PYTEST_CURRENT_TEST": "test_it.py::test_one (call)"}
     with subprocess.Popen(["sleep", "600"], env=other) as process:

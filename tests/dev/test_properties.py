@@ -21,7 +21,7 @@ def test_every_setting_has_its_reason_above(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_setting_is_told_twice(name: str) -> None:
+def test_no_setting_is_written_twice(name: str) -> None:
     text = (shipped() / f"{name}.properties").read_text(encoding="utf-8")
     assert len(parse(text)) == sum("=" in line for line in text.splitlines() if not line.startswith("#"))
 
@@ -51,7 +51,7 @@ def test_overrides_win_and_survive_the_file(tmp_path: Path) -> None:
     assert (settings["min.insync.replicas"], settings["num.partitions"]) == ("1", "8")
 
 
-def test_clients_are_told_the_proxy_other_brokers_are_not(tmp_path: Path) -> None:
+def test_clients_get_the_proxy_s_address_and_other_brokers_do_not(tmp_path: Path) -> None:
     proxied = Address(1, 9001, 9101, 9201, advertised=7777)
 
     settings = compose(proxied, [proxied], tmp_path, {})

@@ -25,7 +25,7 @@ def test_a_new_directory_remembers_nothing(tmp_path: Path) -> None:
     assert load(tmp_path / "absent") is None
 
 
-def test_somebody_elses_directory_is_refused(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
 
     with pytest.raises(DevError, match="not empty and holds no cluster: choose another directory"):
@@ -51,7 +51,7 @@ def test_the_port_of_last_time_is_kept() -> None:
     ("brokers", "version", "said"),
     [(3, None, "brokers=1, not 3"), (1, "4.1.0", r"Kafka=4\.4\.0, not 4\.1\.0")],
 )
-def test_another_cluster_in_the_directory_is_refused(
+def test_another_cluster_in_the_directory_is_rejected(
     tmp_path: Path, brokers: int, version: str | None, said: str
 ) -> None:
     save(tmp_path, KNOWN)
@@ -60,6 +60,6 @@ def test_another_cluster_in_the_directory_is_refused(
         Cluster(brokers, directory=tmp_path, version=version)
 
 
-def test_two_brokers_are_refused() -> None:
+def test_two_brokers_are_rejected() -> None:
     with pytest.raises(DevError, match="1 or 3 brokers, not 2"):
         Cluster(2)

@@ -57,7 +57,7 @@ def test_a_batch_that_raises_is_undone_and_handled_record_by_record() -> None:
     driver.replay()
 
 
-def test_and_so_the_record_to_blame_is_named() -> None:
+def test_a_failed_batch_names_the_failing_record() -> None:
     driver = Driver(Both, batch=4)
     driver.feed_all([1, 2, -30])
     with pytest.raises(HandlerFailed, match=r"input\[0\]@2: the handler raised ValueError: too negative"):
@@ -76,14 +76,14 @@ def test_a_replay_of_the_gap_does_it_in_the_same_way() -> None:
     assert driver.table("total") == {"all": 4}
 
 
-def test_replay_accepts_a_handler_that_does_not_care_for_batches() -> None:
+def test_a_replay_accepts_a_handler_that_does_not_depend_on_batches() -> None:
     driver = Driver(Batched, batch=3)
     driver.feed_all(range(10))
     driver.replay()
     driver.replay(batches=[4, 1])
 
 
-def test_replay_refuses_one_that_does() -> None:
+def test_a_replay_rejects_a_handler_that_depends_on_batches() -> None:
     driver = Driver(PerBatch, batch=3)
     driver.feed_all(range(10))
     driver.replay(batches=3)

@@ -38,7 +38,7 @@ def feed_singly(driver: Driver, ops: list[Op]) -> list[float]:
     return predicted
 
 
-def test_a_full_is_taken_before_the_budget_is_exceeded() -> None:
+def test_a_full_snapshot_is_taken_before_the_budget_is_exceeded() -> None:
     driver, ops = budgeted(), many(200)
     predicted = feed_singly(driver, ops)
     assert max(predicted) < 5.0
@@ -80,13 +80,13 @@ def test_what_handling_took_is_remembered_for_a_process_that_has_replayed_nothin
     assert ordinary.mark().pace == 0, "nothing is ever replayed"
 
 
-def test_without_a_budget_the_same_goes_on_without_a_full() -> None:
+def test_without_a_budget_no_full_snapshot_is_taken() -> None:
     driver = budgeted(restore_budget="off")
     assert max(feed_singly(driver, many(200))) > 20.0
     assert not events(driver, "full_written")
 
 
-def test_where_fulls_are_left_to_a_compaction_it_is_asked_for() -> None:
+def test_a_warning_asks_for_a_compaction_where_only_compactions_take_full_snapshots() -> None:
     driver = budgeted(periodic_full=False)
     assert max(feed_singly(driver, many(200))) > 20.0
     assert not events(driver, "full_written")
@@ -95,7 +95,7 @@ def test_where_fulls_are_left_to_a_compaction_it_is_asked_for() -> None:
     assert "statehold compact" in warning["cause"]
 
 
-def test_the_full_of_a_compaction_ends_the_warning() -> None:
+def test_the_full_snapshot_of_a_compaction_ends_the_warning() -> None:
     driver, ops = budgeted(periodic_full=False), many(200)
     feed_singly(driver, ops[:26])
     assert events(driver, "compaction_wanted")
@@ -111,7 +111,7 @@ def test_the_full_of_a_compaction_ends_the_warning() -> None:
     assert agrees(driver, ops[:31])
 
 
-def test_a_state_that_is_too_large_for_the_budget_is_told_and_not_written_again_and_again() -> None:
+def test_a_state_too_large_for_the_budget_is_logged_and_not_written_repeatedly() -> None:
     driver = budgeted()
     feed_singly(driver, many(1))  # its restore taught the driver that nothing takes any time
     driver.speeds.now = replace_speed(fixed=6.0)

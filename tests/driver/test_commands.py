@@ -31,7 +31,7 @@ class Register(Handler[int]):
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_the_next_mark_acknowledges_and_a_replay_keeps_the_order(interval: Interval) -> None:
+def test_the_next_commit_record_acknowledges_and_a_replay_keeps_the_order(interval: Interval) -> None:
     driver = Driver(Register, delta_interval=interval)
     driver.feed_all([1, 2])
     at = driver.command("cut", id="one")
@@ -58,7 +58,7 @@ def test_a_command_whose_transaction_is_undone_is_acknowledged_once() -> None:
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_take_leads_to_a_full_that_begins_no_earlier(interval: Interval) -> None:
+def test_take_leads_to_a_full_snapshot_that_begins_no_earlier(interval: Interval) -> None:
     driver = Driver(Accounts, delta_interval=interval)
     snapshot(driver, periodic_full=False)
     driver.feed(Op("ann", 1))
@@ -75,7 +75,7 @@ def test_take_leads_to_a_full_that_begins_no_earlier(interval: Interval) -> None
     assert len(driver.mark().fulls) == 1
 
 
-def test_the_next_owner_owes_the_full_that_was_asked_for() -> None:
+def test_the_next_owner_takes_the_full_snapshot_that_a_command_requested() -> None:
     driver = Driver(Accounts)
     snapshot(driver, periodic_full=False)
     driver.feed(Op("ann", 1))
@@ -87,7 +87,7 @@ def test_the_next_owner_owes_the_full_that_was_asked_for() -> None:
     assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
 
 
-def test_a_full_that_began_before_the_command_does_not_answer_it() -> None:
+def test_a_full_snapshot_begun_before_the_command_does_not_answer_it() -> None:
     driver = Driver(Accounts)
     sliced(driver)
     driver.feed_all(many(40))
@@ -103,7 +103,7 @@ def test_a_full_that_began_before_the_command_does_not_answer_it() -> None:
     assert older.first < asked <= newest.first
 
 
-def test_a_full_that_is_given_up_is_tried_again_for_the_command() -> None:
+def test_a_full_snapshot_that_is_abandoned_is_tried_again_for_the_command() -> None:
     driver = Driver(Accounts)
     snapshot(driver, periodic_full=False)
     driver.feed(Op("ann", 1))
@@ -115,7 +115,7 @@ def test_a_full_that_is_given_up_is_tried_again_for_the_command() -> None:
     assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
 
 
-def test_what_is_no_command_stops_the_partition_at_it() -> None:
+def test_a_malformed_command_stops_the_partition_at_its_record() -> None:
     driver = Driver(Register)
     driver.feed(1)
     with pytest.raises(UndecodableRecord, match=r"input\[0\]@1: BadCommand"):
@@ -126,7 +126,7 @@ def test_what_is_no_command_stops_the_partition_at_it() -> None:
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_commands_that_come_by_the_input_can_be_refused(interval: Interval) -> None:
+def test_commands_that_come_by_the_input_can_be_rejected(interval: Interval) -> None:
     """The right to produce is no right to command; a command when it was handled is a command in a replay."""
     driver = Driver(Register, delta_interval=interval)
     driver.feed(1)
@@ -166,7 +166,7 @@ def send_beside(driver: Driver, name: str) -> None:
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_take_may_come_beside_the_input_and_is_obeyed_once(interval: Interval) -> None:
+def test_take_on_the_control_topic_runs_once(interval: Interval) -> None:
     driver = Driver(Accounts, delta_interval=interval)
     snapshot(driver, periodic_full=False)
     driver.feed(Op("ann", 1))
@@ -189,7 +189,7 @@ def test_take_may_come_beside_the_input_and_is_obeyed_once(interval: Interval) -
     assert agrees(driver, [Op("ann", 1), Op("ann", 2), Op("ann", 2)])
 
 
-def test_what_came_beside_the_input_is_acknowledged_by_the_commit_that_succeeds() -> None:
+def test_the_successful_commit_acknowledges_a_command_of_the_control_topic() -> None:
     driver = Driver(Accounts)
     driver.feed(Op("ann", 1))
     driver.commit()

@@ -62,7 +62,7 @@ def fed(driver: Driver, half: int) -> Driver:
     return driver
 
 
-def test_a_restore_takes_the_newest_full_though_no_mark_refers_to_it() -> None:
+def test_a_restore_takes_the_newest_full_snapshot_though_no_commit_record_refers_to_it() -> None:
     driver = fed(Driver(Accounts), 0)
     assert driver.take_full() is not None
     ref = compacted(fed(driver, 1))
@@ -72,7 +72,7 @@ def test_a_restore_takes_the_newest_full_though_no_mark_refers_to_it() -> None:
     assert agrees(driver, OPS)
 
 
-def test_the_next_mark_of_whoever_restored_from_it_refers_to_it() -> None:
+def test_the_first_commit_record_after_a_restore_from_it_refers_to_it() -> None:
     driver = fed(Driver(Accounts), 0)
     ref = compacted(driver)
     driver.crash()
@@ -82,7 +82,7 @@ def test_the_next_mark_of_whoever_restored_from_it_refers_to_it() -> None:
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
-def test_it_is_found_behind_what_a_worker_has_begun_since(chunks: int) -> None:
+def test_a_compaction_s_snapshot_is_found_behind_one_that_a_worker_has_begun_since(chunks: int) -> None:
     driver = fed(Driver(Accounts), 0)
     ref = compacted(driver)
     log = driver.broker.log(driver.names.snapshot, 0)
@@ -95,7 +95,7 @@ def test_it_is_found_behind_what_a_worker_has_begun_since(chunks: int) -> None:
     assert agrees(driver, OPS)
 
 
-def test_a_restore_does_not_search_the_topic_below_a_full_that_it_can_use() -> None:
+def test_a_restore_does_not_search_the_topic_below_a_full_snapshot_that_it_can_use() -> None:
     driver = Driver(Accounts)
     log = driver.broker.log(driver.names.snapshot, 0)
     for i in range(20):
@@ -118,7 +118,7 @@ def test_a_restore_does_not_search_the_topic_below_a_full_that_it_can_use() -> N
     assert min(starts) == ref.low
 
 
-def test_a_workers_full_that_no_mark_refers_to_is_still_none() -> None:
+def test_a_workers_full_snapshot_without_a_reference_is_not_used() -> None:
     driver = fed(Driver(Accounts), 0)
     compacted(driver, "worker")
     driver.crash()
@@ -138,7 +138,7 @@ def test_a_damaged_one_is_stepped_over() -> None:
     assert agrees(driver, OPS)
 
 
-def test_a_worker_whose_full_is_due_refers_to_it_instead() -> None:
+def test_a_worker_whose_full_snapshot_is_due_refers_to_it_instead() -> None:
     driver = fed(Driver(Accounts), 0)
     ref = compacted(driver)
     driver.advance(driver.settings.snapshot.full_interval + 1)
@@ -157,7 +157,7 @@ def test_a_worker_whose_full_is_due_refers_to_it_instead() -> None:
     assert agrees(driver, [*OPS, OPS[0]])
 
 
-def test_a_look_for_one_that_ends_by_a_bug_says_so() -> None:
+def test_a_search_that_ends_by_a_bug_is_logged() -> None:
     driver = fed(Driver(Accounts), 0)
 
     def bug(topic: str, partition: int) -> None:
@@ -188,7 +188,7 @@ def test_one_of_an_older_state_that_is_published_late_is_not_taken_for_a_newer_o
     assert agrees(driver, [*OPS, OPS[0]])
 
 
-def test_the_newest_full_is_the_one_of_the_newest_state_and_not_the_last_on_the_topic() -> None:
+def test_the_newest_full_snapshot_is_the_one_of_the_newest_state_and_not_the_last_on_the_topic() -> None:
     """Rule S6, for a restore."""
     driver = fed(Driver(Accounts), 0)
     writer, n = compacting(driver)

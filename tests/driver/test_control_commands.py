@@ -65,7 +65,7 @@ def ordered(driver: Driver) -> list[str]:
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_it_is_handled_once_and_a_replay_handles_it_at_the_same_place(interval: Interval) -> None:
+def test_a_command_is_handled_once_and_a_replay_handles_it_at_the_same_place(interval: Interval) -> None:
     driver = Driver(Register, delta_interval=interval)
     driver.feed_all([1, 2])
     at = driver.command("cut", b"why", id="one", via_control_topic=True)
@@ -90,7 +90,7 @@ def test_it_is_handled_once_and_a_replay_handles_it_at_the_same_place(interval: 
     driver.replay()
 
 
-def test_what_a_later_delta_holds_is_not_handled_again() -> None:
+def test_a_command_in_a_later_delta_is_not_handled_again() -> None:
     driver = Driver(Register, delta_interval=5.0)
     driver.feed(1)
     driver.commit()
@@ -116,7 +116,7 @@ def test_what_a_later_delta_holds_is_not_handled_again() -> None:
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_without_records_it_gets_a_transaction_of_its_own(interval: Interval) -> None:
+def test_without_records_a_command_gets_a_transaction_of_its_own(interval: Interval) -> None:
     driver = Driver(Register, delta_interval=interval)
     driver.feed(5)
     driver.commit()
@@ -137,7 +137,7 @@ def test_without_records_it_gets_a_transaction_of_its_own(interval: Interval) ->
     assert driver.position() == 1
 
 
-def test_what_comes_together_keeps_its_order_also_with_commands_of_statehold() -> None:
+def test_commands_keep_their_order_also_among_those_of_statehold() -> None:
     driver = Driver(Register, delta_interval="off")
     driver.feed(1)
     for name in ("a", TAKE, "b", FINISH_UPGRADE, "c"):
@@ -152,7 +152,7 @@ def test_what_comes_together_keeps_its_order_also_with_commands_of_statehold() -
     assert driver.table("sums") == {"a": 3, "b": 0, "c": 0, "now": 0}
 
 
-def test_a_mark_pins_no_more_than_fits() -> None:
+def test_a_commit_record_pins_no_more_than_fits() -> None:
     driver = Driver(Register)
     driver.feed(1)
     driver.commit()
@@ -168,7 +168,7 @@ def test_a_mark_pins_no_more_than_fits() -> None:
     assert len(driver.table("seen")) == 255
 
 
-def test_a_rolled_back_one_comes_again_and_counts_once() -> None:
+def test_a_rolled_back_command_is_handled_again_and_counts_once() -> None:
     driver = Driver(Register)
     driver.feed(1)
     driver.commit()
@@ -182,7 +182,7 @@ def test_a_rolled_back_one_comes_again_and_counts_once() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_unknown_outcome_is_settled_by_the_last_mark(committed: bool) -> None:
+def test_an_unknown_outcome_is_resolved_by_the_last_commit_record(committed: bool) -> None:
     driver = Driver(Register)
     driver.feed(1)
     driver.commit()
@@ -195,7 +195,7 @@ def test_an_unknown_outcome_is_settled_by_the_last_mark(committed: bool) -> None
     assert sum(len(mark.pinned) for mark in marks(driver)) == 1
 
 
-def test_one_that_fails_stops_the_partition_there_and_what_came_before_is_committed() -> None:
+def test_a_command_that_fails_stops_the_partition_after_a_commit_of_what_came_before() -> None:
     driver = Driver(Register, autocommit=False)
     driver.feed(1)
     driver.command("first", via_control_topic=True)
@@ -221,7 +221,7 @@ def test_one_that_fails_stops_the_partition_there_and_what_came_before_is_commit
     assert driver.outputs("answers") == ["record 0", "first 1", "record 1", "break 2"]
 
 
-def test_an_answer_of_it_that_is_too_large_fails_it_by_name() -> None:
+def test_a_command_fails_by_name_when_its_answer_is_too_large() -> None:
     driver = Driver(Register)
     driver.feed(1)
     driver.commit()
@@ -250,7 +250,7 @@ def test_the_older_format_pins_nothing_and_says_so() -> None:
     assert driver.table("sums")["cut"] + driver.table("sums")["now"] == 3
 
 
-def test_what_is_no_command_is_passed_over_with_a_line() -> None:
+def test_a_malformed_command_is_skipped_and_logged() -> None:
     driver = Driver(Register)
     driver.feed(1)
     driver.broker.log(driver.names.control, 0).append(b"hello")
@@ -269,7 +269,9 @@ moves = st.lists(
 
 @hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(moves, st.sampled_from(INTERVALS))
-def test_whatever_happens_each_is_handled_once_where_its_mark_says(moves: list[object], interval: Interval) -> None:
+def test_in_any_history_each_command_is_handled_once_where_its_commit_record_pins_it(
+    moves: list[object], interval: Interval
+) -> None:
     driver = Driver(Register, delta_interval=interval, autocommit=False)
     driver.feed(0)
     sent = 0

@@ -29,7 +29,7 @@ ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 # A1
 
 
-def test_a1_truncation_never_deletes_the_last_mark() -> None:
+def test_a1_truncation_never_deletes_the_last_commit_record() -> None:
     driver = Driver(Accounts)
     snapshot(driver, keep=1)
     driver.feed(ANN)
@@ -41,14 +41,14 @@ def test_a1_truncation_never_deletes_the_last_mark() -> None:
     assert agrees(driver, [ANN])
 
 
-def test_a1_an_idle_partition_takes_one_full_and_not_one_every_interval() -> None:
+def test_a1_an_idle_partition_takes_one_full_snapshot_and_not_one_every_interval() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
     driver.advance(3600)
     assert len(events(driver, "full_written")) == 1
 
 
-def test_a1_an_increment_topic_that_lost_its_marks_is_no_first_start() -> None:
+def test_a1_a_changelog_that_lost_its_commit_records_is_no_first_start() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
     driver.commit()
@@ -59,7 +59,7 @@ def test_a1_an_increment_topic_that_lost_its_marks_is_no_first_start() -> None:
         driver.restore()
 
 
-def test_a1_an_untouched_increment_topic_is_no_first_start_either() -> None:
+def test_a1_an_untouched_changelog_is_no_first_start_either() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
     driver.commit()
@@ -176,7 +176,7 @@ def test_a3_with_a_delta_in_every_commit_such_a_handler_is_fine() -> None:
     assert driver.table("seen") == before
 
 
-def test_a3_every_mark_carries_the_digest_of_its_state() -> None:
+def test_a3_every_commit_record_carries_the_digest_of_its_state() -> None:
     driver = Driver(Accounts, delta_interval="off", autocommit=False)
     for op in (ANN, BOB):
         driver.feed(op)
@@ -245,7 +245,7 @@ def test_a4_the_first_delta_holds_the_gap_also_when_every_commit_has_one_from_no
 @pytest.mark.parametrize(
     ("committed", "accepted"), [(None, True), (1, True), (2, True), (0, False), (3, False), (17, False)]
 )
-def test_the_mark_is_the_truth_and_the_group_offset_may_only_be_one_transaction_behind(
+def test_the_commit_record_is_the_truth_and_the_group_offset_may_only_be_one_transaction_behind(
     committed: int | None, accepted: bool
 ) -> None:
     driver = Driver(Accounts)

@@ -65,7 +65,7 @@ class Order(Handler[int]):
         self.out.send(record.offset)
 
 
-def test_a8_what_is_undone_comes_before_what_waits_in_the_mailbox() -> None:
+def test_a8_rolled_back_records_come_before_those_in_the_mailbox() -> None:
     driver = Driver(Order, autocommit=False, batch=5)
     driver.mark()
     lane = driver._lanes[0]
@@ -80,7 +80,7 @@ def test_a8_what_is_undone_comes_before_what_waits_in_the_mailbox() -> None:
     assert driver.outputs("out") == list(range(10))
 
 
-def test_a8_a_batch_that_does_not_continue_is_refused() -> None:
+def test_a8_a_batch_that_does_not_continue_is_rejected() -> None:
     driver = Driver(Order, autocommit=False)
     driver.feed(0)
     lane = driver._lanes[0]
@@ -92,7 +92,7 @@ def test_a8_a_batch_that_does_not_continue_is_refused() -> None:
         lane.run()
 
 
-def test_a8_records_that_come_twice_and_gaps_of_aborted_records_are_fine() -> None:
+def test_a8_records_that_are_duplicated_and_gaps_of_aborted_records_are_fine() -> None:
     driver = Driver(Order, autocommit=False, batch=3)
     driver.mark()
     lane = driver._lanes[0]

@@ -24,7 +24,9 @@ ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 
 
 @pytest.mark.parametrize("interval", ["commit", 0.5, 100.0])
-def test_a5_a_full_that_took_several_transactions_is_a_base_only_with_a_delta_after_it(interval: float) -> None:
+def test_a5_a_full_snapshot_that_took_several_transactions_is_a_base_only_with_a_delta_after_it(
+    interval: float,
+) -> None:
     driver = Driver(Accounts, delta_interval=interval, autocommit=False)
     sliced(driver)
     ops = many(40)
@@ -49,7 +51,7 @@ def test_a5_a_full_that_took_several_transactions_is_a_base_only_with_a_delta_af
     assert agrees(driver, ops)
 
 
-def test_a5_without_deltas_a_full_is_of_one_transaction() -> None:
+def test_a5_without_deltas_a_full_snapshot_is_of_one_transaction() -> None:
     driver = Driver(Accounts, delta_interval="off", autocommit=False)
     sliced(driver)
     ops = many(40)
@@ -139,7 +141,7 @@ def test_a9_keys_that_go_and_come_between_two_slices(reborn: bool) -> None:
 # A10
 
 
-def test_a10_a_full_that_is_truncated_while_it_is_written_is_given_up() -> None:
+def test_a10_a_full_snapshot_truncated_while_it_is_written_is_abandoned() -> None:
     driver = Driver(Accounts)
     sliced(driver)
     ops = many(24)
@@ -161,7 +163,7 @@ def test_a10_a_full_that_is_truncated_while_it_is_written_is_given_up() -> None:
     assert agrees(driver, ops)
 
 
-def test_a10_a_reference_is_a_hint_and_another_full_is_taken() -> None:
+def test_a10_a_reference_is_a_hint_and_another_full_snapshot_is_taken() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
     older = driver.take_full()
@@ -178,7 +180,7 @@ def test_a10_a_reference_is_a_hint_and_another_full_is_taken() -> None:
     assert agrees(driver, [ANN, BOB])
 
 
-def test_a10_fulls_that_are_gone_do_not_count_as_kept() -> None:
+def test_a10_deleted_full_snapshots_do_not_count_as_kept() -> None:
     driver = Driver(Accounts)
     snapshot(driver, keep=2)
     driver.feed(ANN)
@@ -224,7 +226,7 @@ def test_a10_a_restore_that_truncation_overtakes_is_planned_again() -> None:
 # S5
 
 
-def test_a_full_never_starts_at_the_mark_that_its_bounds_were_answered_at() -> None:
+def test_a_full_snapshot_never_starts_at_the_commit_record_of_its_bounds() -> None:
     """The end that was asked for lies behind that mark's own records: truncation would delete them, the anchor."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)

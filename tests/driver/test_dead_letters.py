@@ -78,7 +78,7 @@ def post(driver: Driver, account: str, amount: int) -> int:
 
 
 @pytest.mark.parametrize("interval", DELTAS)
-def test_later_records_of_the_key_follow_and_others_go_on(interval: Interval) -> None:
+def test_later_records_of_the_key_follow_and_others_continue(interval: Interval) -> None:
     Book.refused = {13}
     driver = Driver(Book, delta_interval=interval)
     for account, amount in (("ann", 1), ("ann", 13), ("bob", 2), ("ann", 3), ("ann", 13), ("bob", 4)):
@@ -128,7 +128,7 @@ def test_a_released_key_is_handled_in_its_order_once_and_a_replay_does_the_same(
     assert driver.table("balances") == {"ann": 28}
 
 
-def test_a_letter_that_fails_again_stays_at_the_head_of_its_key() -> None:
+def test_a_dead_letter_that_fails_again_stays_at_the_head_of_its_key() -> None:
     Book.refused = {13}
     driver = Driver(Book)
     for amount in (1, 13, 2):
@@ -155,7 +155,7 @@ def test_a_letter_that_fails_again_stays_at_the_head_of_its_key() -> None:
     driver.replay()
 
 
-def test_a_retry_in_place_keeps_the_order_and_ends_in_a_letter() -> None:
+def test_a_retry_in_place_keeps_the_order_and_ends_in_a_dead_letter() -> None:
     Book.down = 2
     driver = Driver(Book)
     post(driver, "ann", 1)
@@ -167,7 +167,7 @@ def test_a_retry_in_place_keeps_the_order_and_ends_in_a_letter() -> None:
     assert [event for event, _ in driver.events].count("record_retried") == 4
 
 
-def test_what_failed_and_then_worked_may_fail_again_in_a_replay() -> None:
+def test_a_record_that_failed_and_then_worked_may_fail_again_in_a_replay() -> None:
     Book.down = 1
     driver = Driver(Book, delta_interval=60.0)
     post(driver, "ann", 1)
@@ -202,7 +202,7 @@ def test_an_undecodable_record_and_one_without_a_key() -> None:
     assert [each.offset for each in driver.letters()] == [0, 3]
 
 
-def test_a_refused_output_is_the_first_failure_of_a_process() -> None:
+def test_a_rejected_output_is_the_first_failure_of_a_process() -> None:
     """It is no exception of the handler, and must not be retried in place without end."""
 
     class Sends(Book):
@@ -218,7 +218,7 @@ def test_a_refused_output_is_the_first_failure_of_a_process() -> None:
     assert driver.outputs("lines") == ["bob 2"]
 
 
-def test_a_letter_whose_output_is_refused_again_fails_again_and_nothing_else() -> None:
+def test_a_dead_letter_whose_output_is_rejected_again_fails_alone() -> None:
     class Sends(Book):
         on_failure: ClassVar = {OutputRefused: dead_letter()}
 
@@ -240,7 +240,7 @@ def test_a_letter_whose_output_is_refused_again_fails_again_and_nothing_else() -
     driver.replay()
 
 
-def test_a_later_try_whose_output_is_refused_goes_its_way() -> None:
+def test_a_later_try_whose_output_is_rejected_follows_its_policy() -> None:
     class Sends(Hooks):
         on_failure: ClassVar = {OutputRefused: dead_letter(ordered=False), ValueError: retry_later(60)}
 
@@ -256,7 +256,7 @@ def test_a_later_try_whose_output_is_refused_goes_its_way() -> None:
     assert [(each.offset, each.error, each.attempts) for each in driver.letters()] == [(0, "OutputRefused", 2)]
 
 
-def test_a_trace_that_is_refused_fails_the_partition() -> None:
+def test_a_rejected_dead_letter_fails_the_partition() -> None:
     """What was decided cannot be carried out, and nothing is passed over."""
     Book.refused = {13}
     driver = Driver(Book)
@@ -294,7 +294,7 @@ def test_the_share_of_failures_is_limited_too() -> None:
         post(driver, "last", 13)
 
 
-def test_an_abort_takes_the_letter_and_what_it_left_in_the_state_along() -> None:
+def test_an_abort_takes_the_dead_letter_and_what_it_left_in_the_state_along() -> None:
     Book.refused = {13}
     driver = Driver(Book)
     post(driver, "ann", 1)
@@ -320,7 +320,7 @@ class Hooks(Handler[Posting]):
 
 
 @pytest.mark.parametrize("interval", DELTAS)
-def test_what_is_tried_later_is_handled_once_and_holds_up_nobody(interval: Interval) -> None:
+def test_a_record_retried_later_is_handled_once_and_blocks_no_other(interval: Interval) -> None:
     Hooks.refused = {13, 14, 15}
     driver = Driver(Hooks, delta_interval=interval)
     for amount in (1, 13, 14, 15, 2):
@@ -411,7 +411,7 @@ def test_a_handler_with_tables_tries_nothing_later_unless_it_says_so() -> None:
     driver.replay()
 
 
-def test_what_is_tried_later_is_handled_where_it_came_back_in_a_replay() -> None:
+def test_a_replay_handles_a_record_retried_later_where_it_came_back() -> None:
     """A table that shows the order: the replay must not take it from the input."""
     driver = Driver(Log, delta_interval=30.0)
     Book.refused = {13, 14}
@@ -453,7 +453,7 @@ def test_a_delay_may_end_in_a_partition_that_waits() -> None:
     assert driver.table("lines") == {"ann": [1, 13, 2]}
 
 
-def test_many_that_fail_again_are_each_handled_a_few_times_only() -> None:
+def test_records_that_fail_again_are_each_handled_a_few_times_only() -> None:
     driver = Driver(Log)
     Book.refused = {12, 13}
     for number in range(900):
@@ -468,7 +468,7 @@ def test_many_that_fail_again_are_each_handled_a_few_times_only() -> None:
     assert len(driver.letters()) == 37
 
 
-def test_a_letter_from_a_retry_topic_has_nobody_follow() -> None:
+def test_no_record_follows_a_dead_letter_of_a_retry_topic() -> None:
     class Ends(Log):
         on_failure: ClassVar = {ValueError: retry_later(60, any_order=True).then(dead_letter())}
 
@@ -481,7 +481,7 @@ def test_a_letter_from_a_retry_topic_has_nobody_follow() -> None:
     assert [(each.offset, each.ordered) for each in driver.letters()] == [(0, False)]
 
 
-def test_a_delay_that_is_no_longer_in_the_code_is_told_while_records_wait_for_it() -> None:
+def test_a_removed_delay_is_logged_while_records_wait_for_it() -> None:
     class Other(Hooks):
         on_failure: ClassVar = {ValueError: retry_later(600)}
 
@@ -510,7 +510,7 @@ def test_a_delay_that_is_no_longer_in_the_code_is_told_while_records_wait_for_it
     assert told(Other) == [], "nothing waits"
 
 
-def test_a_partition_that_stands_still_tries_nothing_again() -> None:
+def test_a_paused_partition_retries_nothing() -> None:
     driver = Driver(Hooks)
     Hooks.refused = {13}
     driver.feed(Posting("ann", 13), key="ann")
@@ -525,7 +525,7 @@ def test_a_partition_that_stands_still_tries_nothing_again() -> None:
     assert len(driver.outputs("lines")) == 1
 
 
-def test_what_comes_back_waits_while_too_many_side_effects_are_owed() -> None:
+def test_a_retried_record_waits_while_too_many_side_effects_are_pending() -> None:
     driver = Driver(Posts, run_effects=True)
     driver.settings = replace(driver.settings, effects=EffectsSettings(pending=20))
     driver.fail_effects(ConnectionError("no answer"))

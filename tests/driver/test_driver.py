@@ -24,7 +24,7 @@ def test_a_first_test_is_short() -> None:
     assert driver.table("balances") == {"ann": Balance(42, 2)}
 
 
-def test_sent_tells_all_of_an_output() -> None:
+def test_sent_shows_all_of_an_output() -> None:
     class Echo(Handler[str]):
         replies = Output("replies-v1", value=str)
 
@@ -40,7 +40,7 @@ def test_sent_tells_all_of_an_output() -> None:
     assert driver.outputs("replies") == ["hello"]  # by attribute name, too
 
 
-def test_bytes_are_taken_as_they_are_and_a_wrong_one_is_told_with_its_place() -> None:
+def test_bytes_are_passed_unchanged_and_a_wrong_one_is_named_with_its_place() -> None:
     driver = Driver(Accounts, input="orders")
     driver.feed(b'{"account": "ann", "amount": 5}')
     with pytest.raises(UndecodableRecord, match=r"orders\[0\]@1") as failure:
@@ -151,7 +151,7 @@ def test_a_crash_takes_what_was_not_committed_and_a_restore_handles_it_again() -
     assert driver.outputs("totals") == [1, 3]
 
 
-def test_a_clean_stop_takes_a_full_and_the_next_start_applies_no_delta_of_before() -> None:
+def test_a_clean_stop_takes_a_full_snapshot_and_the_next_start_applies_no_delta_of_before() -> None:
     driver = Driver(Accounts)
     driver.feed_all([Op("ann", 1), Op("bob", 2)])
     driver.stop()
@@ -178,7 +178,7 @@ def test_commands_are_part_of_the_order() -> None:
     assert driver.outputs("log") == ["1,2", "close now", "3"]
 
 
-def test_what_on_live_writes_is_refused_since_no_replay_would_repeat_it() -> None:
+def test_a_write_in_on_live_is_rejected_because_no_replay_would_repeat_it() -> None:
     class Eager(Handler[int]):
         seen = Table(key=str, value=int)
 
@@ -191,7 +191,7 @@ def test_what_on_live_writes_is_refused_since_no_replay_would_repeat_it() -> Non
         Driver(Eager).mark()
 
 
-def test_an_effect_whose_end_no_mark_knows_runs_again_with_its_key() -> None:
+def test_an_effect_without_a_recorded_end_runs_again_with_its_key() -> None:
     driver = Driver(Caller)
     driver.feed(7)
     driver.commit()
@@ -224,7 +224,7 @@ def flaky(key: EffectKey) -> None:
         raise ConnectionError("down")
 
 
-def test_an_effect_that_raises_is_owed_until_it_succeeds() -> None:
+def test_an_effect_that_raises_is_pending_until_it_succeeds() -> None:
     class Notifier(Handler[int]):
         def on_record(self, record: Record[int]) -> None:
             self.effect(flaky)
@@ -248,7 +248,7 @@ def test_a_declaration_is_not_a_table() -> None:
         Accounts.totals.send(1)
 
 
-def test_the_input_type_tells_how_values_are_encoded() -> None:
+def test_the_input_type_determines_how_values_are_encoded() -> None:
     class Raw(Handler[bytes]):
         seen = Table(key=int, value=bytes)
 
@@ -269,6 +269,6 @@ def test_the_input_type_tells_how_values_are_encoded() -> None:
     assert structs.table("seen") == {0: {"a": 1}, 1: {"b": 2}}
 
 
-def test_it_needs_no_kafka_client() -> None:
+def test_the_driver_needs_no_kafka_client() -> None:
     code = "import statehold.testing, sys; sys.exit('confluent_kafka' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

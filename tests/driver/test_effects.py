@@ -29,7 +29,7 @@ def post(key: EffectKey, body: str) -> None:
     """An external system."""
 
 
-def test_what_one_transaction_asks_for_fits_its_mark() -> None:
+def test_the_effects_of_one_transaction_fit_its_commit_record() -> None:
     """A batch ends early: without that its mark would be refused, and with it a partition that did nothing wrong."""
     driver = Driver(Posting, batch=500)
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=50_000))
@@ -57,7 +57,7 @@ def test_a_command_counts_its_effects_from_0_whatever_came_before_it() -> None:
     assert [call.key for call in driver.effects] == [(topic, 0, 0, 0) for topic in topics]
 
 
-def test_owed_effects_hold_back_records_and_nothing_is_lost() -> None:
+def test_pending_effects_hold_back_records_and_nothing_is_lost() -> None:
     driver = Driver(Posting, batch=50)
     driver.settings = replace(driver.settings, effects=EffectsSettings(pending=20))
     driver.fail_effects(ConnectionError("down"))
@@ -89,7 +89,7 @@ def test_an_effect_may_be_made_to_fail_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("interval", ["commit", 5.0, "off"])
-def test_a_replay_asks_for_none(interval: float) -> None:
+def test_a_replay_requests_no_effects(interval: float) -> None:
     driver = Driver(Posting, delta_interval=interval)
     driver.feed_all(["a", "b"])
     before = driver.effects

@@ -48,7 +48,7 @@ def switched() -> tuple[Driver, list[Op], list[FullRef]]:
     return driver, ops, refs
 
 
-def test_the_next_older_full_is_taken_and_the_log_says_why() -> None:
+def test_the_next_older_full_snapshot_is_taken_and_the_log_says_why() -> None:
     driver, ops = Driver(Accounts), many(20, size=10)
     for op in ops:
         driver.feed(op)
@@ -66,14 +66,14 @@ def test_the_next_older_full_is_taken_and_the_log_says_why() -> None:
     assert agrees(driver, ops)
 
 
-def test_deltas_say_from_where_on_they_lead() -> None:
+def test_deltas_name_the_transaction_they_start_from() -> None:
     driver, _, (_, second, _) = switched()
     reaches = [(mark.last_delta, mark.reach) for mark in marks(driver)]
     assert {reach for last_delta, reach in reaches if last_delta == 0} == {0}
     assert {reach for last_delta, reach in reaches if last_delta > second.first} == {second.first}
 
 
-def test_the_full_at_the_switch_to_deltas_is_a_base() -> None:
+def test_the_full_snapshot_at_the_switch_to_deltas_is_a_base() -> None:
     driver, ops, (_, second, third) = switched()
     damage(driver, third.offset)
     driver.restore()
@@ -97,7 +97,7 @@ def test_an_older_one_is_a_base_for_the_input_after_it_and_not_for_the_deltas() 
     assert agrees(driver, ops)
 
 
-def test_without_any_full_all_of_the_input_is_handled_again() -> None:
+def test_without_any_full_snapshot_all_of_the_input_is_handled_again() -> None:
     driver, ops, refs = switched()
     for ref in refs:
         damage(driver, ref.offset)
@@ -106,7 +106,7 @@ def test_without_any_full_all_of_the_input_is_handled_again() -> None:
     assert agrees(driver, ops)
 
 
-def test_with_the_input_gone_as_well_it_ends_typed_and_names_every_full_and_the_repair() -> None:
+def test_without_the_input_the_typed_error_names_every_full_snapshot_and_the_repair() -> None:
     driver, ops, (first, second, third) = switched()
     for ref in (second, third):
         damage(driver, ref.offset)
@@ -147,7 +147,7 @@ def test_going_back_to_off_and_on_again() -> None:
     assert agrees(driver, ops)
 
 
-def test_a_full_whose_state_is_another_one_is_passed_over_too() -> None:
+def test_a_full_snapshot_whose_state_is_another_one_is_passed_over_too() -> None:
     """Whole, rightly named, and wrong: only the digest of the last commit record differs."""
     driver, ops = Driver(Accounts), many(20, size=10)
     for op in ops:
@@ -176,7 +176,7 @@ def test_a_full_whose_state_is_another_one_is_passed_over_too() -> None:
     assert agrees(driver, ops)
 
 
-def test_a_newer_format_is_refused_by_the_names_of_both_releases() -> None:
+def test_a_newer_format_is_rejected_by_the_names_of_both_releases() -> None:
     driver, ops = Driver(Accounts), many(3)
     for op in ops:
         driver.feed(op)

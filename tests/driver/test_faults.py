@@ -49,7 +49,7 @@ def test_one_failing_call_costs_nothing(call: Call, error: StateholdError, after
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
-def test_an_abort_whose_outcome_is_unknown_is_settled(after: bool) -> None:
+def test_an_abort_whose_outcome_is_unknown_is_resolved(after: bool) -> None:
     driver = Driver(Accounts)
     driver.feed(FIRST)
     driver.commit()
@@ -68,7 +68,7 @@ def feed_and_commit(driver: Driver, op: Op) -> None:
 
 
 @pytest.mark.parametrize("call", ["begin", "send", "increment", "offsets", "commit", "abort"])
-def test_fenced_is_final_and_a_new_owner_goes_on(call: Call) -> None:
+def test_fenced_is_final_and_a_new_owner_continues(call: Call) -> None:
     driver = Driver(Accounts)
     driver.feed(FIRST)
     driver.commit()
@@ -98,7 +98,7 @@ def test_a_zombie_cannot_commit_and_leaves_no_output() -> None:
     assert agrees(driver, [FIRST, SECOND, THIRD])
 
 
-def test_a_mark_between_read_and_fence_is_not_missed() -> None:
+def test_a_commit_record_between_read_and_fence_is_not_missed() -> None:
     """5.3: the old owner commits while the new one is about to fence; the new one reads after its fence."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
@@ -117,7 +117,7 @@ def test_a_mark_between_read_and_fence_is_not_missed() -> None:
     assert agrees(driver, [FIRST, SECOND])
 
 
-def test_an_output_that_is_refused_names_its_record() -> None:
+def test_an_output_that_is_rejected_names_its_record() -> None:
     driver = Driver(Accounts, batch=3)
     driver.feed(FIRST)
     driver.feed(SECOND)
@@ -155,7 +155,7 @@ def test_a_held_end_request_cannot_tear_the_next_transaction() -> None:
     assert "producer_replaced" in [event for event, _ in driver.events]
 
 
-def test_a_held_end_request_cannot_tear_a_mark_alone() -> None:
+def test_a_held_end_request_cannot_tear_a_commit_record_alone() -> None:
     """Rule T2 for the renewal of an idle partition: it begins a transaction, too, and no record asks before it."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
@@ -200,7 +200,7 @@ def test_with_a_state_in_memory_the_group_is_asked_before_a_second_fence() -> No
         driver.feed(SECOND)
 
 
-def test_a_tear_that_nobody_noticed_is_refused_at_once() -> None:
+def test_an_unnoticed_tear_is_rejected_at_once() -> None:
     """A2, row 2: half a transaction is visible; memory must not be kept and the transaction not be repeated."""
     driver = Driver(Accounts, autocommit=False)
     driver.broker.taint = ""

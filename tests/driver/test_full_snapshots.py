@@ -29,7 +29,7 @@ def filled(interval: Interval) -> Driver:
 
 
 @pytest.mark.parametrize("interval", MODES)
-def test_no_full_was_ever_taken(interval: Interval) -> None:
+def test_no_full_snapshot_was_ever_taken(interval: Interval) -> None:
     driver = filled(interval)
     driver.crash()
     driver.restore()
@@ -72,7 +72,7 @@ def test_a_crash_after_the_chunks_and_before_the_manifest(interval: Interval) ->
 
 
 @pytest.mark.parametrize("interval", MODES)
-def test_a_crash_after_the_manifest_and_before_the_mark(interval: Interval) -> None:
+def test_a_crash_after_the_manifest_and_before_the_commit_record(interval: Interval) -> None:
     driver = filled(interval)
     live = driver._lanes[0].live()
     live.fulls.ask()
@@ -85,7 +85,7 @@ def test_a_crash_after_the_manifest_and_before_the_mark(interval: Interval) -> N
 
 
 @pytest.mark.parametrize("interval", MODES)
-def test_a_refused_chunk_gives_the_full_up_and_nothing_else(interval: Interval) -> None:
+def test_a_rejected_chunk_abandons_the_full_snapshot_and_nothing_else(interval: Interval) -> None:
     driver = filled(interval)
     driver.broker.fail("full", KafkaTrouble("refused"))
     assert driver.take_full() is None
@@ -117,7 +117,7 @@ def damage(driver: Driver, offset: int) -> None:
 
 @pytest.mark.parametrize("what", DAMAGE)
 @pytest.mark.parametrize("interval", MODES)
-def test_a_full_that_cannot_be_used_is_passed_over(interval: Interval, what: str) -> None:
+def test_a_full_snapshot_that_cannot_be_used_is_passed_over(interval: Interval, what: str) -> None:
     driver = filled(interval)
     ref = driver.take_full()
     assert ref is not None
@@ -129,7 +129,7 @@ def test_a_full_that_cannot_be_used_is_passed_over(interval: Interval, what: str
     assert agrees(driver, OPS)
 
 
-def test_without_fulls_and_with_truncated_deltas_the_state_is_gone_and_that_is_said() -> None:
+def test_without_full_snapshots_and_with_truncated_deltas_the_error_says_that_the_state_is_gone() -> None:
     driver = Driver(Accounts)
     snapshot(driver, keep=1)
     driver.feed(Op("ann", 1))
@@ -170,7 +170,7 @@ def test_truncation_keeps_what_a_restore_needs(interval: Interval) -> None:
 
 
 @pytest.mark.parametrize("interval", MODES)
-def test_nothing_is_deleted_behind_a_full_that_cannot_be_read(interval: Interval) -> None:
+def test_nothing_is_deleted_behind_a_full_snapshot_that_cannot_be_read(interval: Interval) -> None:
     """It was written and acknowledged, and is damaged since (rule C4): it is no longer counted as kept."""
     driver = filled(interval)
     keep = driver.settings.snapshot.keep
@@ -190,7 +190,7 @@ def test_nothing_is_deleted_behind_a_full_that_cannot_be_read(interval: Interval
     assert len(driver.mark().fulls) == keep
 
 
-def test_each_kept_full_is_read_back_once() -> None:
+def test_each_kept_full_snapshot_is_read_back_once() -> None:
     driver = filled("commit")
     reads: list[int] = []
     driver.broker.on_read = lambda topic, partition: reads.append(partition) if topic == driver.names.snapshot else None
@@ -201,7 +201,7 @@ def test_each_kept_full_is_read_back_once() -> None:
     assert len(reads) == 2 * 7  # a manifest and its chunks each
 
 
-def test_a_full_is_due_by_bytes_and_by_time() -> None:
+def test_a_full_snapshot_is_due_by_bytes_and_by_time() -> None:
     driver = Driver(Accounts)
     snapshot(driver, full_bytes=65_536, full_interval=100.0)
     for op in many(10):
@@ -247,7 +247,7 @@ def test_a_delta_larger_than_a_message_is_cut_into_parts() -> None:
     assert driver.table("values") == {i: bytes([i]) * 1000 for i in range(40)}
 
 
-def test_a_value_that_fits_no_message_is_refused_by_name() -> None:
+def test_a_value_that_fits_no_message_is_rejected_by_name() -> None:
     driver = Driver(Big)
     small_messages(driver)
     driver.feed(20_000)
@@ -256,7 +256,7 @@ def test_a_value_that_fits_no_message_is_refused_by_name() -> None:
     assert len(marks(driver)) == 1
 
 
-def test_no_kept_full_loses_a_chunk_wherever_it_begins() -> None:
+def test_no_kept_full_snapshot_loses_a_chunk_wherever_it_begins() -> None:
     """Rule C4: the chunks of a newer one may begin before those of an older one, if a compaction has written it."""
     driver = filled("commit")
     log = driver.broker.log(driver.names.snapshot, 0)

@@ -101,7 +101,7 @@ def test_the_deltas_after_it_come_from_kafka(tmp_path: Path) -> None:
     assert agrees(driver, more)
 
 
-def test_a_full_that_was_downloaded_is_kept_too(tmp_path: Path) -> None:
+def test_a_full_snapshot_that_was_downloaded_is_kept_too(tmp_path: Path) -> None:
     driver = stopped(tmp_path)
     file_of(tmp_path).unlink()
     restored_from_kafka(driver, tmp_path)
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_thrown_away(tmp_path: Path, damage: Callable[[Path], 
     assert not events(driver, "full_unusable"), "the one in Kafka is not to blame"
 
 
-def test_an_older_full_is_thrown_away(tmp_path: Path) -> None:
+def test_an_older_full_snapshot_is_thrown_away(tmp_path: Path) -> None:
     driver = stopped(tmp_path)
     old = file_of(tmp_path).read_bytes()
     driver.restore()
@@ -179,7 +179,7 @@ def test_a_file_with_the_right_manifest_and_other_chunks_is_thrown_away(tmp_path
 
 
 @pytest.mark.parametrize("where", ["/proc/none", "file"])
-def test_a_disk_that_does_not_work_is_told_and_does_not_matter(tmp_path: Path, where: str) -> None:
+def test_a_failing_disk_is_logged_and_does_no_harm(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("no directory")
     driver = new(tmp_path / where)
     for op in OPS:
@@ -190,7 +190,7 @@ def test_a_disk_that_does_not_work_is_told_and_does_not_matter(tmp_path: Path, w
     assert agrees(driver, OPS)
 
 
-def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_removed_later(tmp_path: Path) -> None:
     driver = stopped(tmp_path)
     path = file_of(tmp_path)
     leftover = path.with_name(f"{path.name}.{2**22 + 1}-0a0b0c0d.new")

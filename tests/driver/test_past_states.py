@@ -76,7 +76,7 @@ def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(in
 
 
 @pytest.mark.parametrize("interval", MODES)
-def test_a_full_is_shown_as_the_first_state_that_it_leads_to(interval: Interval) -> None:
+def test_a_full_snapshot_is_shown_as_the_first_state_that_it_leads_to(interval: Interval) -> None:
     driver, ops = fed(interval)
     for ref in driver.mark().fulls:
         found = at(driver, Point("full", ref.offset))
@@ -93,7 +93,7 @@ def test_all_is_good_in_every_mode(interval: Interval) -> None:
     assert all(full.good and full.proven_at >= full.through for full in found.fulls)
 
 
-def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
+def test_a_delta_that_says_something_else_is_named_at_its_commit_record() -> None:
     """Its frame and its chain are whole: only the digest differs."""
     driver, _ = fed("commit")
     log = driver.broker.log(driver.names.changelog, 0)
@@ -110,7 +110,7 @@ def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
     assert f"commit record {part.n} is the first" in fault.text
 
 
-def test_history_and_points_stay_on_their_side_of_an_adopt_record() -> None:
+def test_history_and_points_stay_on_their_side_of_a_state_replacement() -> None:
     driver = Driver(Accounts)
     for op in (Op("ann", 1), Op("bob", 2), Op("ann", 3)):
         driver.feed(op)
@@ -193,7 +193,7 @@ def test_the_gap_of_a_restore_is_foreseen(interval: Interval) -> None:
     assert replayed - 5 <= work.gap <= replayed + 5
 
 
-def test_without_deltas_there_are_only_fulls() -> None:
+def test_without_deltas_there_are_only_full_snapshots() -> None:
     driver, _ = fed("off")
     snapshot(driver)
     fulls = [ref.first for ref in driver.mark().fulls]
@@ -201,7 +201,7 @@ def test_without_deltas_there_are_only_fulls() -> None:
 
 
 @pytest.mark.parametrize("later", [0, 5])
-def test_the_full_of_a_compaction_is_chosen_as_a_restore_does(later: int) -> None:
+def test_the_full_snapshot_of_a_compaction_is_chosen_as_a_restore_does(later: int) -> None:
     driver, _ = fed("commit")
     driver.take_full()
     for i in range(later):
@@ -219,7 +219,7 @@ def test_the_full_of_a_compaction_is_chosen_as_a_restore_does(later: int) -> Non
     assert ("compaction", True) in [(full.maker, full.good) for full in found.fulls]
 
 
-def test_fulls_in_a_directory_are_read_from_there_and_what_is_lost_is_told(tmp_path: Path) -> None:
+def test_full_snapshots_in_a_directory_are_read_from_there_and_lost_ones_are_reported(tmp_path: Path) -> None:
     driver, ops = Driver(Accounts), many(24)
     snapshot(driver, full_store=f"file://{tmp_path}", chunk_bytes=4096)
     for op in ops:

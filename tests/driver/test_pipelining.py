@@ -54,7 +54,7 @@ def in_flight(handler: type[Accounts] = Accounts, ahead: int = 1) -> Driver:
     return driver
 
 
-def test_what_is_ahead_reads_what_is_committing_and_neither_shows_before_its_commit() -> None:
+def test_the_transaction_ahead_reads_the_committing_one_and_neither_is_visible_before_its_commit() -> None:
     driver = in_flight()
     assert driver.table("balances")["ann"].total == 11
     assert driver.outputs("totals") == []
@@ -78,7 +78,7 @@ def test_at_most_one_transaction_is_ahead() -> None:
 )
 @pytest.mark.parametrize("call", ["offsets", "increment", "commit"])
 @pytest.mark.parametrize("ahead", [1, 2])
-def test_a_commit_that_fails_takes_what_is_ahead_with_it(
+def test_a_failed_commit_rolls_back_the_transaction_ahead(
     call: Call, error: StateholdError, after: bool, ahead: int
 ) -> None:
     if call == "commit":
@@ -96,7 +96,7 @@ def test_a_commit_that_fails_takes_what_is_ahead_with_it(
 
 @pytest.mark.parametrize("call", ["begin", "send"])
 @pytest.mark.parametrize("error", [OutcomeUnknown("?"), TransactionAborted("no")])
-def test_what_was_ahead_is_undone_alone_when_kafka_refuses_to_hear_of_it(call: Call, error: StateholdError) -> None:
+def test_the_transaction_ahead_is_rolled_back_alone_when_kafka_rejects_it(call: Call, error: StateholdError) -> None:
     driver = in_flight()
     driver.broker.fail(call, error)
     driver.commit()
@@ -128,7 +128,7 @@ def test_a_record_that_fails_ahead_of_a_commit_that_fails_is_found_again() -> No
     assert agrees(driver, [*OLDER, *AHEAD[:1]])
 
 
-def test_the_record_whose_output_is_refused_is_found_among_those_ahead() -> None:
+def test_the_record_whose_output_is_rejected_is_found_among_those_ahead() -> None:
     driver = in_flight(ahead=2)
     driver.broker.fail("send", MessageRefused("too large"), times=1)
     driver.commit()
@@ -159,7 +159,7 @@ def test_killed_with_both_open_the_next_owner_handles_both() -> None:
     assert agrees(driver, [*OLDER, *AHEAD[:1]])
 
 
-def test_a_full_never_sees_what_is_committing_or_ahead() -> None:
+def test_a_full_snapshot_never_sees_what_is_committing_or_ahead() -> None:
     """Every slice reads committed state: a full of the middle of it all restores to what the marks say."""
     driver = Driver(Accounts, autocommit=False)
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=7))
@@ -189,7 +189,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whatever_happens_everything_is_exactly_once(steps: list[int | str]) -> None:
+def test_any_history_is_exactly_once_with_pipelining(steps: list[int | str]) -> None:
     driver = Driver(Picky, autocommit=False)
     driver.position()
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=2))

@@ -73,7 +73,7 @@ class Buries(Handler[str]):
         self.counts[record.value] = record.offset
 
 
-def test_which_letters_were_settled_stays_behind() -> None:
+def test_resolved_dead_letters_stay_with_their_partition() -> None:
     driver = Driver(Buries)
     driver.feed("a", key="a")
     driver.feed("bad")  # without a key: it parks nothing

@@ -81,7 +81,7 @@ def test_a_replay_sees_what_live_saw(steps: list[tuple[str, str, Any]], interval
         driver.replay(batches=2)
 
 
-def test_a_transaction_sees_one_version_and_its_mark_names_it() -> None:
+def test_a_transaction_sees_one_version_and_its_commit_record_names_it() -> None:
     driver = Driver(Valued, autocommit=False)
     driver.publish(PRICES, "a", 1)
     driver.feed("a")
@@ -103,7 +103,7 @@ def test_a_transaction_sees_one_version_and_its_mark_names_it() -> None:
     assert driver.outputs("sent")[5:] == [-1]
 
 
-def test_what_takes_a_new_version_carries_a_delta() -> None:
+def test_a_transaction_with_a_new_version_carries_a_delta() -> None:
     driver = Driver(Valued, delta_interval=1000.0, autocommit=False)
     driver.publish(PRICES, "a", 1)
     deltas = []
@@ -123,7 +123,7 @@ def test_what_takes_a_new_version_carries_a_delta() -> None:
     assert list(driver.table("seen").values()) == [1, 2, 2, 2, 3, 3, 9]
 
 
-def test_what_compaction_has_taken_a_replay_cannot_see_and_says_so() -> None:
+def test_a_replay_names_a_version_that_compaction_has_removed() -> None:
     """Never another state: the digest refuses it. With a delta in every commit nothing is replayed."""
     for interval, refused in ((1000.0, True), ("commit", False)):
         driver = Driver(Valued, delta_interval=interval, autocommit=False)  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_a_new_owner_never_sees_an_older_version() -> None:
     assert driver.outputs("sent") == [7, 7]
 
 
-def test_a_topic_that_was_made_anew_is_not_asked_for_by_a_new_client_five_times_a_second() -> None:
+def test_a_recreated_topic_does_not_get_a_new_client_five_times_a_second() -> None:
     driver = Driver(Valued, autocommit=False)
     driver.publish(PRICES, "a", 7)
     del driver.broker.logs[PRICES, 0]
@@ -256,7 +256,7 @@ def test_a_registry_that_is_away_is_no_fault_of_the_record_that_reads_a_value() 
     assert driver.outputs("sent") == [7]
 
 
-def test_what_is_read_and_what_is_not() -> None:
+def test_a_transaction_reads_the_rows_of_its_version() -> None:
     driver = Driver(Valued, autocommit=False)
     for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", None)):
         driver.publish(PRICES, key, value)
@@ -280,7 +280,7 @@ def test_what_is_read_and_what_is_not() -> None:
         references(Twice)
 
 
-def test_changes_meanwhile_are_hidden_from_who_has_not_renewed() -> None:
+def test_changes_are_hidden_until_a_view_renews() -> None:
     """Two partitions of one process at two versions, one copy of the rows."""
     shared = SharedRows(1)
     shared.advance([("a", b"1"), ("b", b"2")], (2,))

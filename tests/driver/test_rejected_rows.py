@@ -103,7 +103,7 @@ def buried(driver: Driver) -> list[int]:
 
 
 @pytest.mark.parametrize("bad", [0, 1, 17, 38, 39], ids=str)
-def test_one_among_many_is_found_and_the_others_are_booked(bad: int) -> None:
+def test_one_rejected_row_among_many_is_found_and_the_others_are_booked(bad: int) -> None:
     driver = ledger()
     amounts = [BAD if number == bad else 100 + number for number in range(40)]
     pay(driver, *amounts)
@@ -120,7 +120,7 @@ def test_one_among_many_is_found_and_the_others_are_booked(bad: int) -> None:
     assert booked(driver)["ann"][-1] == 7
 
 
-def test_several_in_one_transaction() -> None:
+def test_several_rejected_rows_in_one_transaction() -> None:
     driver = ledger()
     pay(driver, 1, BAD, 2, BAD, BAD, 3)
     pay(driver, 4, BAD, account="bob")
@@ -169,7 +169,7 @@ def test_tries_in_place_come_first() -> None:
 
 
 @pytest.mark.parametrize("kind", [Parking, Other], ids=["park", "no policy of its own"])
-def test_the_record_is_named_where_it_parks(kind: type[Ledger]) -> None:
+def test_the_error_names_the_record_where_park_pauses_the_partition(kind: type[Ledger]) -> None:
     driver = ledger(kind)
     pay(driver, 1, 2, BAD, 3)
     with pytest.raises(SinkRefused, match=r"input\[0\]@2: .* check constraint"):
@@ -181,7 +181,7 @@ def test_the_record_is_named_where_it_parks(kind: type[Ledger]) -> None:
     assert booked(driver)["ann"] == [1, 2, BAD, 3]
 
 
-def test_without_policies_nobody_looks_for_it() -> None:
+def test_without_policies_no_bisection_runs() -> None:
     driver = ledger(Without)
     pay(driver, 1, 2, BAD, 3)
     with pytest.raises(SinkRefused, match=r"input\[0\]@0: "):
@@ -189,7 +189,7 @@ def test_without_policies_nobody_looks_for_it() -> None:
     assert driver.database.commits == 0
 
 
-def test_a_refusal_of_every_row_is_an_outage() -> None:
+def test_a_rejection_of_every_row_is_an_outage() -> None:
     driver = ledger()
     pay(driver, *[BAD] * 40)
     with pytest.raises(TooManyFailures, match="in a row"):
@@ -200,7 +200,7 @@ def test_a_refusal_of_every_row_is_an_outage() -> None:
     assert len(booked(driver)["ann"]) + len(driver.letters()) == 40
 
 
-def test_a_letter_that_is_refused_once_more_waits_on() -> None:
+def test_a_dead_letter_that_is_rejected_once_more_waits_on() -> None:
     """With another one, a user's command and a record in the same transaction, each as it deserves.
 
     The commands are before the record then: records that come without an end do not keep them waiting.
@@ -224,7 +224,7 @@ def test_a_letter_that_is_refused_once_more_waits_on() -> None:
     assert buried(driver) == []
 
 
-def test_a_letter_beside_a_record_that_is_refused_is_not_blamed() -> None:
+def test_a_dead_letter_in_the_transaction_of_a_rejected_record_is_not_blamed() -> None:
     driver = ledger()
     pay(driver, BAD)
     driver.commit()
@@ -237,7 +237,7 @@ def test_a_letter_beside_a_record_that_is_refused_is_not_blamed() -> None:
     assert not events(driver, "replay_failed")
 
 
-def test_a_letter_beside_a_tick() -> None:
+def test_a_dead_letter_and_a_tick_in_one_transaction() -> None:
     driver = ledger()
     pay(driver, 50, BAD)
     driver.commit()
@@ -248,7 +248,7 @@ def test_a_letter_beside_a_tick() -> None:
     assert booked(driver) == {"ann": [50, 51]}
 
 
-def test_a_stop_in_the_middle_of_it_keeps_what_is_good() -> None:
+def test_a_stop_during_a_bisection_keeps_the_good_records() -> None:
     driver = ledger()
     pay(driver, BAD)
     driver.commit()
@@ -262,7 +262,7 @@ def test_a_stop_in_the_middle_of_it_keeps_what_is_good() -> None:
     assert booked(driver) == {"ann": [3, 4]}
 
 
-def test_what_is_refused_once_and_in_no_half_is_nobodys_fault() -> None:
+def test_a_row_rejected_once_and_in_no_half_fails_no_record() -> None:
     driver = ledger()
     pay(driver, 1, 2)
     driver.database.fail("commit", BadRow("two of them at once"))
@@ -271,7 +271,7 @@ def test_what_is_refused_once_and_in_no_half_is_nobodys_fault() -> None:
     assert booked(driver)["ann"] == [1, 2]
 
 
-def test_the_session_that_was_refused_is_given_up_though_the_producer_goes_too() -> None:
+def test_a_rejected_session_is_abandoned_even_when_its_producer_is_replaced() -> None:
     driver = ledger()
     pay(driver, 1, BAD, 2)
     driver.broker.fail("abort", OutcomeUnknown("?"))
@@ -294,7 +294,7 @@ class Both(Ledger):
         super().on_record(record)
 
 
-def test_the_next_ones_failures_do_not_begin_its_tries_anew() -> None:
+def test_another_record_s_failures_do_not_restart_a_record_s_tries() -> None:
     driver = ledger(Both)
     pay(driver, 1, BAD, 99, 2)
     driver.commit()
@@ -396,7 +396,7 @@ def apply(driver: Driver, step: Any) -> None:
     batch=st.sampled_from([1, 3, 7]),
 )
 @example(steps=[Pay("a", BAD), "command", "wait"], kind=Ledger, interval="commit", batch=1)
-def test_any_history_books_each_payment_once_or_buries_it(
+def test_any_history_books_each_payment_once_or_dead_letters_it(
     steps: list[Any], kind: type[Ledger], interval: Any, batch: int
 ) -> None:
     """Crashes and faults of both at any call, while the constraint comes and goes."""

@@ -71,7 +71,7 @@ def test_a_handler_can_read_that_it_replays() -> None:
     assert driver.outputs("out") == [1, 2, 3]
 
 
-def test_commands_are_replayed_too_and_ask_for_no_full() -> None:
+def test_commands_are_replayed_too_and_ask_for_no_full_snapshot() -> None:
     class Switch(Handler[int]):
         state = Table(key=str, value=str)
 
@@ -156,7 +156,7 @@ def test_a_replay_that_raises_names_the_record(monkeypatch: pytest.MonkeyPatch) 
         driver.restore()
 
 
-def test_a_gap_that_is_not_in_the_input_any_more_is_refused() -> None:
+def test_a_gap_that_is_not_in_the_input_any_more_is_rejected() -> None:
     driver = Driver(Accounts, delta_interval="off")
     driver.feed_all([Op("ann", 1), Op("bob", 1)])
     driver.commit()
@@ -197,7 +197,7 @@ def test_an_open_transaction_of_a_stranger_below_the_end_is_named() -> None:
         driver.restore()
 
 
-def test_a_topic_that_was_deleted_and_made_anew_is_another_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_was_deleted_and_created_again_is_another_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(Accounts)
     driver.feed(Op("ann", 1))
     driver.commit()
@@ -233,7 +233,7 @@ def test_a_state_that_is_not_the_one_that_was_written_never_goes_live() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"foreign", b"\x01Zgarbage and more of it", b"\x02" + bytes(30)])
-def test_a_record_that_is_not_ours_on_the_increment_topic_is_damage(garbage: bytes) -> None:
+def test_a_foreign_record_on_the_changelog_is_damage(garbage: bytes) -> None:
     driver = Driver(Accounts)
     driver.feed(Op("ann", 1))
     driver.commit()

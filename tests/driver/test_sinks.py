@@ -155,7 +155,7 @@ def test_rows_come_with_their_transaction_and_the_last_word_counts() -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
 @pytest.mark.parametrize("crashed", [False, True], ids=["lives", "crashes"])
-def test_a_commit_whose_outcome_is_unknown_is_settled_by_the_position(after: bool, crashed: bool) -> None:
+def test_a_commit_whose_outcome_is_unknown_is_resolved_by_the_position(after: bool, crashed: bool) -> None:
     driver = books()
     driver.feed_all([Op("ann", 1), Op("bob", 2)])
     driver.commit()
@@ -174,7 +174,7 @@ def test_a_commit_whose_outcome_is_unknown_is_settled_by_the_position(after: boo
     assert agrees(driver)
 
 
-def test_what_is_handled_again_ends_where_the_database_is() -> None:
+def test_a_rerun_ends_where_the_database_is() -> None:
     """Records that have come meanwhile are no part of that transaction; nor is it cut at another place."""
     driver = books(batch=50)
     driver.feed_all([Op("ann", number) for number in range(20)])
@@ -205,7 +205,7 @@ def test_smaller_transactions_on_the_way_change_nothing() -> None:
     assert agrees(driver)
 
 
-def test_a_command_beside_the_input_keeps_its_place() -> None:
+def test_a_command_of_the_control_topic_keeps_its_place() -> None:
     """It doubles what every account has: a record before or behind it is not the same."""
     driver = books()
     driver.feed_all([Op("ann", 1), Op("bob", 2)])
@@ -239,7 +239,7 @@ def test_a_tick_of_the_clock_is_the_same_tick() -> None:
     assert driver.rows("accounts") == [Account("ann", 108, 3)]
 
 
-def test_a_record_that_was_buried_is_buried_again() -> None:
+def test_a_dead_lettered_record_is_dead_lettered_again() -> None:
     driver = books()
     driver.feed(Op("bob", 1), key="bob")
     driver.commit()
@@ -259,7 +259,7 @@ def test_a_record_that_was_buried_is_buried_again() -> None:
     assert agrees(driver)
 
 
-def test_a_record_whose_rows_are_there_becomes_no_letter() -> None:
+def test_a_record_whose_rows_are_there_becomes_no_dead_letter() -> None:
     driver = books()
     driver.feed(Op("ann", 5), key="ann")
     ahead(driver)
@@ -273,7 +273,7 @@ def test_a_record_whose_rows_are_there_becomes_no_letter() -> None:
     assert agrees(driver)
 
 
-def test_whoever_has_an_older_epoch_commits_nothing() -> None:
+def test_an_owner_with_an_older_epoch_commits_nothing() -> None:
     """The new owner takes the epoch; the old one's Kafka transaction is not looked at before."""
     driver = books()
     driver.feed(Op("ann", 1))
@@ -331,7 +331,7 @@ def test_a_stop_ends_the_wait_for_the_database() -> None:
     assert agrees(driver)
 
 
-def test_rows_that_are_refused_stop_the_partition() -> None:
+def test_rows_that_are_rejected_stop_the_partition() -> None:
     driver = books()
     driver.feed(Op("ann", 1))
     driver.database.fail("commit", RowsRefused("null value"))
@@ -343,7 +343,7 @@ def test_rows_that_are_refused_stop_the_partition() -> None:
     assert agrees(driver)
 
 
-def test_whatever_a_commit_raises_fails_its_partition_alone() -> None:
+def test_an_exception_of_a_commit_fails_its_partition_alone() -> None:
     """It is raised by the commit's thread, and waited for once more when the partition lets go of it."""
     driver = books()
     driver.feed(Op("ann", 1))
@@ -368,7 +368,9 @@ def test_whatever_a_commit_raises_fails_its_partition_alone() -> None:
     ],
     ids=["lost", "older copy", "other history", "forged"],
 )
-def test_a_database_that_does_not_follow_from_the_mark_is_refused(held: SinkPosition | None, why: str) -> None:
+def test_a_database_that_does_not_follow_from_the_commit_record_is_rejected(
+    held: SinkPosition | None, why: str
+) -> None:
     driver = books()
     driver.feed(Op("ann", 1))
     driver.commit()
@@ -402,7 +404,7 @@ def again(driver: Driver) -> None:
     driver.commit()
 
 
-def test_another_state_than_the_rows_were_written_beside_is_refused() -> None:
+def test_a_state_that_does_not_match_the_rows_is_rejected() -> None:
     driver = Driver(Whim, autocommit=False)
     driver.feed(Op("ann"))
     ahead(driver)
@@ -467,7 +469,7 @@ class Later(Books):
     on_failure: ClassVar = {ConnectionError: retry_later(1.0, any_order=True)}
 
 
-def test_tries_by_way_of_a_retry_topic_are_refused() -> None:
+def test_tries_by_way_of_a_retry_topic_are_rejected() -> None:
     with pytest.raises(UsageError, match="retry_later"):
         Driver(Later)
 
@@ -476,7 +478,7 @@ class Priced(Books):
     prices = Reference("prices", key=str, value=int)
 
 
-def test_reference_data_is_refused() -> None:
+def test_reference_data_is_rejected() -> None:
     with pytest.raises(UsageError, match="reference data"):
         Driver(Priced)
 

@@ -63,7 +63,7 @@ def taken_over(driver: Driver) -> int | None:
 
 @given(steps=STEPS, interval=st.sampled_from(["commit", 0.5]))
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_copy_is_what_its_owner_says_at_each_mark_and_a_takeover_goes_on_from_it(
+def test_a_replica_equals_its_owner_at_each_commit_record_and_a_takeover_continues_from_it(
     steps: list[Op | str], interval: Interval
 ) -> None:
     driver, done = Driver(Commanded, delta_interval=interval), [Op("ann", 1)]
@@ -101,7 +101,7 @@ def test_a_copy_is_what_its_owner_says_at_each_mark_and_a_takeover_goes_on_from_
     assert (without_fees, driver.outputs("totals")) == fold(done)
 
 
-def test_a_takeover_reads_the_tail_and_no_full() -> None:
+def test_a_takeover_reads_the_tail_and_no_full_snapshot() -> None:
     driver = Driver(Accounts)
     ops = [Op(name, 5) for name in NAMES]
     for op in ops:
@@ -124,7 +124,7 @@ def test_a_takeover_reads_the_tail_and_no_full() -> None:
     assert driver.standbys.copies() == {}, "it is the owner's state now"
 
 
-def test_a_copy_whose_partition_comes_to_this_process_waits_until_it_is_taken() -> None:
+def test_a_replica_whose_partition_is_assigned_here_waits_until_it_is_taken() -> None:
     """The group has given the partition away before this process hears of it, and then comes the fence."""
     driver = Driver(Accounts)
     driver.feed(Op("ann", 5), key="ann")
@@ -143,7 +143,7 @@ def test_a_copy_whose_partition_comes_to_this_process_waits_until_it_is_taken() 
     assert standbys.copies() == {}, "another member keeps it"
 
 
-def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_counts_of_a_replica_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no full snapshot comes; what it hands its next owner does not depend on that."""
     told = []
     for counted in (10_000, 5):
@@ -161,7 +161,7 @@ def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPat
     assert told[0][:2] == (29, 30)
 
 
-def test_an_owner_that_commits_while_its_copy_is_made() -> None:
+def test_an_owner_commits_while_its_replica_is_built() -> None:
     """No owner is fenced then: the log grows after the last commit record was read."""
     driver = Driver(Accounts, autocommit=False)
     ops = [Op(name, 5) for name in NAMES]
@@ -190,7 +190,7 @@ def test_an_owner_that_commits_while_its_copy_is_made() -> None:
     assert agrees(driver, ops)
 
 
-def test_the_fence_comes_before_the_last_mark_is_read() -> None:
+def test_the_fence_comes_before_the_last_commit_record_is_read() -> None:
     """A zombie that commits after the copy has looked, and before the fence, is not lost."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(Op("ann", 1), key="ann")
@@ -227,7 +227,7 @@ def lose_header(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("damage", [damage_part, lose_header], ids=["delta", "header"])
-def test_what_does_not_fit_ends_the_copy_and_a_restore_finds_out(damage: Callable[[Driver], None]) -> None:
+def test_a_mismatch_ends_the_replica_and_a_restore_decides(damage: Callable[[Driver], None]) -> None:
     driver = Driver(Accounts, autocommit=False)
     for op in (Op("ann", 1), Op("bob", 1)):
         driver.feed(op, key=op.account)
@@ -276,7 +276,7 @@ def test_a_tail_that_does_not_fit_is_no_takeover() -> None:
     assert driver.table("balances")["ann"].total == 2
 
 
-def test_a_log_that_tells_another_story_of_the_last_transaction_is_believed() -> None:
+def test_a_takeover_trusts_the_log_over_a_replica_that_differs() -> None:
     """As after an unclean leader election: what the copy has read is not what the log holds now."""
     driver = Driver(Accounts, autocommit=False)
     for _ in range(2):
@@ -302,7 +302,7 @@ def rewritten(record: Any) -> Any:
     return kind(*fields)
 
 
-def test_a_command_that_no_delta_holds_is_replayed_by_who_takes_over() -> None:
+def test_the_next_owner_replays_a_command_that_no_delta_holds() -> None:
     driver = Driver(Commanded, delta_interval=1000.0, autocommit=False)
     driver.feed(Op("ann", 1), key="ann")
     driver.commit()
@@ -320,7 +320,7 @@ def test_a_command_that_no_delta_holds_is_replayed_by_who_takes_over() -> None:
     assert {key: value.total for key, value in owners_state(driver).items()} == {"ann": 2, "bob": 1, "fees": 1}
 
 
-def test_another_lineage_ends_the_copy() -> None:
+def test_another_generation_ends_the_replica() -> None:
     driver = Driver(Accounts)
     driver.feed(Op("ann", 1), key="ann")
     driver.stand_by()

@@ -88,7 +88,7 @@ def fed() -> Driver:
     return driver
 
 
-def test_the_next_owner_goes_on_from_what_was_adopted() -> None:
+def test_the_next_owner_continues_from_what_was_adopted() -> None:
     driver = fed()
     driver.crash()
     mark = Tool(driver).adopt(double)
@@ -116,7 +116,7 @@ def test_a_state_may_begin_empty_at_the_same_position() -> None:
     assert driver.table("balances") == {"ann": Balance(4, 1)}
 
 
-def test_later_fulls_are_of_the_new_lineage_and_older_ones_are_no_base() -> None:
+def test_later_full_snapshots_are_of_the_new_generation_and_older_ones_are_no_base() -> None:
     driver = fed()
     old = driver.mark().fulls
     driver.crash()
@@ -134,7 +134,7 @@ def test_later_fulls_are_of_the_new_lineage_and_older_ones_are_no_base() -> None
     assert len(events(driver, "full_unusable")) == 1
 
 
-def test_without_the_adopted_full_the_older_history_is_not_mistaken_for_the_state() -> None:
+def test_without_the_adopted_full_snapshot_the_older_history_is_not_mistaken_for_the_state() -> None:
     driver = fed()
     driver.crash()
     mark = Tool(driver).adopt(double)
@@ -145,7 +145,7 @@ def test_without_the_adopted_full_the_older_history_is_not_mistaken_for_the_stat
         driver.restore()
 
 
-def test_partitions_of_several_lineages_are_refused() -> None:
+def test_partitions_of_several_generations_are_rejected() -> None:
     driver = Driver(Accounts, partitions=2)
     for partition in (0, 1):
         driver.feed(Op("ann", 1), partition=partition)
@@ -181,7 +181,7 @@ def test_an_owner_that_comes_back_fences_the_tool() -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
 @pytest.mark.parametrize("call", ["begin", "increment", "offsets", "commit"])
-def test_it_is_adopted_whole_or_not_at_all(call: Call, after: bool) -> None:
+def test_a_replacement_is_complete_or_absent(call: Call, after: bool) -> None:
     driver = fed()
     driver.crash()
     tool = Tool(driver)
@@ -195,7 +195,7 @@ def test_it_is_adopted_whole_or_not_at_all(call: Call, after: bool) -> None:
 
 
 @pytest.mark.parametrize("interval", ["commit", 10.0, "off"])
-def test_every_mode_goes_on_from_it(interval: Interval) -> None:
+def test_every_mode_continues_from_a_replaced_state(interval: Interval) -> None:
     driver = Driver(Accounts, delta_interval=interval)
     driver.feed_all(OPS)
     driver.take_full()

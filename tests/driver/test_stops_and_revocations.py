@@ -38,7 +38,7 @@ def test_after_a_clean_stop_nothing_is_replayed(interval: Interval) -> None:
     assert agrees(driver, ops)
 
 
-def test_a_stop_of_an_unchanged_partition_writes_no_second_full() -> None:
+def test_a_stop_of_an_unchanged_partition_writes_no_second_full_snapshot() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
     for _ in range(3):
@@ -48,7 +48,7 @@ def test_a_stop_of_an_unchanged_partition_writes_no_second_full() -> None:
     assert agrees(driver, [ANN])
 
 
-def test_without_on_stop_a_stop_takes_no_full() -> None:
+def test_without_on_stop_a_stop_takes_no_full_snapshot() -> None:
     driver = Driver(Accounts)
     snapshot(driver, on_stop=False)
     driver.feed(ANN)
@@ -56,7 +56,7 @@ def test_without_on_stop_a_stop_takes_no_full() -> None:
     assert events(driver, "full_written") == []
 
 
-def test_a_full_that_cannot_be_written_does_not_hinder_a_stop() -> None:
+def test_a_full_snapshot_that_cannot_be_written_does_not_hinder_a_stop() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
     driver.commit()
@@ -67,7 +67,7 @@ def test_a_full_that_cannot_be_written_does_not_hinder_a_stop() -> None:
     assert agrees(driver, [ANN])
 
 
-def test_a_revoked_partition_commits_what_it_has_handled_and_takes_no_full() -> None:
+def test_a_revoked_partition_commits_what_it_has_handled_and_takes_no_full_snapshot() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)
     worker = driver._lanes[0].worker
@@ -78,7 +78,7 @@ def test_a_revoked_partition_commits_what_it_has_handled_and_takes_no_full() -> 
     assert agrees(driver, [ANN])
 
 
-def test_a_revoked_partition_whose_commit_is_refused_tries_again_within_its_time() -> None:
+def test_a_revoked_partition_whose_commit_is_rejected_tries_again_within_its_time() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)
     driver.rebalance()
@@ -142,7 +142,7 @@ def test_an_idle_partition_makes_no_transaction_but_the_renewal() -> None:
     assert driver.broker.offsets["input", 0] == 1
 
 
-def test_effects_that_are_done_leave_the_mark_of_an_idle_partition() -> None:
+def test_effects_that_are_done_leave_the_commit_record_of_an_idle_partition() -> None:
     driver = Driver(Caller)
     driver.feed(1)
     driver.commit()
@@ -151,7 +151,7 @@ def test_effects_that_are_done_leave_the_mark_of_an_idle_partition() -> None:
     assert driver.mark().effects == ()
 
 
-def test_a_full_does_not_hold_up_what_is_fed_meanwhile() -> None:
+def test_a_full_snapshot_does_not_hold_up_what_is_fed_meanwhile() -> None:
     driver = Driver(Accounts)
     sliced(driver)
     ops = many(40)
@@ -182,7 +182,7 @@ class Ending(Accounts):
         self.ended.append("on_stop")
 
 
-def test_everything_is_let_go_though_something_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_released_even_when_a_close_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(fulls: FullSnapshots) -> None:
         raise OSError("cannot")
 
@@ -199,7 +199,7 @@ def test_everything_is_let_go_though_something_cannot_be_closed(monkeypatch: pyt
     assert events(driver, "failed")[-1]["error"] == "OSError"
 
 
-def test_a_status_that_is_asked_for_while_a_pause_ends_is_of_one_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_that_is_asked_for_while_a_pause_ends_is_of_one_commit_record(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
     driver.command("pause", via_control_topic=True)

@@ -118,7 +118,7 @@ def emptied(key: str, store: Store) -> None:
 
 @pytest.mark.parametrize("damage", [without, flipped, cut, emptied])
 @pytest.mark.parametrize("which", [0, -1])
-def test_a_damaged_segment_makes_an_older_full_the_base(
+def test_a_damaged_segment_makes_an_older_full_snapshot_the_base(
     root: str, damage: Callable[[str, Store], None], which: int
 ) -> None:
     driver = stopped(root)
@@ -131,7 +131,7 @@ def test_a_damaged_segment_makes_an_older_full_the_base(
     assert agrees(driver, [*OPS, OPS[0]])
 
 
-def test_segments_of_another_full_are_not_taken_for_this_one(root: str) -> None:
+def test_segments_of_another_full_snapshot_are_not_taken_for_this_one(root: str) -> None:
     driver = stopped(root)
     first = keys(root)
     again(driver)
@@ -144,7 +144,7 @@ def test_segments_of_another_full_are_not_taken_for_this_one(root: str) -> None:
     assert agrees(driver, [*OPS, OPS[0]])
 
 
-def test_what_no_manifest_names_is_removed_when_it_is_old(root: str) -> None:
+def test_old_segments_without_a_manifest_are_removed(root: str) -> None:
     driver = stopped(root)
     kept, store = keys(root), open_store(root)
     store.put("accounts.input/0/abandoned/000000", b"half a full")
@@ -169,7 +169,7 @@ def test_nothing_is_removed_while_a_manifest_cannot_be_read(root: str) -> None:
     assert keys(root) == before
 
 
-def test_truncated_fulls_leave_the_store(tmp_path: Path) -> None:
+def test_truncated_full_snapshots_leave_the_store(tmp_path: Path) -> None:
     root = f"file://{tmp_path}"
     driver = stopped(root, keep=1)
     for path in tmp_path.rglob("*"):
@@ -208,7 +208,7 @@ def test_a_store_that_was_moved_is_found_by_the_setting(tmp_path: Path) -> None:
     assert agrees(driver, OPS)
 
 
-def test_a_changed_setting_finds_older_fulls_where_they_are(tmp_path: Path) -> None:
+def test_a_changed_setting_finds_older_full_snapshots_where_they_are(tmp_path: Path) -> None:
     driver, ops = stopped("kafka"), list(OPS)
     for number, root in enumerate((f"file://{tmp_path}/a", f"file://{tmp_path}/b", "kafka")):
         driver.settings = new(root, former_stores=f"file://{tmp_path}/b file://{tmp_path}/a").settings
@@ -219,7 +219,7 @@ def test_a_changed_setting_finds_older_fulls_where_they_are(tmp_path: Path) -> N
     assert agrees(driver, ops)
 
 
-def test_a_store_that_cannot_be_written_costs_the_full_and_nothing_else(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_costs_the_full_snapshot_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     driver = stopped(f"file://{tmp_path}/file")
     assert events(driver, "full_given_up")
@@ -253,6 +253,6 @@ def test_a_bucket_that_is_not_there_is_trouble_and_no_missing_segment(s3: S3) ->
 @pytest.mark.parametrize(
     "root", ["files", "file://relative", "file:///", "s3://", "gs://bucket", "file:///srv/", "s3://b/"]
 )
-def test_what_is_no_store_is_refused_at_once(root: str) -> None:
+def test_a_setting_that_is_no_store_is_rejected_at_once(root: str) -> None:
     with pytest.raises(SettingsError, match="full_store"):
         new(root)

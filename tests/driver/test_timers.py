@@ -93,7 +93,7 @@ STEPS = st.lists(st.tuples(st.one_of(st.integers(-9, 9), st.floats(0.1, 30.0)), 
 @pytest.mark.parametrize("interval", INTERVALS)
 @given(steps=STEPS, refused=st.integers(0, 15))
 @hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_each_fires_once_at_its_place_whoever_owns_the_partition(
+def test_each_timer_fires_once_at_its_place_with_any_owner(
     interval: Interval, steps: list[tuple[int | float, bool]], refused: int
 ) -> None:
     driver = Driver(Sums, delta_interval=interval, batch=3, autocommit=False)
@@ -121,7 +121,7 @@ def test_each_fires_once_at_its_place_whoever_owns_the_partition(
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_an_idle_partition_goes_by_a_clock_that_its_mark_pins(interval: Interval) -> None:
+def test_an_idle_partition_goes_by_a_clock_that_its_commit_record_pins(interval: Interval) -> None:
     driver = Driver(Sums, delta_interval=interval)
     driver.feed(3)
     driver.advance(7.0)
@@ -150,7 +150,7 @@ def test_a_busy_partition_goes_by_its_records() -> None:
     assert driver.outputs("out") == ["3 due 1008000 sum 23"]
 
 
-def test_a_tick_waits_while_the_partition_stands_still() -> None:
+def test_a_tick_waits_while_the_partition_is_paused() -> None:
     driver = Driver(Sums)
     driver.feed(3)
     driver.command("pause", via_control_topic=True)
@@ -208,7 +208,7 @@ def test_an_on_timer_that_raises_is_undone_and_comes_again(monkeypatch: pytest.M
     driver.replay()
 
 
-def test_what_cannot_be_scheduled_is_refused() -> None:
+def test_an_impossible_timer_is_rejected() -> None:
     class NoTimer(Handler[int]):
         def on_record(self, record: Record[int]) -> None:
             self.schedule(0)
@@ -228,7 +228,7 @@ def test_what_cannot_be_scheduled_is_refused() -> None:
         Driver(Failing).handler().schedule(0)
 
 
-def test_nobody_else_moves_the_clock() -> None:
+def test_only_the_owner_moves_the_clock() -> None:
     driver = Driver(Sums)
     driver.feed(3, timestamp=1_000_000)
     driver.commit()

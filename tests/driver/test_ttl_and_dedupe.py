@@ -75,7 +75,7 @@ def fold(steps: Sequence[Step]) -> list[tuple[bool, list[int]]]:
 @pytest.mark.parametrize("interval", INTERVALS)
 @given(steps=STEPS, crash=st.integers(0, 40), moved=st.integers(0, 40))
 @hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_it_forgets_by_record_time_whatever_happens(
+def test_keys_expire_by_record_time_in_any_history(
     interval: Interval, steps: list[Step], crash: int, moved: int
 ) -> None:
     driver = Driver(Sessions, delta_interval=interval, batch=3, autocommit=False)
@@ -98,7 +98,7 @@ def test_it_forgets_by_record_time_whatever_happens(
         driver.replay()
 
 
-def test_what_has_expired_goes_by_tombstones_a_few_with_each_record() -> None:
+def test_expired_keys_become_tombstones_a_few_with_each_record() -> None:
     driver = Driver(Sessions, autocommit=False)
     for key in range(50):
         driver.feed([key, 0], timestamp=1_000_000)
@@ -135,7 +135,7 @@ class Few(Handler[int]):
         self.out.send(self.seen.seen(record.value))
 
 
-def test_a_dedupe_keeps_so_many_at_most_and_forgets_the_oldest() -> None:
+def test_a_dedupe_keeps_a_maximum_and_forgets_the_oldest() -> None:
     driver = Driver(Few)
     for at, value in enumerate([1, 2, 3, 1, 4, 1, 3, 4]):
         driver.feed(value, timestamp=1000 + at)
@@ -155,7 +155,7 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
     assert set(declared(Few)[0]) == {"seen", CLOCK}
 
 
-def test_reserved_names_and_batches_are_refused() -> None:
+def test_reserved_names_and_batches_are_rejected() -> None:
     with pytest.raises(UsageError, match="are statehold's own"):
         system_tables(Few, {"statehold.mine": Table(key=str, value=int)})
 

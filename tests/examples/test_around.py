@@ -122,7 +122,7 @@ def post(url: str, key: str, show: str, seats: int) -> bool:
 
 
 @pytest.mark.long
-def test_posts_that_come_twice_book_once(kafka: Cluster, tmp_path: Path, seed: int) -> None:
+def test_duplicate_posts_book_once(kafka: Cluster, tmp_path: Path, seed: int) -> None:
     chance, posts = random.Random(seed), 400
     scene = Scene(
         kafka.bootstrap_servers, tmp_path, front.service, "seats-booked", STATEHOLD_SNAPSHOT__DELTA_INTERVAL="off"

@@ -53,7 +53,7 @@ def test_a_replay_in_other_batches_gives_the_same() -> None:
     driver.replay()
 
 
-def test_it_agrees_with_the_oracle_across_crashes() -> None:
+def test_the_service_agrees_with_the_oracle_across_crashes() -> None:
     market = list(trades(20_000, seed=2, accounts=40))
     driver = Driver(Clearing)
     for trade in market:

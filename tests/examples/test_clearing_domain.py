@@ -28,7 +28,7 @@ def test_a_trade_through_zero_closes_and_opens() -> None:
     assert Position().trade(10, 500).trade(-15, 600) == Position(quantity=-5, cost=-3_000, realised=1_000)
 
 
-def test_a_call_stands_until_cash_covers_the_margin() -> None:
+def test_a_call_lasts_until_cash_covers_the_margin() -> None:
     flat = Position()
     large = flat.trade(1_000, 10 * OPENING_CASH // 1_000 + 10)
     called = Account().settle(flat, large)

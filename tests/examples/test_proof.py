@@ -57,7 +57,7 @@ def test_a_missing_and_an_unknown_key_are_found() -> None:
     assert (found.lost, found.foreign) == (5, 5)
 
 
-def test_a_key_in_two_partitions_is_refused() -> None:
+def test_a_key_in_two_partitions_is_rejected() -> None:
     with pytest.raises(ValueError, match="'k' is in partitions 0 and 1"):
         by_key({0: [Raw("k", b"{}")], 1: [Raw("k", b"{}")]})
 

@@ -51,7 +51,7 @@ def test_there_are_files_of_every_format_that_is_written() -> None:
 
 
 @pytest.mark.parametrize(("folder", "mode"), EVERY)
-def test_a_golden_file_is_restored_and_goes_on(folder: str, mode: str) -> None:
+def test_a_golden_file_is_restored_and_continues(folder: str, mode: str) -> None:
     expected = expected_of(path_of(folder, mode))
     driver = driver_of(path_of(folder, mode), writer_of(folder, mode), delta_interval=mode_of(mode))
     driver.restore()
@@ -65,7 +65,7 @@ def test_a_golden_file_is_restored_and_goes_on(folder: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("folder", "mode"), EVERY)
-def test_each_full_of_a_golden_file_is_a_base(folder: str, mode: str) -> None:
+def test_each_full_snapshot_of_a_golden_file_is_a_base(folder: str, mode: str) -> None:
     """The newest first, then, when its chunks are gone, the older one."""
     expected = expected_of(path_of(folder, mode))
     driver = driver_of(path_of(folder, mode), writer_of(folder, mode), delta_interval=mode_of(mode))
@@ -76,7 +76,7 @@ def test_each_full_of_a_golden_file_is_a_base(folder: str, mode: str) -> None:
     assert tables_of(driver) == expected["tables"]
 
 
-def test_commands_that_came_beside_the_input_are_replayed_from_their_marks() -> None:
+def test_commands_of_the_control_topic_are_replayed_from_their_commit_records() -> None:
     path = path_of("format-3", "beside")
     noted = [note for key, note in expected_of(path)["tables"]["notes"] if note.startswith("note-")]
     assert len(noted) == 4
@@ -109,7 +109,7 @@ def test_the_next_version_of_the_service_reads_old_values_and_leaves_them_as_the
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_version_before_refuses_newer_values_before_going_live(mode: str) -> None:
+def test_the_version_before_rejects_newer_values_before_going_live(mode: str) -> None:
     driver = driver_of(path_of("format-2", mode), bank_v1.Bank, delta_interval=MODES.get(mode, "commit"))
     with pytest.raises(
         UnknownSchema, match=r"table 'accounts' holds values of version 2, this code declares version 1"
@@ -124,7 +124,7 @@ def test_versions_wait_for_the_end_of_the_upgrade() -> None:
         driver.restore()
 
 
-def test_a_mark_of_format_1_is_written_as_before() -> None:
+def test_a_commit_record_of_format_1_is_written_as_before() -> None:
     """The new release adds no byte that the old one would have to know."""
     driver = driver_of(path_of("format-1", "commit"), bank_v1.Bank)
     driver.restore()

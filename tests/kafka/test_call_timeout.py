@@ -10,7 +10,7 @@ from statehold.kafka.common import call_timeout as module
 from statehold.kafka.common.call_timeout import bounded
 
 
-def test_it_is_given_its_timeout_and_its_error_comes_back() -> None:
+def test_a_call_gets_its_timeout_and_raises_its_error() -> None:
     given: list[float] = []
     bounded(given.append, 3.0)
     assert given == [3.0]
@@ -18,7 +18,7 @@ def test_it_is_given_its_timeout_and_its_error_comes_back() -> None:
         bounded(lambda left: 1 / 0, 3.0)
 
 
-def test_what_does_not_come_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_does_not_return_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE", 0.05)
     end, over = threading.Event(), threading.Event()
 

@@ -36,7 +36,7 @@ def test_an_answer_is_awaited_before_python_ends() -> None:
     assert ended("TrackedClient", 0.6) == 1
 
 
-def test_without_that_it_ends_with_a_signal() -> None:
+def test_without_that_wait_the_process_ends_with_a_signal() -> None:
     """The reason for `TrackedClient`. If this test fails, the client library has fixed the bug."""
     assert ended("AdminClient", 0.6) == -11
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 LATE = 1.2
 
 
-def test_the_end_of_a_predecessor_is_asked_for_by_new_clients_of_which_only_the_last_goes_on(kafka: Cluster) -> None:
+def test_new_clients_ask_for_the_end_of_a_predecessor_and_only_the_last_continues(kafka: Cluster) -> None:
     topic = f"handle-{uuid.uuid4().hex[:8]}"
     servers: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
     admin = AdminClient(servers)

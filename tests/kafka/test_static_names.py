@@ -19,7 +19,7 @@ STALE = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FE
 
 
 @pytest.mark.parametrize("name", STALE)
-def test_a_transaction_that_a_moved_group_refuses_is_handled_again_and_the_name_is_told(name: str) -> None:
+def test_a_transaction_that_a_moved_group_rejects_is_handled_again_and_the_error_is_named(name: str) -> None:
     refused = translate(KafkaException(KafkaError(getattr(KafkaError, name))))
     assert isinstance(refused, TransactionAborted)
     assert refused.stale
@@ -44,7 +44,7 @@ def test_a_member_whose_name_was_taken_ends_and_says_by_which_rule() -> None:
         taken(10)[0].check(fatal("FENCED_INSTANCE_ID"))
 
 
-def test_a_name_that_is_not_free_yet_is_waited_for_and_told_once_in_a_while() -> None:
+def test_a_name_in_use_is_waited_for_and_logged_now_and_then() -> None:
     name, log = taken(1000)
     assert name.check(fatal("UNRELEASED_INSTANCE_ID")) is not None
     assert name.check(fatal("UNRELEASED_INSTANCE_ID")) is not None

@@ -207,7 +207,7 @@ def test_a_stranger_and_retention(night: Night) -> None:
     night.fires("StateholdRetentionNear", service=name)  # it is looked at once a minute
 
 
-def test_a_partition_that_was_told_to_stand_still(night: Night) -> None:
+def test_a_partition_that_was_paused(night: Night) -> None:
     service = a_desk(night.names)
     ServiceTopics(service.settings, service.names, service._outputs()).create("beginning", partitions=2, control=True)
     service = night.start()
@@ -216,7 +216,7 @@ def test_a_partition_that_was_told_to_stand_still(night: Night) -> None:
     night.fires("StateholdPaused", service=night.names.service, partition="1")
 
 
-def test_effects_and_fulls_that_fail(night: Night) -> None:
+def test_effects_and_full_snapshots_that_fail(night: Night) -> None:
     service = night.start(handler=Effective)
     night.live("one")
     night.feed(5)

@@ -80,7 +80,7 @@ def send(names: Names, amount: int, *headers: tuple[str, bytes]) -> None:
 
 
 @pytest.mark.kafka
-def test_a_service_hands_the_context_on_and_tells_its_spans(kafka: Cluster, spans: InMemorySpanExporter) -> None:
+def test_a_service_passes_the_context_on_and_exports_its_spans(kafka: Cluster, spans: InMemorySpanExporter) -> None:
     names = Names.new(kafka.bootstrap_servers)
     service = a_desk(names, tracing="on")
     create_topics(service, 1)
@@ -105,7 +105,7 @@ def test_a_service_hands_the_context_on_and_tells_its_spans(kafka: Cluster, span
 
 
 @pytest.mark.kafka
-def test_nothing_when_it_is_off(kafka: Cluster, spans: InMemorySpanExporter) -> None:
+def test_without_tracing_there_are_no_headers(kafka: Cluster, spans: InMemorySpanExporter) -> None:
     names = Names.new(kafka.bootstrap_servers)
     service = a_desk(names)
     create_topics(service, 1)
@@ -115,7 +115,7 @@ def test_nothing_when_it_is_off(kafka: Cluster, spans: InMemorySpanExporter) -> 
     assert not [span for span in spans.get_finished_spans() if names.input in span.name]
 
 
-def test_without_it_nothing_of_it_is_imported(python: str) -> None:
+def test_without_tracing_nothing_of_it_is_imported(python: str) -> None:
     program = "import sys, statehold.service; print([each for each in sys.modules if 'opentelemetry' in each])"
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

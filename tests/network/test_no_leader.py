@@ -80,7 +80,7 @@ def leader(admin: AdminClient, topic: str) -> int:
     return int(admin.list_topics(topic, 30).topics[topic].partitions[0].leader)
 
 
-def test_these_brokers_complete_it_without_a_marker_and_the_next_one_takes_it_along(
+def test_these_brokers_end_a_transaction_without_a_marker_and_the_next_one_commits_it(
     cluster: Cluster, stage: Stage
 ) -> None:
     """What the defence is for. When this fails with a newer Kafka, the brokers are fixed."""
@@ -108,7 +108,7 @@ def test_these_brokers_complete_it_without_a_marker_and_the_next_one_takes_it_al
 
 
 @pytest.mark.parametrize("which", ["output", "increment", "both"])
-def test_what_a_killed_owner_left_there_is_thrown_away_by_the_next(stage: Stage, cluster: Cluster, which: str) -> None:
+def test_the_next_owner_discards_what_a_killed_owner_left_open(stage: Stage, cluster: Cluster, which: str) -> None:
     names = {"output": [stage.output], "increment": [stage.names.changelog]}
     alone = names.get(which, [stage.output, stage.names.changelog])
     new = [NewTopic(topic, 2, replica_assignment=ALONE, config=REQUIRED) for topic in alone]
@@ -141,7 +141,7 @@ def test_what_a_killed_owner_left_there_is_thrown_away_by_the_next(stage: Stage,
     stage.verify()
 
 
-def test_a_committed_one_without_its_marker_is_left_alone_and_told(
+def test_a_committed_transaction_without_its_marker_is_left_alone_and_logged(
     stage: Stage, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names, settings = stage.names, stage.settings()

@@ -49,7 +49,7 @@ def mended(net: Net) -> None:
 
 
 @pytest.mark.parametrize("fault", [cut, unplugged], ids=lambda fault: fault.__name__)
-def test_the_flow_goes_on_while_one_host_of_three_is_cut_off(stage_of: StageOf, net: Net, fault: Fault) -> None:
+def test_the_flow_continues_while_one_host_of_three_is_cut_off(stage_of: StageOf, net: Net, fault: Fault) -> None:
     stage = stage_of(4)
     process = stage.process("only").await_live(0, 1, 2, 3, seconds=120)
     with stage.load(300):
@@ -65,7 +65,9 @@ def test_the_flow_goes_on_while_one_host_of_three_is_cut_off(stage_of: StageOf, 
 
 
 @pytest.mark.parametrize("fault", [clients_only, answers_only, requests_only], ids=lambda fault: fault.__name__)
-def test_what_nobody_can_take_over_waits_and_goes_on_by_itself(stage_of: StageOf, net: Net, fault: Fault) -> None:
+def test_a_partition_without_a_possible_leader_waits_and_continues_by_itself(
+    stage_of: StageOf, net: Net, fault: Fault
+) -> None:
     """The cluster sees nothing wrong, so partitions led there wait until the network is whole, and no longer."""
     stage = stage_of(4)
     process = stage.process("only").await_live(0, 1, 2, 3, seconds=120)
@@ -173,7 +175,9 @@ def test_a_cable_that_is_late_by_a_second(stage_of: StageOf, net: Net) -> None:
     stage.verify()
 
 
-def test_the_worker_cut_off_from_all_brokers_hands_over_and_stands_back(stage_of: StageOf, net: Net) -> None:
+def test_a_worker_cut_off_from_all_brokers_loses_its_partitions_and_commits_nothing(
+    stage_of: StageOf, net: Net
+) -> None:
     """Beyond its session (F12): nothing of its memory is committed when it hears from its group again."""
     stage = stage_of(2)
     process = stage.process("only").await_live(0, 1, seconds=120)

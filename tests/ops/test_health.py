@@ -42,7 +42,7 @@ def status(*phases: str, turned: float | None = 0.02, away: float = 0.0, running
         (status(running=False), False, False, False),
     ],
 )
-def test_verdicts(told: dict[str, Any], live: bool, ready: bool, started: bool) -> None:
+def test_each_status_has_its_health_answers(told: dict[str, Any], live: bool, ready: bool, started: bool) -> None:
     assert (health.live(told).ok, health.ready(told).ok, health.started(told).ok) == (live, ready, started)
     assert all([*health.live(told).why, *health.ready(told).why])
 
@@ -87,7 +87,7 @@ def test_every_answer_has_the_headers_that_keep_a_browser_safe(url: str) -> None
         assert headers["x-frame-options"] == "DENY"
 
 
-def test_a_service_that_does_not_run_is_told_with_its_reason(url: str) -> None:
+def test_a_service_that_does_not_run_is_reported_with_its_reason(url: str) -> None:
     for path, name in (("/live", "live"), ("/ready", "ready"), ("/startup", "started")):
         reply = ask(url, path)
         assert (reply.status, reply.json[name]) == (503, False)
@@ -176,7 +176,7 @@ def test_on_an_address_that_others_reach_nothing_but_health_is_shown_without_a_t
         assert "ops.token" in reply.json["error"]
 
 
-def test_auto_takes_the_next_port_when_one_is_taken_and_an_exact_one_is_refused() -> None:
+def test_auto_takes_the_next_port_when_one_is_taken_and_an_exact_one_is_rejected() -> None:
     with OpsServer(a_desk(NOWHERE, listen="auto")) as first, OpsServer(a_desk(NOWHERE, listen="auto")) as second:
         assert first.url != second.url
         assert {urlsplit(each.url).hostname for each in (first, second)} == {"127.0.0.1"}
@@ -191,7 +191,7 @@ def test_off_is_off() -> None:
         assert (server.url, service.url) == ("", "")
 
 
-def test_an_advertised_url_is_what_the_group_is_told() -> None:
+def test_the_group_gets_the_advertised_url() -> None:
     service = a_desk(NOWHERE, advertised="https://web1:8443/ops")
     with OpsServer(service):
         assert service.url == "https://web1:8443/ops"
@@ -207,7 +207,7 @@ def test_an_advertised_url_is_what_the_group_is_told() -> None:
         ({"STATEHOLD_OPS__ADVERTISED": "web1:80"}, "ops.advertised"),
     ],
 )
-def test_settings_that_would_open_a_door_are_refused(environment: dict[str, str], wrong: str) -> None:
+def test_settings_that_would_open_a_door_are_rejected(environment: dict[str, str], wrong: str) -> None:
     with pytest.raises(SettingsError, match=wrong) as refused:
         load(env=environment)
     assert "short" not in str(refused.value).replace("shorter", "")
@@ -219,7 +219,7 @@ def test_a_token_does_not_show() -> None:
     assert json.dumps(str(settings)).count(TOKEN) == 0
 
 
-def test_a_closed_server_answers_nobody_who_is_still_connected() -> None:
+def test_a_closed_server_answers_no_open_connection() -> None:
     request = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with OpsServer(a_desk(NOWHERE)) as server:
         place = urlsplit(server.url)

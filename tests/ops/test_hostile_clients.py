@@ -127,7 +127,7 @@ def test_every_answer_has_the_headers(any_door: Door, path: str) -> None:
     assert "python" not in headers.get("server", "").lower()
 
 
-def test_slow_clients_keep_nobody_out(any_door: Door) -> None:
+def test_slow_clients_do_not_shut_out_others(any_door: Door) -> None:
     """Slowloris: more connections than there is room for, each of which says a byte now and then, without end."""
     slow = [any_door.connect() for _ in range(80)]
     try:
@@ -150,7 +150,7 @@ def test_slow_clients_keep_nobody_out(any_door: Door) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_is_refused_and_leaves_nothing_behind(any_door: Door, seed: int) -> None:
+def test_noise_is_rejected_and_leaves_nothing_behind(any_door: Door, seed: int) -> None:
     chance = random.Random(seed)
     begins = (
         b"GET /",
@@ -225,7 +225,7 @@ def raw(door: Door, text: str) -> list[str]:
         return connection.makefile("rb").readline().decode("latin-1").split()[1:]
 
 
-def test_an_answer_without_headers_tells_nothing(any_door: Door) -> None:
+def test_an_answer_without_headers_is_no_status(any_door: Door) -> None:
     with any_door.connect() as connection:
         connection.sendall(b"GET /metrics\r\n\r\n")
         answer = connection.makefile("rb").read()

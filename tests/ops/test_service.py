@@ -101,7 +101,7 @@ def series(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     }
 
 
-def test_what_a_live_service_tells(desks: Desks) -> None:
+def test_a_live_service_reports_its_metrics_and_status(desks: Desks) -> None:
     url = desks.start("one")
     feed(desks.names, ORDERS)
     await_true(lambda: ask(url, "/ready").status == 200 and desks.held("one") == {0, 1}, "both partitions are live")
@@ -266,7 +266,7 @@ def test_which_instance_holds_a_key(desks: Desks) -> None:
     assert [orders(first, person) for person in PEOPLE] == [3] * len(PEOPLE)
 
 
-def test_a_standby_is_ready(desks: Desks) -> None:
+def test_an_idle_member_is_ready(desks: Desks) -> None:
     desks.start("one")
     await_true(lambda: desks.held("one") == {0, 1}, "the first has both")
     desks.start("two")

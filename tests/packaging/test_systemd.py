@@ -138,7 +138,7 @@ def test_the_version_is_read_from_what_systemctl_prints() -> None:
     ],
     ids=str,
 )
-def test_what_no_unit_can_say_is_refused(wrong: dict[str, Any]) -> None:
+def test_settings_that_no_unit_can_express_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         systemd_units.units(a_plan(**wrong))
 

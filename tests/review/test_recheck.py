@@ -37,7 +37,7 @@ def short_for(driver: Driver, log: MemoryLog, missing: int, looks: int) -> Calla
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 4, 5, 8], ids=lambda each: f"{each} short")
-def test_a_leader_that_does_not_tell_the_whole_log_yet(missing: int) -> None:
+def test_a_leader_that_does_not_return_the_whole_log_yet(missing: int) -> None:
     driver, log = filled()
     driver.crash()
     driver.broker.on_bounds = short_for(driver, log, missing, looks=2)
@@ -48,7 +48,7 @@ def test_a_leader_that_does_not_tell_the_whole_log_yet(missing: int) -> None:
     assert agrees(driver, [*OPS, Op("last", 1)])
 
 
-def test_what_stays_torn_is_refused() -> None:
+def test_a_transaction_that_stays_torn_is_rejected() -> None:
     driver, log = filled()
     driver.crash()
     marks = [m.offset() for m in log.committed() if (m.value() or b"")[1:2] == b"M"]
@@ -68,7 +68,7 @@ def renewed() -> tuple[Driver, MemoryLog, int]:
     return driver, log, log.end - before
 
 
-def test_an_end_without_the_last_mark_only_transaction_is_noticed_by_its_number() -> None:
+def test_an_end_without_the_last_commit_record_only_transaction_is_noticed_by_its_number() -> None:
     driver, log, size = renewed()
     n = driver.mark().n
     driver.crash()

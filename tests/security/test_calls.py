@@ -130,7 +130,7 @@ SHAPES = [str(right) for right in rights_of("service", SHAPE, ["output"]) if not
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_service_without_one_of_its_rights_is_refused_just_that(
+def test_a_service_without_one_of_its_rights_is_denied_just_that(
     telling: Secured, stage: Stage, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the start's own look at rights may say: it is left out here, and the brokers refuse the work itself."""

@@ -51,21 +51,21 @@ def test_it_speaks_to_advertised_addresses_as_the_settings_say(guarded: Secured,
 
 @pytest.mark.kafka
 @pytest.mark.long
-def test_a_listener_that_wants_tls_is_told(guarded: Secured, stage: Stage) -> None:
+def test_a_listener_that_wants_tls_is_reported(guarded: Secured, stage: Stage) -> None:
     login = guarded.scram("ann") | {"STATEHOLD_KAFKA__SECURITY__PROTOCOL": "sasl_plaintext"}
     assert "FAIL" in levels(look(stage, login, "brokers-reachable"))
 
 
 @pytest.mark.kafka
 @pytest.mark.long
-def test_a_foreign_authority_is_told(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
+def test_a_foreign_authority_is_reported(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
     login = guarded.scram("ann") | {f"{SSL}CA_LOCATION": str(Authority(tmp_path).ca)}
     (found,) = look(stage, login, "brokers-reachable")
     assert str(found.level) == "FAIL"
 
 
 @pytest.mark.kafka
-def test_certificates_that_end_soon_are_told(guarded: Secured, stage: Stage) -> None:
+def test_certificates_that_end_soon_are_reported(guarded: Secured, stage: Stage) -> None:
     """The broker's own ends in two days; of the client's, one ends in 90 days, one in five, one has ended."""
     authority = guarded.authority
     for file, seconds, wanted in (("long", 90 * DAY, set()), ("soon", 5 * DAY, {"WARN"}), ("past", 60.0, {"FAIL"})):
@@ -82,7 +82,7 @@ def test_certificates_that_end_soon_are_told(guarded: Secured, stage: Stage) -> 
 
 
 @pytest.mark.kafka
-def test_a_certificate_that_is_none_is_told(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_reported(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "junk.pem"
     file.write_text("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
     with pytest.raises(Misconfigured, match=r"ssl\.certificate\.location failed: .* see kafka\.security"):
@@ -90,7 +90,7 @@ def test_a_certificate_that_is_none_is_told(guarded: Secured, stage: Stage, tmp_
 
 
 @pytest.mark.kafka
-def test_rights_that_are_missing_are_told_with_their_line(guarded: Secured, stage: Stage) -> None:
+def test_missing_rights_are_reported_with_the_command_that_grants_them(guarded: Secured, stage: Stage) -> None:
     user = f"{stage.names.service}-doctor"
     login = guarded.scram(user)
     rights = rights_of("service", stage.names, [stage.output])

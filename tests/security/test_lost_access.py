@@ -44,7 +44,7 @@ def lines(process: Process) -> int:
     return len(process.log.read_bytes().splitlines())
 
 
-def test_a_right_that_is_revoked_is_named_and_goes_on_by_itself(
+def test_a_right_that_is_revoked_is_named_and_continues_by_itself(
     guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the next test, without the half minute between two tries."""
@@ -190,7 +190,7 @@ def test_a_password_that_was_changed_is_waited_for(own: tuple[Secured, Stage]) -
 
 
 @pytest.mark.long
-def test_a_certificate_that_expires_is_told(own: tuple[Secured, Stage]) -> None:
+def test_a_certificate_that_expires_is_reported(own: tuple[Secured, Stage]) -> None:
     broker, stage = own
     lifetime = 40.0
     ends = time.time() + lifetime

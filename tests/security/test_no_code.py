@@ -31,7 +31,7 @@ def findings(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, "a shell"
 
 
-def test_nothing_of_ours_can_turn_bytes_into_code(root: Path) -> None:
+def test_no_module_of_statehold_turns_bytes_into_code(root: Path) -> None:
     files = [file for package in PACKAGES for file in sorted((root / package).rglob("*.py"))]
     assert len(files) > 200
     found = [

@@ -79,7 +79,7 @@ def test_a_token_from_a_file(guarded: Secured, topic: str, tmp_path: Path) -> No
     assert not shown(login, topic)
 
 
-def test_what_the_file_holds_is_never_told(tmp_path: Path) -> None:
+def test_the_content_of_the_file_is_never_logged(tmp_path: Path) -> None:
     file = tmp_path / "token"
     token, until = None, 0.0
     file.write_text(unsigned("fred", 60.0))

@@ -36,7 +36,7 @@ def sink(stage: Stage, *arguments: str) -> tuple[int, Any, str]:
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
 
-def test_what_disagrees_is_told_and_adopted_by_an_operators_word(stage: Stage) -> None:
+def test_a_disagreement_is_reported_and_an_operator_may_adopt_it(stage: Stage) -> None:
     """In one test, because each step stands on the one before."""
     code, found, _ = sink(stage, "show")
     assert code == 0

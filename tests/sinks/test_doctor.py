@@ -146,7 +146,7 @@ def test_a_sound_one_has_no_fault(stage: Stage) -> None:
     ],
     ids=["table", "column", "index", "insert", "delete", "temporary", "positions", "update", "partition", "history"],
 )
-def test_a_fault_is_told_with_what_mends_it(
+def test_a_fault_is_reported_with_its_fix(
     stage: Stage, how: LiteralString, back: LiteralString, about: str, level: str, mend: str
 ) -> None:
     with broken(stage, how, back):

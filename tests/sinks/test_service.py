@@ -67,7 +67,7 @@ def test_the_tables_are_what_the_payments_say_whatever_is_killed(stages: Stages,
 
 
 @pytest.mark.long
-def test_what_is_refused_is_a_letter_whatever_is_killed(stages: Stages, seed: int) -> None:
+def test_a_rejected_row_is_a_dead_letter_at_any_kill(stages: Stages, seed: int) -> None:
     """kill -9 while the record is looked for, and between the two commits of what was found."""
     stage = stages(2, SINK_STRICT="1")
     process = stage.start("one", static=True)
@@ -93,7 +93,7 @@ def test_what_is_refused_is_a_letter_whatever_is_killed(stages: Stages, seed: in
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["before_rows", "after_database"])
-def test_a_zombie_is_refused_wherever_it_stood_still(stages: Stages, seed: int, point: str) -> None:
+def test_a_zombie_is_rejected_wherever_it_was_frozen(stages: Stages, seed: int, point: str) -> None:
     """Frozen with the row's lock in its hands, and between the two commits; others take over, then it comes back."""
     stage = stages(2)
     zombie = stage.start("zombie")
@@ -135,7 +135,7 @@ def test_a_connection_that_is_reset_at_the_commit(stages: Stages, postgres: Post
 
 
 @pytest.mark.long
-def test_a_server_that_is_restarted_or_stands_still(stages: Stages, postgres: Postgres, seed: int) -> None:
+def test_a_server_that_is_restarted_or_frozen(stages: Stages, postgres: Postgres, seed: int) -> None:
     stage = stages(2)
     process = stage.start("one")
     stage.feed(50, seed)

@@ -170,7 +170,7 @@ def test_an_older_owner_commits_nothing(lab: Lab) -> None:
     assert lab.table() == [(2, "a", 2, "")]
 
 
-def test_another_position_is_refused(lab: Lab) -> None:
+def test_another_position_is_rejected(lab: Lab) -> None:
     session = lab.owner()(0, never)
     held = session.take(again=False)
     assert held is not None
@@ -194,7 +194,7 @@ def test_an_owner_comes_back_unless_another_came_first(lab: Lab) -> None:
     assert refused.value.fenced
 
 
-def test_a_partition_that_nobody_has_made_is_not_there(lab: Lab) -> None:
+def test_a_partition_without_a_row_is_absent(lab: Lab) -> None:
     assert lab.owner()(1, never).take(again=False) is None
 
 
@@ -219,7 +219,7 @@ def test_few_rows_and_many_go_the_same_way(labs: Labs, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 500], ids=["insert", "copy"])
-def test_what_the_database_refuses_is_told_with_its_row(labs: Labs, count: int) -> None:
+def test_an_error_of_the_database_names_the_row(labs: Labs, count: int) -> None:
     lab = labs()
     session = lab.owner()(0, never)
     held = session.take(again=False)
@@ -257,7 +257,7 @@ def test_what_the_database_refuses_is_told_with_its_row(labs: Labs, count: int) 
     ids=["too large", "no text", "no unicode", "no json", "at the commit", "by a trigger"],
 )
 @pytest.mark.parametrize("count", [1, 200], ids=["insert", "copy"])
-def test_a_row_that_cannot_be_taken_is_told_from_a_table_that_cannot(
+def test_a_rejected_row_and_a_rejected_table_raise_different_errors(
     labs: Labs, prepare: LiteralString, bad: Row, said: str, count: int
 ) -> None:
     lab = labs()
@@ -275,7 +275,7 @@ def test_a_row_that_cannot_be_taken_is_told_from_a_table_that_cannot(
     assert not isinstance(refused.value, BadRow)
 
 
-def test_a_table_that_is_not_there_is_refused_when_the_epoch_is_taken(labs: Labs) -> None:
+def test_a_table_that_is_not_there_is_rejected_when_the_epoch_is_taken(labs: Labs) -> None:
     lab = labs()
     lab.run("ALTER TABLE rows RENAME note TO remark")
     with pytest.raises(RowsRefused, match=r'column "note" does not exist'):
@@ -289,7 +289,7 @@ def wired(postgres: Postgres, labs: Labs) -> Iterator[tuple[PostgresLab, Wire]]:
 
 
 @pytest.mark.parametrize(("how", "counts"), [("before", False), ("after", True)])
-def test_a_connection_that_is_reset_at_the_commit_is_settled_by_the_position(
+def test_a_connection_that_is_reset_at_the_commit_is_resolved_by_the_position(
     wired: tuple[PostgresLab, Wire], how: How, counts: bool
 ) -> None:
     lab, wire = wired
@@ -332,7 +332,7 @@ def test_a_commit_that_arrives_late_comes_before_the_next_epoch_or_not_at_all(
     assert lab.table() == [(1, "a", 1, "")]
 
 
-def test_who_stands_still_in_a_transaction_is_ended_by_the_server(labs: Labs) -> None:
+def test_the_server_ends_a_session_frozen_in_a_transaction(labs: Labs) -> None:
     lab = labs(timeout=1.0)
     zombie = lab.owner()(0, never)
     held = zombie.take(again=False)
@@ -373,7 +373,7 @@ def test_who_stands_still_in_a_transaction_is_ended_by_the_server(labs: Labs) ->
 
 
 @pytest.mark.parametrize("count", [5, 500], ids=["insert", "copy"])
-def test_who_stands_still_between_two_rows_is_ended_by_the_next_owner(labs: Labs, count: int) -> None:
+def test_the_next_owner_ends_a_session_frozen_between_two_rows(labs: Labs, count: int) -> None:
     """In the middle of a COPY the server waits for rows, and calls that neither idle nor a statement's time."""
     lab = labs(timeout=1.0)
     zombie = lab.owner()(0, never)
@@ -409,7 +409,7 @@ def test_who_stands_still_between_two_rows_is_ended_by_the_next_owner(labs: Labs
     assert lab.table() == []
 
 
-def test_a_server_that_stands_still_is_given_up_and_comes_back(postgres: Postgres, labs: Labs) -> None:
+def test_a_frozen_server_is_abandoned_and_comes_back(postgres: Postgres, labs: Labs) -> None:
     lab = labs(timeout=2.0)
     owner = lab.owner()
     session = owner(0, never)
@@ -444,7 +444,7 @@ def test_a_call_ends_when_the_partition_is_lost(postgres: Postgres, labs: Labs) 
         postgres.resume()
 
 
-def test_two_partitions_that_lock_each_other_out_are_told_to_try_again(labs: Labs) -> None:
+def test_two_deadlocked_partitions_try_again(labs: Labs) -> None:
     lab = labs()
     lab.run("INSERT INTO statehold_sink SELECT service, input, 1, 1, 0, '', '' FROM statehold_sink")
     sessions = [lab.owner()(partition, never) for partition in (0, 1)]

@@ -30,7 +30,7 @@ from statehold.tables.system import PREFIX
 pytestmark = pytest.mark.long
 
 
-def test_a_compaction_keeps_what_stands_around_the_records(
+def test_a_compaction_keeps_timers_effects_and_dead_letters(
     spark: Session, spark_broker: Cluster, tmp_path: Path
 ) -> None:
     run = uuid.uuid4().hex[:8]

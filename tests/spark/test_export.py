@@ -117,7 +117,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
         export(spark, staged.settings(), view.reader, view.places(None), {}, [Tally.totals], tmp_path / "latest")
 
 
-def test_a_position_that_is_not_kept_is_told_with_those_that_are(
+def test_an_error_of_a_deleted_position_names_those_that_exist(
     spark: SparkSession, staged: Stage, view: TopicView, tmp_path: Path
 ) -> None:
     from statehold.snapshot.spark.export.export import export

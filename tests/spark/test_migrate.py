@@ -34,7 +34,7 @@ PATCHES = [
 
 
 @pytest.mark.long
-def test_a_dry_run_tells_the_same_and_a_function_that_raises_is_named(spark: Session, staged: Stage) -> None:
+def test_a_dry_run_reports_the_same_and_a_function_that_raises_is_named(spark: Session, staged: Stage) -> None:
     stage = staged
     stage.feed(1000, keys=100)
     with Local(stage):

@@ -71,7 +71,7 @@ def newest(rows: Rows) -> dict[bytes, bytes | None]:
     return {key: value for key, (_, value) in best.items()}
 
 
-def test_stretches_lead_on_from_each_other() -> None:
+def test_offset_ranges_follow_each_other() -> None:
     rows, reports = stretches(scan(), LOG)
     told = gathered(reversed(reports))[0]["increments"]
     assert (told.finding, told.last, told.entries, told.after) == ("", 6, 12, 0)
@@ -81,13 +81,13 @@ def test_stretches_lead_on_from_each_other() -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_stretch_that_was_not_read_is_missed(lost: int) -> None:
+def test_an_unread_offset_range_is_missed(lost: int) -> None:
     _, reports = stretches(scan(), LOG)
     del reports[lost]
     assert "were read" in gathered(reports)[0]["increments"].finding
 
 
-def test_what_is_missing_at_a_seam_is_a_finding() -> None:
+def test_a_hole_at_a_seam_is_a_finding() -> None:
     _, reports = stretches(scan(), LOG)
     reports[0].last = 1
     assert gathered(reports)[0]["increments"].finding == "the changelog before transaction 3 ends with transaction 1"
@@ -108,7 +108,7 @@ def chunk_reports(*found: list[tuple[int, Chunk]]) -> TaskReport:
     return gathered(report for each in found for report in task(cut, "full", list(each))[1])[0]["chunks"]
 
 
-def test_chunks_of_several_stretches_are_those_of_one() -> None:
+def test_chunks_of_several_offset_ranges_are_those_of_one() -> None:
     one, two, three = [(8, chunk(0)), (9, chunk(1))], [(10, chunk(2)), (11, chunk(3))], [(20, chunk(4))]
     sums = [frame.body_checksum(records.pack(chunk(i))) for i in range(5)]
     joined = chunk_reports(one, two, three)

@@ -124,7 +124,7 @@ def chunk(i: int, full: str = "f") -> Chunk:
     return Chunk(full, i, -1, records.entry(Changes("t", [f"k{i}"], [b"v"])))
 
 
-def test_chunks_of_others_and_doubles_are_passed_over_a_missing_one_is_told() -> None:
+def test_foreign_and_duplicate_chunks_are_skipped_and_a_missing_one_is_reported() -> None:
     rows, (report,) = unpacked(("full", chunk(0)), ("full", chunk(0, "x")), ("full", chunk(0)), ("full", chunk(1)))
     assert [row[1] for row in rows] == [pack("k0"), pack("k1")]
     assert (len(report.checksums), report.finding) == (2, "")
@@ -195,7 +195,7 @@ def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_job_for_spark_submit_is_not_led_astray_by_the_modules_beside_it() -> None:
+def test_the_job_for_spark_submit_ignores_the_modules_next_to_it() -> None:
     job = Path(__file__).resolve().parents[2] / "ops" / "cli" / "spark_job.py"
     for command, wanted in (((), "statehold compact"), (("snapshot", "export"), "statehold snapshot export")):
         ran = subprocess.run([sys.executable, job, *command, "--help"], capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ from statehold.snapshot.spark.io.source import Session
 
 
 @pytest.mark.long
-def test_a_base_in_a_directory_is_folded_and_a_damaged_one_is_told(
+def test_a_base_in_a_directory_is_folded_and_a_damaged_one_is_reported(
     spark: Session, staged: Stage, tmp_path: Path
 ) -> None:
     """What was before the full is truncated: without the chunks from the directory there is no state to compact."""

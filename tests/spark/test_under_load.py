@@ -12,7 +12,7 @@ from tests.system.stage import Stage
 from statehold.snapshot.spark.io.source import Session
 
 
-def test_beside_the_load_with_a_worker_killed(spark: Session, staged: Stage) -> None:
+def test_a_compaction_under_load_with_a_worker_killed(spark: Session, staged: Stage) -> None:
     """What it makes is what the next owner has in memory, and outputs are exactly once."""
     look = Looking(spark, staged)
     first = staged.process("first", **NO_FULLS).await_live(0, 1)

@@ -88,7 +88,7 @@ def said(stage: Stage) -> dict[str, list[Line]]:
     return found
 
 
-def test_a_fresh_cluster_goes_on_as_an_unbroken_run(saved: Saved, elsewhere: str, tmp_path: Path) -> None:
+def test_a_fresh_cluster_continues_as_an_unbroken_run(saved: Saved, elsewhere: str, tmp_path: Path) -> None:
     old, rows, made, source = saved
     (tmp_path / "new").mkdir()
     stage = Stage(elsewhere, tmp_path / "new", 2, of=old)
@@ -150,7 +150,7 @@ def test_back_to_an_earlier_position_in_an_input_that_is_there(saved: Saved, tmp
     assert sum(map(len, state.values())) == len({row.key for each in rows.values() for row in each})
 
 
-def test_what_cannot_be_restored_is_refused(saved: Saved, tmp_path: Path) -> None:
+def test_an_impossible_restore_is_rejected(saved: Saved, tmp_path: Path) -> None:
     old, _, _, source = saved
     (tmp_path / "none").mkdir()
     stage = Stage(old.servers, tmp_path / "none", 2, namespace="refused.", of=old)
@@ -195,7 +195,7 @@ def iso(moment: int) -> str:
     return datetime.fromtimestamp(moment / 1000, UTC).isoformat()
 
 
-def test_each_partition_goes_on_where_it_is_told(saved: Saved, tmp_path: Path) -> None:
+def test_each_partition_continues_at_the_given_position(saved: Saved, tmp_path: Path) -> None:
     """By time, back to a state and on in the input; at the beginning, at an offset, at the end."""
     old, rows, _, source = saved
     times = {p: taken_in(old, p) for p in rows}

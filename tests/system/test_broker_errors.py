@@ -70,7 +70,7 @@ def test_a_session_that_the_brokers_do_not_allow(stage: Stage) -> None:
     assert "group.min.session.timeout.ms" in told
 
 
-def test_a_group_that_is_full_is_waited_for_by_name(stage: Stage) -> None:
+def test_a_full_group_is_named_and_waited_for(stage: Stage) -> None:
     stage.feed(100)
     first, second = (stage.process(name, **LONGER) for name in ("first", "second"))
     first.await_that(lambda: first.live() | second.live() == {0, 1}, "both are in the group")
@@ -121,7 +121,7 @@ def test_more_replicas_than_brokers(strict: Cluster, tmp_path: Path) -> None:
     stage.close()
 
 
-def test_topics_deleted_and_created_at_once_begin_anew(stage: Stage) -> None:
+def test_topics_deleted_and_created_at_once_begin_again(stage: Stage) -> None:
     stage.feed(100)
     with Local(stage, **LONGER):
         stage.await_all()
@@ -137,7 +137,7 @@ def test_topics_deleted_and_created_at_once_begin_anew(stage: Stage) -> None:
     assert sum(mark.positions[stage.names.input] for mark in restored) == 100
 
 
-def test_an_output_that_its_topic_does_not_take_is_refused_by_name(strict: Cluster, tmp_path: Path) -> None:
+def test_an_output_that_its_topic_does_not_take_is_rejected_by_name(strict: Cluster, tmp_path: Path) -> None:
     stage = Stage(strict.bootstrap_servers, tmp_path, 2)
     small = NewTopic(stage.output, 2, 1, config={"max.message.bytes": "2000"})
     stage.admin.create_topics([small])[stage.output].result(30)
@@ -152,7 +152,7 @@ def test_an_output_that_its_topic_does_not_take_is_refused_by_name(strict: Clust
     stage.close()
 
 
-def test_an_output_that_is_refused_among_many_ends_the_partition_and_no_producer_after_the_other(
+def test_an_output_that_is_rejected_among_many_ends_the_partition_and_no_producer_after_the_other(
     strict: Cluster, tmp_path: Path
 ) -> None:
     """It is refused while more is produced: the client then only says that its transaction is in a wrong state."""

@@ -218,7 +218,7 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
     assert [process.stop() for process in pair] == [0, 0]
 
 
-def test_what_is_tried_later_is_handled_once_across_kills(stages: StageFactory, seed: int) -> None:
+def test_a_record_retried_later_is_handled_once_across_kills(stages: StageFactory, seed: int) -> None:
     stage, moments = stages(2), random.Random(seed)
     set_up(stage, later(stage.output, 0))
     pair = [start(stage, name, PROBE_LATER="1", PROBE_FLAKY="0.1") for name in ("a", "b")]

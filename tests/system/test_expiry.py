@@ -57,7 +57,7 @@ def test_an_idle_producer_is_renewed_in_time(stage: Stage) -> None:
     stage.verify()
 
 
-def test_an_id_that_has_expired_is_fenced_anew_and_the_state_restored(stage: Stage) -> None:
+def test_an_id_that_has_expired_is_fenced_again_and_the_state_restored(stage: Stage) -> None:
     """The group is asked first: a zombie, whose id expires as well, must not come back by itself (rule T8)."""
     with Local(stage) as local:
         stage.feed(200)

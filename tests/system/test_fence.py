@@ -88,7 +88,7 @@ def around_fence(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return wrap
 
 
-def test_a_mark_that_an_old_owner_commits_at_the_last_moment_is_not_missed(
+def test_a_commit_record_that_an_old_owner_commits_at_the_last_moment_is_not_missed(
     two_partitions: Stage, around_fence: Callable[..., None]
 ) -> None:
     stage = two_partitions

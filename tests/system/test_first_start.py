@@ -21,7 +21,7 @@ from statehold.snapshot.restore.discovery import last_mark
 pytestmark = pytest.mark.kafka
 
 
-def test_without_a_mark_nothing_begins_whatever_the_group_says(stages: StageFactory) -> None:
+def test_without_a_commit_record_nothing_begins_whatever_the_group_says(stages: StageFactory) -> None:
     stage = stages(2)
     stage.create_by_hand(stage.names.input, stage.names.changelog, stage.names.snapshot, stage.output)
     stage.feed(100)
@@ -36,7 +36,7 @@ def test_without_a_mark_nothing_begins_whatever_the_group_says(stages: StageFact
     stage.verify()
 
 
-def test_what_was_tried_later_in_a_former_life_is_not_tried_again(stages: StageFactory) -> None:
+def test_a_first_start_skips_the_records_that_a_retry_topic_already_holds(stages: StageFactory) -> None:
     stage = stages(2)
     retry = stage.names.retry(5)
     stage.create_by_hand(retry)
@@ -50,7 +50,7 @@ def test_what_was_tried_later_in_a_former_life_is_not_tried_again(stages: StageF
     assert [mark.positions for mark in marks if mark] == [{stage.names.input: 0}, {stage.names.input: 0, retry: 1}]
 
 
-def test_marks_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage) -> None:
+def test_commit_records_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.feed(100)
     with Local(stage):
@@ -64,7 +64,7 @@ def test_marks_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage
         stage.create_topics("beginning")
 
 
-def test_a_deleted_increment_topic_is_missing_then_without_a_mark(two_partitions: Stage) -> None:
+def test_a_deleted_changelog_is_missing_and_a_new_one_has_no_commit_record(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.feed(100)
     with Local(stage):
@@ -101,7 +101,7 @@ def test_lost_group_offsets_are_written_again_at_once(two_partitions: Stage) -> 
     stage.verify()
 
 
-def test_a_group_offset_that_is_ahead_is_refused(two_partitions: Stage) -> None:
+def test_a_group_offset_that_is_ahead_is_rejected(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.feed(100)
     with Local(stage):
@@ -133,7 +133,7 @@ def test_two_namespaces_of_one_service_side_by_side(stages: StageFactory) -> Non
     assert blue.names.changelog != green.names.changelog
 
 
-def test_records_of_another_namespace_are_refused(stages: StageFactory) -> None:
+def test_records_of_another_namespace_are_rejected(stages: StageFactory) -> None:
     blue = stages(1, "blue.").create_topics()
     blue.feed(100)
     with Local(blue):

@@ -33,7 +33,7 @@ def hijack(stage: Stage, partition: int = 0) -> None:
     Producer(config).init_transactions(30)
 
 
-def test_an_alarm_after_so_many_fences_and_a_retry_brings_it_back(two_partitions: Stage) -> None:
+def test_repeated_fences_raise_an_alarm_and_a_retry_resumes_the_partition(two_partitions: Stage) -> None:
     stage = two_partitions
     with Local(stage, STATEHOLD_FAILURE__FENCE_LIMIT="2") as local:
         local.await_live(0, 1)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.kafka
 MB = 1_000_000
 
 
-def test_one_is_refused_the_others_live(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_partition_is_rejected_and_the_others_run(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     names = Names.new(kafka.bootstrap_servers)
     # Two accounts of different partitions; all sizes of one of them are keys of a table of their own.
     with_keys = a_desk(names)

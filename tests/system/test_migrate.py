@@ -71,7 +71,7 @@ def adopts(stage: Stage, partition: int) -> list[Adopt]:
     return [record for record in found if isinstance(record, Adopt)]
 
 
-def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
+def test_the_service_continues_from_the_other_state(stopped: Stage) -> None:
     stage = stopped
     before = fold(read_all(stage.servers, stage.names.input)).totals
     assert states(stage) == before
@@ -162,7 +162,7 @@ def test_a_service_that_starts_meanwhile_keeps_the_tool_from_committing(stopped:
     stage.verify()
 
 
-def test_nothing_is_changed_by_what_is_refused(stopped: Stage) -> None:
+def test_a_rejected_command_changes_nothing(stopped: Stage) -> None:
     stage = stopped
     before = {p: stage.snapshots.restored(p).mark for p in range(2)}
     with pytest.raises(UsageError, match=r"table 'totals', key 'key-\d+': broken raised ValueError"):

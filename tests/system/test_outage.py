@@ -55,7 +55,7 @@ def daemon(stage: Stage, name: str, **more: str) -> Daemon:
     return made
 
 
-def test_one_waits_an_outage_out_and_one_leaves(stage: Stage, cluster: Cluster, tmp_path: Path) -> None:
+def test_one_service_waits_an_outage_out_and_one_leaves(stage: Stage, cluster: Cluster, tmp_path: Path) -> None:
     other = Stage(cluster.bootstrap_servers, tmp_path / "other", 1)
     other.directory.mkdir()
     other.create_topics()

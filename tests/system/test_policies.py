@@ -91,7 +91,7 @@ def operated(stages: StageFactory) -> Operated:
     return made
 
 
-def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operated) -> None:
+def test_the_commands_show_and_resolve_dead_letters_and_retries(operated: Operated) -> None:
     first, refused = operated.send("ann", 1), operated.send("ann", app.REFUSED)
     follows, down = operated.send("ann", 2), operated.send("bob", app.DOWN)
     operated.send("bob", app.LARGE)

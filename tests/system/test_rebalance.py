@@ -56,7 +56,7 @@ def come_and_go(stage: Stage, cycles: int, protocol: dict[str, str]) -> None:
         assert rolled_back_while_retained(host) > 0
 
 
-def test_after_closing_no_call_happens_though_the_mailbox_is_full(stage: Stage) -> None:
+def test_no_handler_call_follows_a_close_even_with_a_full_mailbox(stage: Stage) -> None:
     # Records take 5 ms, a batch a second or more: a revocation falls into a batch, longer than the heir needs to begin.
     own = {"PROBE_CALLS": str(stage.calls), "PROBE_SLOW": "0.005"}
     stage.feed(6000)

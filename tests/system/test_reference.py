@@ -89,7 +89,7 @@ def check(stage: Stage) -> None:
 ORDER = [1, 2, 200, 3, 300, 4, 400]
 
 
-def test_a_topic_that_is_missing_or_not_compacted_is_refused_at_the_start(stages: StageFactory) -> None:
+def test_a_topic_that_is_missing_or_not_compacted_is_rejected_at_the_start(stages: StageFactory) -> None:
     from tests.system.apps.priced import priced
 
     stage = stages(1).create_topics()

@@ -79,7 +79,7 @@ def check(stage: Stage, handled: Rows, ends: dict[int, int] | None = None) -> No
     assert stage.group.positions(stage.names.input) == expected.ends
 
 
-def test_a_gap_is_accepted_and_what_is_there_is_handled_once(stopped: Stage) -> None:
+def test_a_gap_is_accepted_and_the_remaining_records_are_handled_once(stopped: Stage) -> None:
     stage = stopped
     stage.feed(400, keys=100)
     everything = read_all(stage.servers, stage.names.input)
@@ -115,7 +115,7 @@ def merged(one: list[Row], other: list[Row]) -> list[Row]:
     return sorted({row.offset: row for row in (*one, *other)}.values(), key=lambda row: row.offset)
 
 
-def test_a_repair_without_need_or_with_members_is_refused(stopped: Stage) -> None:
+def test_a_repair_without_need_or_with_members_is_rejected(stopped: Stage) -> None:
     stage = stopped
     for repair in (AcceptGap(), AdoptOffsets("mark"), Rebase("replay")):
         with pytest.raises(ToolRefused, match="Nothing was changed"):
@@ -174,7 +174,7 @@ def append(stage: Stage, record: records.Record) -> None:
 
 
 @pytest.mark.long
-def test_increments_deleted_to_their_end_are_replayed_from_an_older_full(two_partitions: Stage) -> None:
+def test_a_changelog_deleted_to_its_end_is_replayed_from_an_older_full_snapshot(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.feed(600, keys=100)
     with Local(stage):
@@ -200,7 +200,7 @@ def test_increments_deleted_to_their_end_are_replayed_from_an_older_full(two_par
 
 
 @pytest.mark.long
-def test_fulls_and_first_deltas_deleted_leave_nothing_and_say_so(stopped: Stage) -> None:
+def test_full_snapshots_and_first_deltas_deleted_leave_nothing_and_say_so(stopped: Stage) -> None:
     stage = stopped
     stage.delete_records(stage.names.snapshot, 0)
     marks = [row.offset for row in read_all(stage.servers, stage.names.changelog)[0]]
@@ -211,7 +211,7 @@ def test_fulls_and_first_deltas_deleted_leave_nothing_and_say_so(stopped: Stage)
 
 
 @pytest.mark.long
-def test_a_topic_made_anew_is_refused_until_an_operator_says_where_to_go_on(stopped: Stage) -> None:
+def test_a_recreated_topic_is_rejected_until_an_operator_names_the_position(stopped: Stage) -> None:
     """The input, and longer than before: only its id differs (F25)."""
     stage = stopped
     handled = read_all(stage.servers, stage.names.input)
@@ -235,7 +235,7 @@ def test_a_topic_made_anew_is_refused_until_an_operator_says_where_to_go_on(stop
 
 
 @pytest.mark.long
-def test_a_state_that_differs_from_its_mark_is_rebased_to_the_last_that_does_not(stopped: Stage) -> None:
+def test_a_state_that_differs_from_its_commit_record_is_rebased_to_the_last_good_one(stopped: Stage) -> None:
     """A stranger has written a delta with another value: the digest shows where it begins."""
     stage = stopped
     mark = stage.snapshots.restored(0).mark
@@ -262,7 +262,7 @@ def await_obeyed(stage: Stage, offset: int) -> None:
 
 
 @pytest.mark.long
-def test_a_rebase_replays_the_commands_that_came_beside_the_input(stages: StageFactory) -> None:
+def test_a_rebase_replays_the_commands_of_the_control_topic(stages: StageFactory) -> None:
     """Their own marks repeat them at their places; `--records again` has the service take them once more."""
     stage = stages(1)
     topics = ServiceTopics(stage.settings(), stage.names, [stage.output])

@@ -54,7 +54,7 @@ def states(stage: Stage) -> list[dict[str, Total]]:
     return [dict(stage.snapshots.restored(p).state.tables["totals"].items()) for p in range(stage.partitions)]
 
 
-def test_four_become_six_and_the_service_goes_on(stages: StageFactory) -> None:
+def test_four_partitions_become_six_and_the_service_continues(stages: StageFactory) -> None:
     stage = stages(4).create_topics()
     stage.feed(4000, keys=300)
     with Local(stage) as local:
@@ -94,7 +94,7 @@ def test_four_become_six_and_the_service_goes_on(stages: StageFactory) -> None:
     assert len(lines) == 7000
 
 
-def test_refused_while_a_record_is_unread_or_comes_or_lies_elsewhere(two_partitions: Stage) -> None:
+def test_a_repartition_is_rejected_while_a_record_is_unread_new_or_misplaced(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.feed(500, keys=50)
     with Local(stage):
@@ -116,7 +116,7 @@ def test_refused_while_a_record_is_unread_or_comes_or_lies_elsewhere(two_partiti
 
 
 @pytest.mark.long
-def test_the_runtime_refuses_a_changed_count_until_then(stages: StageFactory) -> None:
+def test_the_worker_rejects_a_changed_partition_count_until_the_repartition(stages: StageFactory) -> None:
     stage = stages(2).create_topics()
     stage.feed(100)
     with Local(stage):

@@ -49,7 +49,7 @@ def both(stage: Stage, other: Stage) -> dict[str, Total]:
     return found
 
 
-def test_the_service_goes_on_in_another_topic_from_the_barrier(stages: StageFactory) -> None:
+def test_the_service_continues_in_another_topic_from_the_barrier(stages: StageFactory) -> None:
     stage = stages(3).create_topics()
     stage.feed(1500, keys=200)
     with Local(stage):
@@ -108,7 +108,7 @@ def test_the_service_goes_on_in_another_topic_from_the_barrier(stages: StageFact
 
 
 @pytest.mark.long
-def test_topics_that_are_missing_are_made_and_a_life_of_its_own_is_not_written_over(stages: StageFactory) -> None:
+def test_missing_topics_are_created_and_another_service_s_state_is_not_overwritten(stages: StageFactory) -> None:
     stage = stages(2).create_topics()
     stage.feed(100, keys=20)
     with Local(stage):

@@ -118,7 +118,7 @@ def test_values_are_those_of_the_registry_and_a_newer_writer_is_understood(
     assert "cents" in json.loads(registered["schema"])["$defs"]["Balance"]["properties"]
 
 
-def test_an_output_that_is_not_registered_or_not_compatible_is_refused_at_the_start(
+def test_an_output_that_is_not_registered_or_not_compatible_is_rejected_at_the_start(
     broker: Cluster, server: RegistryServer
 ) -> None:
     place = Place(broker.bootstrap_servers, server, register=False)
@@ -138,7 +138,7 @@ def test_an_output_that_is_not_registered_or_not_compatible_is_refused_at_the_st
         place.service().start()
 
 
-def test_an_input_that_could_not_be_read_is_refused_at_the_start(broker: Cluster, server: RegistryServer) -> None:
+def test_an_input_that_could_not_be_read_is_rejected_at_the_start(broker: Cluster, server: RegistryServer) -> None:
     place = Place(broker.bootstrap_servers, server)
     server.register(f"{place.names.input}-value", json.dumps(TRADE))
     ahead = {**TRADE, "fields": [*TRADE["fields"], {"name": "venue", "type": "string"}]}

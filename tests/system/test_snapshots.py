@@ -31,7 +31,7 @@ def one_partition(stages: StageFactory) -> Stage:
     return stages(1).create_topics()
 
 
-def test_without_a_full_the_deltas_alone_bring_the_state_back(one_partition: Stage) -> None:
+def test_without_a_full_snapshot_the_deltas_alone_bring_the_state_back(one_partition: Stage) -> None:
     stage = one_partition
     for _ in range(2):
         with Local(stage, **NEVER) as local:
@@ -42,7 +42,7 @@ def test_without_a_full_the_deltas_alone_bring_the_state_back(one_partition: Sta
     stage.verify()
 
 
-def test_a_full_that_a_crash_cut_off_between_its_chunks_is_passed_over(one_partition: Stage) -> None:
+def test_a_full_snapshot_that_a_crash_cut_off_between_its_chunks_is_passed_over(one_partition: Stage) -> None:
     stage = one_partition
     stage.feed(30_000, keys=1_000_000)
     process = stage.process("cut", **OFTEN).await_live(0)
@@ -57,7 +57,7 @@ def test_a_full_that_a_crash_cut_off_between_its_chunks_is_passed_over(one_parti
     restarted_without_it(stage, None)
 
 
-def test_a_full_that_no_mark_refers_to_is_passed_over(one_partition: Stage) -> None:
+def test_a_full_snapshot_that_no_commit_record_refers_to_is_passed_over(one_partition: Stage) -> None:
     stage = one_partition
     stage.feed(1000)
     process = stage.process("early", **OFTEN).await_live(0)
@@ -68,7 +68,7 @@ def test_a_full_that_no_mark_refers_to_is_passed_over(one_partition: Stage) -> N
     restarted_without_it(stage, None)
 
 
-def test_a_lost_full_is_passed_over_while_the_deltas_are_there(one_partition: Stage) -> None:
+def test_a_lost_full_snapshot_is_passed_over_while_the_deltas_are_there(one_partition: Stage) -> None:
     stage = one_partition
     stage.feed(1000)
     with Local(stage):
@@ -79,7 +79,7 @@ def test_a_lost_full_is_passed_over_while_the_deltas_are_there(one_partition: St
     assert stage.processes["heir"].events("full_unusable")
 
 
-def test_when_the_only_base_is_lost_it_is_never_live(one_partition: Stage) -> None:
+def test_a_partition_is_never_live_when_its_only_base_is_lost(one_partition: Stage) -> None:
     stage = one_partition
     with Local(stage, STATEHOLD_SNAPSHOT__KEEP="1") as local:
         stage.feed(1000)
@@ -178,7 +178,7 @@ def test_fifty_partitions_in_one_process(stages: StageFactory) -> None:
 
 
 @pytest.mark.long
-def test_a_full_of_a_hundred_megabytes(stages: StageFactory, figure: Figure) -> None:
+def test_a_full_snapshot_of_a_hundred_megabytes(stages: StageFactory, figure: Figure) -> None:
     stage = stages(1).create_topics()
     stage.feed(110_000, keys=10**9, padding=1000)
     process = stage.process("large").await_live(0)

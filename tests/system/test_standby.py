@@ -49,7 +49,7 @@ def killed(stage: Stage) -> tuple[Process, Process]:
 
 
 @pytest.mark.long
-def test_who_comes_back_is_stood_by_for_again(stages: StageFactory) -> None:
+def test_a_returning_member_gets_a_replica_again(stages: StageFactory) -> None:
     stage = stages(4).create_topics()
     first, second = killed(stage)
     second.start()  # and back: the group gives it two partitions, and the first one keeps copies again

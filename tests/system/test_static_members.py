@@ -84,7 +84,7 @@ def test_a_name_is_taken_over_and_its_old_owner_ends(two_partitions: Stage) -> N
     stage.verify()
 
 
-def test_a_name_that_is_in_use_is_refused_after_some_patience(two_partitions: Stage) -> None:
+def test_a_name_that_is_in_use_is_rejected_after_some_patience(two_partitions: Stage) -> None:
     """The consumer protocol keeps the newcomer out: UNRELEASED_INSTANCE_ID."""
     stage = two_partitions
     owner = stage.process("twin", **STATIC, **KIP848).await_live(0, 1)
@@ -98,7 +98,7 @@ def test_a_name_that_is_in_use_is_refused_after_some_patience(two_partitions: St
     stage.verify()
 
 
-def test_more_instances_than_partitions_makes_standbys_that_take_over(stages: StageFactory) -> None:
+def test_members_without_partitions_take_over(stages: StageFactory) -> None:
     stage = stages(1).create_topics()
     with Local(stage, **KIP848) as active:
         active.await_live(0)

@@ -21,7 +21,7 @@ from statehold.runtime.wiring import ServiceWiring
 pytestmark = pytest.mark.kafka
 
 
-def test_a_clean_stop_commits_takes_its_full_leaves_and_the_next_start_replays_nothing(stage: Stage) -> None:
+def test_a_clean_stop_commits_takes_a_full_snapshot_and_leaves_the_next_start_nothing_to_replay(stage: Stage) -> None:
     # Without deltas only a full brings the state back without a replay.
     settings = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"}
     first = stage.process("first", **settings).await_live(0, 1, 2, 3)
@@ -44,7 +44,7 @@ def test_a_clean_stop_commits_takes_its_full_leaves_and_the_next_start_replays_n
     stage.verify()
 
 
-def test_members_that_stop_at_once_take_their_fulls_all_the_same(stage: Stage) -> None:
+def test_members_that_stop_at_the_same_time_each_take_their_full_snapshots(stage: Stage) -> None:
     """Each one's leaving moves the generation under the other's last commits."""
     settings = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"}
     pair = [stage.process(name, **settings) for name in ("a", "b")]

@@ -25,7 +25,7 @@ def s3() -> Iterator[S3]:
 
 
 @pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.long), "s3"])
-def test_killed_while_fulls_are_written_and_started_from_the_store(stages: StageFactory, s3: S3, kind: str) -> None:
+def test_a_process_killed_during_full_snapshots_starts_from_the_store(stages: StageFactory, s3: S3, kind: str) -> None:
     stage = stages(1).create_topics()
     root = f"file://{stage.directory}/fulls" if kind == "file" else s3.bucket()
     stage.snapshots.roots = (root,)

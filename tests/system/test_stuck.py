@@ -87,7 +87,7 @@ def test_a_handler_that_never_comes_back_fails_its_partition_then_ends_the_proce
     stage.verify()
 
 
-def test_nobody_waits_for_a_stuck_handler(two_partitions: Stage) -> None:
+def test_no_partition_waits_for_a_stuck_handler(two_partitions: Stage) -> None:
     """Neither a stop nor a revocation: the time that they may take would last longer than this test."""
     stage = two_partitions
     stage.hold.touch()
@@ -117,7 +117,7 @@ def test_nobody_waits_for_a_stuck_handler(two_partitions: Stage) -> None:
     stage.verify()
 
 
-def test_a_batch_of_slow_records_commits_in_time_and_a_stop_keeps_what_was_done(stages: StageFactory) -> None:
+def test_a_batch_of_slow_records_commits_in_time_and_a_stop_keeps_the_handled_ones(stages: StageFactory) -> None:
     stage = stages(2).create_topics()
     own = {"PROBE_CALLS": str(stage.calls), "PROBE_SLOW": "0.05"}
     stage.feed(3000)  # a minute and more for each partition, in batches of up to a thousand
@@ -205,9 +205,7 @@ def no_transaction_is_open(stage: Stage) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", [{}, {"STATEHOLD_GROUP__PROTOCOL": "consumer"}], ids=["classic", "consumer"])
-def test_a_process_whose_interpreter_stands_still_commits_nothing_late(
-    stages: StageFactory, protocol: dict[str, str]
-) -> None:
+def test_a_process_whose_interpreter_hangs_commits_nothing_late(stages: StageFactory, protocol: dict[str, str]) -> None:
     """A call in C keeps the interpreter for 20 s: no poll, no callback, no clock, while a peer joins (F20)."""
     stage = stages(4).create_topics()
     stage.hold.write_text("20")

@@ -54,7 +54,7 @@ def test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state(t
         stage.service().start()
 
 
-def test_an_input_made_anew_while_live_is_another_topic(two_partitions: Stage) -> None:
+def test_an_input_recreated_while_live_is_another_topic(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.feed(300)
     with Local(stage, **OFTEN) as local:
@@ -122,7 +122,7 @@ def names(local: Local, partition: int) -> list[str]:
     return [str(event["error"]) for event in local.failures(partition)]
 
 
-def test_a_full_topic_that_is_absent_is_named_at_once(two_partitions: Stage, figure: Figure) -> None:
+def test_a_snapshot_topic_that_is_absent_is_named_at_once(two_partitions: Stage, figure: Figure) -> None:
     stage = two_partitions
     stage.feed(200)
     with Local(stage):
@@ -167,7 +167,7 @@ def test_group_offsets_that_have_expired_are_written_again(two_partitions: Stage
     stage.verify()
 
 
-def test_the_status_tells_how_long_retention_leaves(two_partitions: Stage) -> None:
+def test_the_status_shows_how_long_retention_leaves(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.poison.touch()
     stage.send(b'{"id":0,"amount":%d}' % POISON, 0)

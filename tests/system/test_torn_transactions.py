@@ -70,7 +70,7 @@ def outputs(stage: Stage, isolation: str) -> int:
     return sum(map(len, read_all(stage.servers, stage.output, isolation).values()))
 
 
-def test_without_the_defence_a_transaction_is_torn_and_the_chain_tells(
+def test_without_the_defence_a_transaction_is_torn_and_the_chain_check_finds_it(
     stage_of: Callable[[int], Stage], proxied: tuple[Cluster, Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(KafkaTransactions, "tainted", "")  # as PROBE_NO_TAINT does for a process

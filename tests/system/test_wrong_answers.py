@@ -43,7 +43,7 @@ def stage(proxied: tuple[Cluster, Proxy], tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_clients_that_were_told_of_no_broker_come_back(stage: Stage, proxy: Proxy, protocol: str) -> None:
+def test_clients_that_learned_of_no_broker_reconnect(stage: Stage, proxy: Proxy, protocol: str) -> None:
     """librdkafka issue 5301: the clients forget every broker they knew, and would then ask none, permanently."""
     group = KIP848 if protocol == "consumer" else {}
     with Local(stage, **group) as local:

@@ -20,7 +20,7 @@ def lines(ledger: Ledger, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_increments_with_their_keys_and_values(ledger: Ledger) -> None:
+def test_cat_prints_the_changelog_with_keys_and_values(ledger: Ledger) -> None:
     told = lines(ledger, ledger.names.changelog, "-p", "0", "--service", ledger.target)
 
     marks = [each for each in told if each["kind"] in ("mark", "genesis")]
@@ -37,7 +37,7 @@ def test_increments_with_their_keys_and_values(ledger: Ledger) -> None:
     assert wrote
 
 
-def test_fulls_by_the_topic_s_name_alone(ledger: Ledger) -> None:
+def test_cat_prints_full_snapshots_by_the_topic_s_name_alone(ledger: Ledger) -> None:
     told = lines(ledger, ledger.names.snapshot)
 
     assert {each["kind"] for each in told} == {"chunk", "manifest"}
@@ -48,7 +48,7 @@ def test_fulls_by_the_topic_s_name_alone(ledger: Ledger) -> None:
         assert {"table", "key", "value"} == set(chunk["entries"][0])
 
 
-def test_inputs_outputs_and_commands(ledger: Ledger) -> None:
+def test_cat_prints_inputs_outputs_and_commands(ledger: Ledger) -> None:
     given = lines(ledger, ledger.names.input, "--service", ledger.target, "-p", "1", "-o", "5", "-n", "2")
     assert [each["offset"] for each in given] == [5, 6]
     assert given[0]["value"] == json.loads(ledger.inputs()[1][5].value)
@@ -73,7 +73,7 @@ def all_marks(ledger: Ledger, partition: int) -> list[dict[str, Any]]:
     return [{"outputs": sent if first["n"] else 0}, *marks]
 
 
-def test_following_goes_on_with_what_comes(ledger: Ledger, tmp_path: Any) -> None:
+def test_cat_follow_prints_new_records(ledger: Ledger, tmp_path: Any) -> None:
     other = Ledger(ledger.servers, tmp_path, partitions=1).create()
     process = other.start("cat", other.names.input, "--follow", "-o", "beginning")
     with process, ending(process):

@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_setting_is_told_with_where_it_was_written(file: Path, tmp_path: Path) -> None:
+def test_each_setting_is_shown_with_its_origin(file: Path, tmp_path: Path) -> None:
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     (secrets / "kafka.security.sasl_password").write_text("from-the-directory\n")

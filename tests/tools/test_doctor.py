@@ -94,7 +94,7 @@ def test_without_a_service_the_cluster_alone(ledger: Ledger) -> None:
 
 
 @pytest.mark.kafka
-def test_a_wrong_check_is_told_with_those_there_are(ledger: Ledger) -> None:
+def test_an_unknown_check_is_reported_with_the_known_ones(ledger: Ledger) -> None:
     done = ledger.run("doctor", "--only", "clock")
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -177,7 +177,7 @@ def test_an_old_broker(ledger: Ledger, levels: tuple[int, int], level: str, told
     assert found.check == "broker-versions"
 
 
-def test_what_is_no_broker_is_told_apart() -> None:
+def test_an_address_without_a_broker_is_reported_as_such() -> None:
     with (
         _speaking(33, 33, garbage=b"HTTP/1.1 400 Bad Request\r\n\r\n") as port,
         pytest.raises(ValueError, match="no Kaf"),
@@ -232,7 +232,7 @@ def test_a_service_does_not_start_when_a_check_fails(ledger: Ledger) -> None:
 
 
 @pytest.mark.kafka
-def test_a_service_tells_beside_its_start_what_is_not_good(kafka: Cluster, tmp_path: Path) -> None:
+def test_a_start_logs_the_findings_of_the_doctor(kafka: Cluster, tmp_path: Path) -> None:
     beside = Ledger(kafka.bootstrap_servers, tmp_path).create()
     words = beside.command("run", beside.target, "--json", "--set", "doctor.at_start=warn")
     told: set[str] = set()

@@ -310,7 +310,7 @@ def test_an_input_that_has_grown_and_one_crowded_partition(make: Callable[[], Pa
     assert (crowded.level, crowded.about) == (Level.WARN, f"{topic}[0]")
 
 
-def test_a_topic_made_anew_and_a_state_that_is_gone(make: Callable[[], Patient]) -> None:
+def test_a_recreated_topic_and_a_state_that_is_gone(make: Callable[[], Patient]) -> None:
     replaced = make()
     names = replaced.ledger.names
     assert replaced.look("topic-ids") == []

@@ -10,7 +10,7 @@ from tests.tools.recorded import Ledger
 pytestmark = pytest.mark.kafka
 
 
-def test_fulls_and_marks_are_told_as_an_independent_reader_sees_them(ledger: Ledger) -> None:
+def test_list_shows_full_snapshots_and_commit_records_as_an_independent_reader_does(ledger: Ledger) -> None:
     told: list[dict[str, Any]] = ledger.json("snapshot", "list", ledger.target)
 
     assert [each["partition"] for each in told] == [0, 1]
@@ -49,7 +49,7 @@ def test_nothing_there_is_one_line_with_the_next_command(ledger: Ledger) -> None
 
 
 @pytest.mark.long
-def test_brokers_that_are_away_are_told_as_such(ledger: Ledger) -> None:
+def test_unreachable_brokers_are_reported_as_such(ledger: Ledger) -> None:
     away = ledger.run("snapshot", "list", ledger.target, "--set", "kafka.bootstrap_servers=127.0.0.1:1")
 
     assert (away.returncode, away.stdout, away.stderr.count("\n")) == (1, "", 1)

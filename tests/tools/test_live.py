@@ -13,7 +13,7 @@ from statehold.dev import Cluster
 pytestmark = pytest.mark.kafka
 
 
-def test_a_running_service_is_looked_at_and_never_disturbed(kafka: Cluster, tmp_path: Path) -> None:
+def test_the_tools_never_disturb_a_running_service(kafka: Cluster, tmp_path: Path) -> None:
     """It commits all the time, takes a full a second and truncates behind it."""
     ledger = Ledger(kafka.bootstrap_servers, tmp_path, partitions=1).create()
     done = threading.Event()

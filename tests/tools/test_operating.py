@@ -68,7 +68,7 @@ def test_top_looks_once_for_programs(behind: Ledger) -> None:
     assert [(row["phase"], row["lag"]["records"]) for row in told["rows"]] == [("nobody", 0), ("nobody", 7)]
 
 
-def test_what_is_not_there_is_told_in_one_line(behind: Ledger) -> None:
+def test_a_missing_service_is_reported_in_one_line(behind: Ledger) -> None:
     for command in ("lag", "top", "txn list"):
         done = behind.run(*command.split(), "--name", "nobody", "--input", "never-made")
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), command
@@ -200,7 +200,7 @@ def test_without_java_the_owner_is_a_guess(behind: Ledger, tmp_path: Path) -> No
         assert (held["known"], held["owner"]) == (False, behind.names.transactional_id(1))
 
 
-def test_our_own_id_is_fenced_but_not_under_a_live_group(behind: Ledger) -> None:
+def test_the_service_s_own_id_is_fenced_but_not_under_a_live_group(behind: Ledger) -> None:
     own, names = behind.names.transactional_id(0), by_names(behind)
     member = Consumer({"bootstrap.servers": behind.servers, "group.id": behind.names.group, "session.timeout.ms": 6000})
     with opened(behind, own, f"{behind.name}.booked", 0, age=30):

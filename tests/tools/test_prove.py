@@ -22,7 +22,7 @@ def key(ledger: Ledger, tmp_path: Path) -> str:
     return str(file)
 
 
-def test_positions_keys_and_digests_are_those_of_the_marks(ledger: Ledger, key: str, tmp_path: Path) -> None:
+def test_positions_keys_and_digests_are_those_of_the_commit_records(ledger: Ledger, key: str, tmp_path: Path) -> None:
     told: dict[str, Any] = ledger.json("prove", ledger.target, "--key", key)
 
     assert [each["position"] for each in told["partitions"]] == ledger.fed
@@ -45,7 +45,7 @@ def test_positions_keys_and_digests_are_those_of_the_marks(ledger: Ledger, key: 
     assert "the states were rebuilt and are the same" in good.stdout
 
 
-def test_a_document_of_other_positions_is_that_of_the_marks_before_them(ledger: Ledger, key: str) -> None:
+def test_a_document_of_other_positions_is_that_of_the_commit_records_before_them(ledger: Ledger, key: str) -> None:
     told = ledger.json("prove", ledger.target, "--key", key, "--at", "0=650,1=n:11")
 
     position = told["partitions"][0]["position"]
@@ -56,7 +56,7 @@ def test_a_document_of_other_positions_is_that_of_the_marks_before_them(ledger: 
     assert [each["position"] for each in later["partitions"]] == ledger.fed
 
 
-def test_what_was_changed_or_signed_by_others_is_refused(ledger: Ledger, key: str, tmp_path: Path) -> None:
+def test_a_changed_or_foreign_document_is_rejected(ledger: Ledger, key: str, tmp_path: Path) -> None:
     told = ledger.json("prove", ledger.target, "--key", key)
     file = tmp_path / "evening.json"
     told["partitions"][0]["keys"] += 1

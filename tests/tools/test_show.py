@@ -31,7 +31,7 @@ def test_the_newest_state_is_the_input_folded(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("typed", [True, False], ids=["with the code", "by the names"])
-def test_the_state_at_a_position_is_that_of_the_mark_before_it(ledger: Ledger, typed: bool) -> None:
+def test_the_state_at_a_position_is_that_of_the_commit_record_before_it(ledger: Ledger, typed: bool) -> None:
     about = [ledger.target] if typed else ["--name", ledger.name, "--input", ledger.names.input]
     position = 650
 
@@ -44,7 +44,7 @@ def test_the_state_at_a_position_is_that_of_the_mark_before_it(ledger: Ledger, t
     assert ["a", 3] in pairs
 
 
-def test_one_key_is_found_or_told_to_be_nowhere(ledger: Ledger) -> None:
+def test_one_key_is_found_or_reported_missing(ledger: Ledger) -> None:
     (row,) = ledger.json("snapshot", "show", ledger.target, "--key", "b7", "--partitions", "1")[0]["rows"]
     assert row["value"]["amount"] == ledger.recomputed(1, ledger.fed[1])["b7"][0]
 
@@ -56,7 +56,7 @@ def test_one_key_is_found_or_told_to_be_nowhere(ledger: Ledger) -> None:
     assert "`statehold snapshot history zebra`" in absent.stderr
 
 
-def test_what_is_not_kept_any_more_is_told_with_what_is(ledger: Ledger) -> None:
+def test_an_error_of_a_deleted_state_names_the_states_that_exist(ledger: Ledger) -> None:
     done = ledger.run("snapshot", "show", ledger.target, "--at", "5", "--partitions", "0")
 
     oldest = ledger.manifests(0)[0][1]
@@ -87,7 +87,7 @@ def test_a_difference_is_that_of_the_recomputed_states(ledger: Ledger) -> None:
     assert "0 added, 0 changed, 0 removed" in same.stdout
 
 
-def test_removed_keys_are_told(ledger: Ledger) -> None:
+def test_removed_keys_are_shown(ledger: Ledger) -> None:
     """The accounts that were closed at 900 come back at 920."""
     told = ledger.json("snapshot", "diff", "900", "920", ledger.target, "--partitions", "0", code=4)[0]
 

@@ -39,7 +39,7 @@ def test_all_is_good(ledger: Ledger) -> None:
         assert each["compared"] > 3
 
 
-def test_a_replay_with_the_service_s_own_handler_gives_the_next_full_and_the_outputs(ledger: Ledger) -> None:
+def test_a_replay_with_the_service_s_own_handler_gives_the_next_full_snapshot_and_the_outputs(ledger: Ledger) -> None:
     told = ledger.json("snapshot", "verify", ledger.target, "--replay")
 
     for each in told:
@@ -67,7 +67,7 @@ def test_a_planted_random_is_named_with_the_first_key_and_offset(ledger: Ledger)
 
 
 @pytest.mark.parametrize("interval", ["off", pytest.param("0.5", marks=pytest.mark.long)])
-def test_where_there_are_few_deltas_or_none_digests_and_fulls_tell(
+def test_digests_and_full_snapshots_find_faults_where_deltas_are_few_or_absent(
     kafka: Cluster, tmp_path: Any, interval: str
 ) -> None:
     """A table of which no output speaks: nothing but the state shows it."""

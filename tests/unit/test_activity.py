@@ -43,7 +43,7 @@ def test_a_cut_at_the_last_record_or_between_batches_means_nothing() -> None:
     assert made.run([message(4, b"1"), message(5, b"1")]) == 2
 
 
-def test_the_records_behind_a_cut_are_not_refused_before_their_turn() -> None:
+def test_the_records_behind_a_cut_are_not_rejected_before_their_turn() -> None:
     made, _ = engine(cut_at=2)
     assert made.run([message(2, b"1"), message(3, b"1"), message(4, b"{")]) == 1
 

@@ -21,7 +21,7 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-def test_its_error_is_raised_each_time_it_is_waited_for() -> None:
+def test_a_background_call_raises_its_error_at_each_wait() -> None:
     def call() -> None:
         raise OutcomeUnknown("no answer")
 
@@ -35,7 +35,7 @@ def test_its_error_is_raised_each_time_it_is_waited_for() -> None:
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_what_a_failed_call_held_is_freed_without_the_collector() -> None:
+def test_a_failed_call_frees_its_objects_without_the_collector() -> None:
     """A cycle once held a producer with its threads, its sockets and an unread queue of statistics."""
 
     class Held:

@@ -32,7 +32,7 @@ def test_a_measured_restore_is_predicted_as_it_was() -> None:
     assert speed.predict(LARGE).total == pytest.approx(spent.total)
 
 
-def test_what_was_not_measured_goes_as_the_rest_did() -> None:
+def test_an_unmeasured_part_is_predicted_like_the_rest() -> None:
     """Twice as slow with deltas: a full snapshot, which this process has not loaded yet, takes twice as long, too."""
     increments = Workload(transactions=1000, entries=1_000_000, increment_bytes=50_000_000)
     default = by_default(increments)
@@ -68,7 +68,7 @@ def test_a_slow_handler_is_learned_from_a_short_replay() -> None:
         (20.0, 30.0, False),
     ],
 )
-def test_a_full_is_wanted_before_the_budget_is_used_up_and_only_where_it_helps(
+def test_a_full_snapshot_is_wanted_before_the_budget_is_used_up_and_only_where_it_helps(
     with_it: float, without: float, wanted: bool
 ) -> None:
     assert full_wanted(10.0, with_it, without) is wanted

@@ -33,15 +33,15 @@ def test_whole_transactions_come_back_with_their_parts_and_offsets() -> None:
     assert (found[1].offset, found[1].mark_offset, [p.k for p in found[1].parts]) == (4, 7, [0, 1])
 
 
-def test_it_may_begin_anywhere_if_nobody_knows_better() -> None:
+def test_a_chain_without_an_anchor_may_begin_anywhere() -> None:
     assert numbers(feed([*WHOLE[4], *WHOLE[5]])) == [4, 5]
 
 
-def test_what_is_in_the_full_already_is_passed_over() -> None:
+def test_transactions_in_the_full_snapshot_are_skipped() -> None:
     assert numbers(feed([*WHOLE[2][2:], *WHOLE[3], *WHOLE[4]], last=3)) == [4]
 
 
-def test_an_anchor_alone_is_no_transaction_after_the_full() -> None:
+def test_an_anchor_alone_is_no_transaction_after_the_full_snapshot() -> None:
     assert feed([*WHOLE[3]], last=3) == []
 
 
@@ -103,7 +103,7 @@ def test_a2_a_tear_is_named(name: str) -> None:
     assert "increment[0]@" in str(failure.value)
 
 
-def test_the_full_must_be_followed_by_the_next_transaction() -> None:
+def test_the_full_snapshot_must_be_followed_by_the_next_transaction() -> None:
     with pytest.raises(DamagedIncrement, match="transaction 5 follows 3"):
         feed([*WHOLE[3], *WHOLE[5]], last=3)
     with pytest.raises(DamagedIncrement, match="state generation l follows other"):

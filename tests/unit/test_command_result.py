@@ -10,7 +10,7 @@ from statehold.snapshot.format.records import FullRef, Manifest
 from statehold.testing.log import MemoryLog
 
 
-def test_a_full_that_was_truncated_since_is_named_all_the_same() -> None:
+def test_a_full_snapshot_that_was_truncated_since_is_named_all_the_same() -> None:
     log, ref = MemoryLog(NAMES.snapshot, 0), FullRef(0, 0, 7, 7, 3)
     manifest = Manifest(
         full="f",

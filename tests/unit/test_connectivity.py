@@ -38,7 +38,7 @@ def test_one_partition_that_waits_is_no_outage_and_all_of_them_are() -> None:
     assert contact.view() == {"seconds": 3.0, "cause": "timed out"}
 
 
-def test_an_outage_is_told_of_once_a_minute_and_when_it_is_over() -> None:
+def test_an_outage_is_logged_once_a_minute_and_when_it_is_over() -> None:
     clock, told = Clock(), []
     with capture_logs() as log:
         contact = Contact(Unwatched(), clock, Log())
@@ -56,7 +56,7 @@ def test_an_outage_is_told_of_once_a_minute_and_when_it_is_over() -> None:
     assert told == [10, 70, 130, 190]
 
 
-def test_a_short_break_is_not_told_of() -> None:
+def test_a_short_break_is_not_logged() -> None:
     clock = Clock()
     with capture_logs() as log:
         contact = Contact(Unwatched(), clock, Log())
@@ -67,7 +67,7 @@ def test_a_short_break_is_not_told_of() -> None:
     assert not log
 
 
-def test_who_may_not_wait_leaves_once() -> None:
+def test_a_process_that_may_not_wait_leaves_once() -> None:
     clock, left = Clock(), list[OutageTooLong]()
     contact = Contact(Unwatched(), clock, Log(), 30.0, left.append)
     contact.broken(GROUP, "no coordinator")
@@ -78,7 +78,7 @@ def test_who_may_not_wait_leaves_once() -> None:
     assert "no coordinator" in str(left[0])
 
 
-def test_a_call_that_does_not_come_back_is_told_of_once_with_its_stack() -> None:
+def test_a_call_that_does_not_return_is_logged_once_with_its_stack() -> None:
     clock, overdue = Clock(), list[StuckCall]()
     watch = CallWatchdog(clock, Log(), overdue.append)
     inside, free = threading.Event(), threading.Event()

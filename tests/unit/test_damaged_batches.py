@@ -70,7 +70,7 @@ class DamagedReader:
     def close(self) -> None: ...
 
 
-def test_a_full_with_a_damaged_batch_is_unusable_so_that_an_older_one_is_used() -> None:
+def test_a_full_snapshot_with_a_damaged_batch_is_unusable_so_that_an_older_one_is_used() -> None:
     last = mark(3)
     with pytest.raises(FullUnusable, match="a record batch is damaged"):
         load(DamagedReader(manifest(last, low=4)), PLACE, FullRef(4, 10, 3, 3, 0), last, State([]), EntryDecoder({}))

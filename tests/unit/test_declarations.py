@@ -32,7 +32,7 @@ async def stream(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "text"), [(coroutine, "is async"), (generator, "is a generator"), (stream, "is async")]
 )
-def test_a_hook_whose_body_would_not_run_is_refused(hook: str, function: Callable[..., Any], text: str) -> None:
+def test_a_hook_whose_body_would_not_run_is_rejected(hook: str, function: Callable[..., Any], text: str) -> None:
     with pytest.raises(UsageError, match=rf"Late\.{hook} {text}"):
         type("Late", (Handler,), {hook: function})
 
@@ -45,7 +45,7 @@ def test_a_hook_that_a_base_class_gives_is_checked() -> None:
         type("Mixed", (Mixin, Handler), {})
 
 
-def test_a_handler_that_handles_nothing_is_refused() -> None:
+def test_a_handler_that_handles_nothing_is_rejected() -> None:
     class Idle(Handler[int]):
         seen = Table(key=int, value=int)
 
@@ -53,7 +53,7 @@ def test_a_handler_that_handles_nothing_is_refused() -> None:
         Driver(Idle)
 
 
-def test_an_effect_whose_body_would_not_run_is_refused() -> None:
+def test_an_effect_whose_body_would_not_run_is_rejected() -> None:
     class Calling(Handler[int]):
         def on_record(self, record: Record[int]) -> None:
             self.effect(coroutine)
@@ -62,7 +62,7 @@ def test_an_effect_whose_body_would_not_run_is_refused() -> None:
         Driver(Calling).feed(1)
 
 
-def test_an_upcaster_whose_body_would_not_run_is_refused() -> None:
+def test_an_upcaster_whose_body_would_not_run_is_rejected() -> None:
     for upcaster in (coroutine, (int, coroutine)):
         with pytest.raises(UsageError, match="upcaster of version 1 is async"):
             Table(key=int, value=int, version=2, upcasters={1: upcaster})
@@ -120,7 +120,7 @@ def test_in_development_a_field_of_a_wrong_type_is_named() -> None:
             driver.feed(1)
 
 
-def test_two_outputs_of_different_types_on_one_topic_are_refused() -> None:
+def test_two_outputs_of_different_types_on_one_topic_are_rejected() -> None:
     class Two(Handler[int]):
         first = Output("out", value=Reply)
         second = Output("out", value=Other)

@@ -55,14 +55,14 @@ def running() -> Iterator[tuple[Recorder, EffectRunner, list[int]]]:
     assert runner.close(30) == ()
 
 
-def test_they_run_in_order_and_are_done() -> None:
+def test_effects_run_in_order_and_are_done() -> None:
     with running() as (handler, runner, _):
         runner.submit([effect(handler, 1), effect(handler, 2)])
         assert runner.close(30) == ()
         assert handler.calls == [(("input", 0, 1, 0), 1), (("input", 0, 2, 0), 2)]
 
 
-def test_one_that_raises_is_tried_again_with_the_same_key_before_the_next() -> None:
+def test_an_effect_that_raises_is_retried_with_the_same_key_before_the_next() -> None:
     with running() as (handler, runner, attempts):
         handler.failures = 2
         runner.submit([effect(handler, 1), effect(handler, 2)])
@@ -71,7 +71,7 @@ def test_one_that_raises_is_tried_again_with_the_same_key_before_the_next() -> N
         assert attempts == [1, 2]
 
 
-def test_what_is_owed_already_is_not_run_twice() -> None:
+def test_a_pending_effect_is_not_run_twice() -> None:
     with running() as (handler, runner, _):
         handler.gate.clear()
         runner.submit([effect(handler, 1)])
@@ -82,7 +82,7 @@ def test_what_is_owed_already_is_not_run_twice() -> None:
         assert len(handler.calls) == 2
 
 
-def test_closing_does_not_wait_longer_than_told_and_leaves_the_rest_owed() -> None:
+def test_a_close_waits_no_longer_than_its_timeout_and_leaves_the_rest_pending() -> None:
     handler = Recorder()
     runner = EffectRunner(handler, EffectSetting("effects-test", lambda effect, error, attempt: None))
     handler.gate.clear()
@@ -101,7 +101,7 @@ def test_without_effects_there_is_no_thread() -> None:
         assert threading.active_count() == before
 
 
-def test_whoever_lost_the_partition_sends_nothing_more() -> None:
+def test_a_worker_that_lost_its_partition_sends_nothing_more() -> None:
     handler, lost = Recorder(), threading.Event()
     runner = EffectRunner(handler, EffectSetting("effects-test", lambda *_: None, lost=lost.is_set))
     handler.gate.clear()
@@ -128,7 +128,7 @@ def test_with_threads_one_key_that_fails_holds_up_only_its_own() -> None:
     assert [value for _, value in handler.calls] == [3]
 
 
-def test_what_is_pending_is_counted_weighed_and_dated() -> None:
+def test_pending_effects_are_counted_weighed_and_dated() -> None:
     with running() as (handler, runner, _):
         handler.gate.clear()
         first = note(handler, handler.act, ("input", 0, 1, 0), (1,), b"k", 5000)

@@ -140,7 +140,7 @@ def test_commands_cut_the_batch_and_are_not_decoded() -> None:
     assert [sent[1] for sent in engine.take_outputs()] == [b"1 2", b"close:now@3", b"open:now@4", b"5"]
 
 
-def test_commands_are_noted_with_who_sent_them_and_one_of_ours_is_kept_from_the_handler() -> None:
+def test_commands_are_noted_with_their_sender_and_statehold_s_own_do_not_reach_the_handler() -> None:
     engine = Engine(Commands, 0)
     engine.run([message(1, None, [header("close", "7", "ann")]), message(2, None, [header("take", "8")])])
     assert [sent[1] for sent in engine.take_outputs()] == [b"close:@1"]
@@ -191,7 +191,7 @@ def test_effects_of_a_record_are_numbered() -> None:
     assert [effect.function for effect in engine.effects.noted[:2]] == [f"{__name__}:noop", ".own"]
 
 
-def test_effects_that_could_not_run_after_a_restart_are_refused() -> None:
+def test_effects_that_could_not_run_after_a_restart_are_rejected() -> None:
     engine = Engine(Effects, 0)
     with pytest.raises(UsageError, match="belongs to a record"):
         engine.handler.on_live()
@@ -203,7 +203,7 @@ def test_effects_that_could_not_run_after_a_restart_are_refused() -> None:
         engine.handler.effect(noop, object())
 
 
-def test_a_custom_partitioner_is_told_the_key_and_the_partitions() -> None:
+def test_a_custom_partitioner_gets_the_key_and_the_partitions() -> None:
     class Routed(Handler[int]):
         out = Output("out", value=int, partitioner=lambda key, partitions: len(key or b"") % partitions)
 

@@ -36,7 +36,7 @@ def test_the_patience_restarts_when_a_queue_has_room() -> None:
     assert not flow.decide({0: 10}, set(), 1.6).poll
 
 
-def test_without_partitions_it_polls() -> None:
+def test_without_partitions_the_consumer_polls() -> None:
     assert FlowControl(10, 5).decide({}, set(), 0.0) == FlowDecision(NONE, NONE, True)
 
 

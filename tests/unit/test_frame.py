@@ -17,7 +17,7 @@ bodies = st.binary(max_size=3000) | st.integers(0, 9000).map(lambda size: b"stat
 
 
 @given(bodies, st.sampled_from([b"H", b"M", b"C"]))
-def test_what_is_packed_comes_back(body: bytes, kind: bytes) -> None:
+def test_packing_and_unpacking_return_the_same_value(body: bytes, kind: bytes) -> None:
     data = pack(kind, body)
     assert frame.kind_of(data) == kind
     assert unpack(data) == (kind, body)
@@ -44,7 +44,7 @@ def test_any_truncation_is_noticed(body: bytes, data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_refused_and_nothing_else_is_raised(data: bytes) -> None:
+def test_garbage_is_rejected_and_nothing_else_is_raised(data: bytes) -> None:
     with pytest.raises(BadFrame):
         unpack(data)
 
@@ -65,7 +65,7 @@ def test_a_large_body_is_compressed_and_a_small_one_is_not() -> None:
     assert pack(b"C", b"x" * 100)[2] == 0
 
 
-def test_whatever_may_be_sent_can_be_read() -> None:
+def test_any_frame_that_may_be_sent_can_be_read() -> None:
     """A delta's part and a chunk hold one value of at most a message, and some names and numbers."""
     assert known_options()["kafka.message_max_bytes"].high + 1_000_000 < frame.MAX_BODY
 
@@ -76,7 +76,7 @@ def test_a_body_that_claims_too_much_is_not_even_tried() -> None:
         unpack(head + b"x")
 
 
-def test_a_bomb_that_lies_about_its_size_is_cut_short() -> None:
+def test_a_bomb_with_a_false_size_is_cut_short() -> None:
     """20 MB of zeros that claim to be 10 bytes: decompression stops behind the claim."""
     bomb = pack(b"C", bytes(20_000_000))
     lying = struct.pack("<BcBBIQ", 1, b"C", 1, 0, 10, frame.checksum(bytes(10))) + bomb[16:]
@@ -84,7 +84,7 @@ def test_a_bomb_that_lies_about_its_size_is_cut_short() -> None:
         unpack(lying)
 
 
-def test_an_unknown_codec_is_refused() -> None:
+def test_an_unknown_codec_is_rejected() -> None:
     packed = bytearray(pack(b"C", b"x"))
     packed[2] = 9
     with pytest.raises(BadFrame, match="unknown codec 9"):

@@ -81,7 +81,7 @@ def complete(owner: Owner) -> FullRef:
     return ref
 
 
-def test_at_one_boundary_it_is_the_state_itself() -> None:
+def test_a_full_snapshot_within_one_boundary_is_the_state_itself() -> None:
     owner = Owner()
     ref = complete(owner)
     assert (ref.first, ref.through, ref.increment) == (1, 1, 5)
@@ -100,7 +100,7 @@ def test_a_slice_keeps_to_its_budget() -> None:
     assert owner.log.end == 1
 
 
-def test_it_ends_however_many_keys_are_born_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_snapshot_ends_however_many_keys_are_added_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule S2: its keys are those of its first slice, the others come from deltas."""
     monkeypatch.setattr(full, "CHUNK_KEYS", 1)
     owner = Owner()
@@ -121,7 +121,7 @@ def test_nothing_is_complete_before_all_is_acknowledged() -> None:
     assert writer.advance(owner.n, -1.0, owner.tick) is not None
 
 
-def test_a5_a_fuzzy_full_says_so_and_needs_a_delta_at_or_after_its_last_slice() -> None:
+def test_a5_a_fuzzy_full_snapshot_says_so_and_needs_a_delta_at_or_after_its_last_slice() -> None:
     owner = Owner()
     writer = owner.writer()
     while (ref := writer.advance(owner.n, 1.5, owner.tick)) is None:
@@ -215,7 +215,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_full_that_is_not_whole_is_unusable_and_says_why(name: str) -> None:
+def test_a_full_snapshot_that_is_not_whole_is_unusable_and_says_why(name: str) -> None:
     owner = Owner()
     ref = complete(owner)
     damage, text = DAMAGES[name]
@@ -224,7 +224,7 @@ def test_a_full_that_is_not_whole_is_unusable_and_says_why(name: str) -> None:
         owner.restored(ref)
 
 
-def test_chunks_that_came_twice_and_those_of_others_are_passed_over() -> None:
+def test_duplicate_and_foreign_chunks_are_skipped() -> None:
     owner, twice = Owner(), MemoryLog(NAMES.snapshot, 0)
     complete(owner)
     for message in owner.log.committed():
@@ -238,7 +238,7 @@ def test_chunks_that_came_twice_and_those_of_others_are_passed_over() -> None:
     assert owner.restored(ref).digest == owner.state.digest
 
 
-def test_the_full_of_another_service_or_partition_is_refused() -> None:
+def test_the_full_snapshot_of_another_service_or_partition_is_rejected() -> None:
     owner = Owner()
     ref = complete(owner)
     for place in (
@@ -252,7 +252,7 @@ def test_the_full_of_another_service_or_partition_is_refused() -> None:
             load(reader, place, ref, owner.marks[-1], new_state(), EntryDecoder({"t": int}))
 
 
-def test_an_empty_state_has_a_full_without_chunks() -> None:
+def test_an_empty_state_has_a_full_snapshot_without_chunks() -> None:
     owner = Owner(keys=0)
     ref = complete(owner)
     assert (ref.low, ref.offset) == (0, 0)

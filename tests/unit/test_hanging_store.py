@@ -69,7 +69,7 @@ def test_a_restore_ends_when_the_partition_leaves(shut: Door) -> None:
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "fetch"), "it would keep the process"
 
 
-def test_a_silent_store_is_given_up_by_name(shut: Door) -> None:
+def test_a_silent_store_is_abandoned_by_name(shut: Door) -> None:
     with pytest.raises(StoreTrouble, match=r"segment service\.input/0/f/000000 did not arrive within 0 s"):
         list(stored_frames(manifest(5), (ROOT,), patience=0.2))
 
@@ -81,7 +81,7 @@ def send_until_trouble(sink: StoreSink) -> None:
         sink.send(CHUNK)
 
 
-def test_a_full_that_waits_for_room_is_given_up_when_the_partition_leaves(shut: Door) -> None:
+def test_a_full_snapshot_that_waits_for_room_is_abandoned_when_the_partition_leaves(shut: Door) -> None:
     kafka = LogSink(MemoryLog("full", 0))
     sink = StoreSink(open_store(ROOT), ROOT, "service.input/0", kafka, 1, shut.knocked.is_set)
     with pytest.raises(StoreTrouble, match="accepts nothing, and the partition leaves"):
@@ -89,7 +89,7 @@ def test_a_full_that_waits_for_room_is_given_up_when_the_partition_leaves(shut: 
     sink.close()
 
 
-def test_a_full_that_waits_for_room_is_given_up_after_a_while(shut: Door) -> None:
+def test_a_full_snapshot_that_waits_for_room_is_abandoned_after_a_while(shut: Door) -> None:
     kafka = LogSink(MemoryLog("full", 0))
     sink = StoreSink(open_store(ROOT), ROOT, "service.input/0", kafka, 1, patience=0.2)
     with pytest.raises(StoreTrouble, match="has accepted nothing for 0 s"):

@@ -85,7 +85,7 @@ def show_frame(data: bytes) -> None:
 
 @given(st.sampled_from(KINDS), bodies)
 @few
-def test_a_frame_is_read_or_refused(kind: bytes, body: bytes) -> None:
+def test_a_frame_is_read_or_rejected(kind: bytes, body: bytes) -> None:
     data = frame.pack(kind, body)
     read_frame(data)
     show_frame(data)
@@ -94,7 +94,7 @@ def test_a_frame_is_read_or_refused(kind: bytes, body: bytes) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("before", [b"", b"\x94\x01\xa1a\x01", b"\x94\xa1f\0\0", b"\x81\xa6writer", b"\x93\xa1t"])
-def test_a_frame_that_is_nested_deep_is_refused(kind: bytes, opening: bytes, before: bytes) -> None:
+def test_a_frame_that_is_nested_deep_is_rejected(kind: bytes, opening: bytes, before: bytes) -> None:
     data = frame.pack(kind, before + opening * DEEP)
     with pytest.raises(BadFrame):
         records.unpack(data)
@@ -104,7 +104,7 @@ def test_a_frame_that_is_nested_deep_is_refused(kind: bytes, opening: bytes, bef
 
 @given(bodies)
 @few
-def test_an_entry_is_read_or_refused(body: bytes) -> None:
+def test_an_entry_is_read_or_rejected(body: bytes) -> None:
     raw = msgspec.Raw(body)
     for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(0, 1000).add):
         with suppress(BadFrame):
@@ -114,7 +114,7 @@ def test_an_entry_is_read_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
-def test_an_entry_that_is_nested_deep_is_refused(opening: bytes) -> None:
+def test_an_entry_that_is_nested_deep_is_rejected(opening: bytes) -> None:
     for body in (opening * DEEP, b"\x93\xa1t" + opening * DEEP, b"\x93\xa1t\x91" + opening * 900 + b"\xc0"):
         for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(0, 1000).add):
             with pytest.raises(BadFrame):
@@ -134,7 +134,7 @@ def test_a_value_that_is_nested_deep_is_shown(depth: int) -> None:
 
 
 @pytest.mark.parametrize("keys", [[{"a": 1}, {"a": 2}], ["a", 1], [1, "a"], [b"a", "a"], [None, "a"]])
-def test_keys_that_no_table_has_are_refused(keys: list[Any]) -> None:
+def test_keys_that_no_table_has_are_rejected(keys: list[Any]) -> None:
     raw = msgspec.Raw(msgspec.msgpack.encode(["t", keys, [b"x", b"y"]]))
     with pytest.raises(BadFrame):
         contents.decoded(raw)
@@ -142,7 +142,7 @@ def test_keys_that_no_table_has_are_refused(keys: list[Any]) -> None:
 
 @given(st.binary(max_size=300) | plain.map(msgspec.json.encode) | st.text(max_size=300).map(str.encode))
 @few
-def test_a_command_is_read_or_refused(data: bytes) -> None:
+def test_a_command_is_read_or_rejected(data: bytes) -> None:
     message = MemoryMessage("input", 0, 0, b"", headers=[(COMMAND_HEADER, data)])
     with suppress(BadCommand):
         command_of(message)
@@ -155,7 +155,7 @@ def show_command(message: MemoryMessage) -> None:
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
 @pytest.mark.parametrize("times", [17, 500, DEEP])
-def test_a_command_that_is_nested_deep_is_refused(opening: bytes, times: int) -> None:
+def test_a_command_that_is_nested_deep_is_rejected(opening: bytes, times: int) -> None:
     """Also one that is just within the limit of some callers: a replay calls from another depth than the live loop."""
     closing = {b"[": b"]", b'{"a":': b"}", b'[{"a":': b"}]"}[opening]
     data = b'{"name":"x","more":' + opening * times + b"1" + closing * times + b"}"
@@ -173,7 +173,7 @@ def test_a_command_of_the_longest_fields_is_read() -> None:
     assert found.name == found.id == found.issuer == name
 
 
-def test_a_command_without_end_is_refused() -> None:
+def test_a_command_without_end_is_rejected() -> None:
     message = MemoryMessage(
         "input", 0, 0, b"", headers=[(COMMAND_HEADER, b'{"name":"x","more":"' + b"y" * 20_000 + b'"}')]
     )
@@ -183,13 +183,13 @@ def test_a_command_without_end_is_refused() -> None:
 
 @given(bodies)
 @few
-def test_a_request_for_a_letter_is_read_or_refused(body: bytes) -> None:
+def test_a_request_for_a_dead_letter_is_read_or_rejected(body: bytes) -> None:
     message = MemoryMessage("control", 0, 0, body, headers=[header(dead_letter.REPLAY)])
     with suppress(BadCommand):
         Asked.by(message)
 
 
-def test_a_request_that_names_no_letter_is_refused_where_it_arrives() -> None:
+def test_a_request_that_names_no_dead_letter_is_rejected_where_it_arrives() -> None:
     with pytest.raises(BadCommand, match="names no dead letter"):
         Asked.by(MemoryMessage("control", 0, 0, b"\x91" * DEEP, headers=[header(dead_letter.DISCARD)]))
 
@@ -206,7 +206,7 @@ def test_a_request_that_names_no_letter_is_refused_where_it_arrives() -> None:
     )
 )
 @few
-def test_headers_of_letters_and_retries_are_read_or_not_ours(headers: list[tuple[str, Any]]) -> None:
+def test_headers_of_dead_letters_and_retries_are_read_or_foreign(headers: list[tuple[str, Any]]) -> None:
     message = MemoryMessage("dead", 0, 0, b"", headers=headers)
     dead_letter.read(message)
     Retried.by(message, "input")
@@ -214,7 +214,7 @@ def test_headers_of_letters_and_retries_are_read_or_not_ours(headers: list[tuple
 
 @pytest.mark.parametrize("number", [b"x", b"", b"9" * 5000, b"1e3", "٣".encode(), b"9" * 19, b"1_0", b" 1"])
 @pytest.mark.parametrize("word", sorted({*WORDS, *WORDS_OF_RETRIES} - {"topic", "why", "error", "text", "ordered"}))
-def test_a_header_that_is_no_number_is_not_ours(word: str, number: bytes) -> None:
+def test_a_header_that_is_no_number_is_foreign(word: str, number: bytes) -> None:
     for prefix, words in ((dead_letter.PREFIX, WORDS), ("statehold-retry-", WORDS_OF_RETRIES)):
         headers = [(prefix + each, number if each == word else b"1") for each in words]
         message = MemoryMessage("dead", 0, 0, b"", headers=headers)
@@ -224,7 +224,7 @@ def test_a_header_that_is_no_number_is_not_ours(word: str, number: bytes) -> Non
 
 @given(st.binary(max_size=200))
 @few
-def test_blocks_are_read_or_refused(data: bytes) -> None:
+def test_blocks_are_read_or_rejected(data: bytes) -> None:
     with suppress(BadFrame):
         list(blocks(io.BytesIO(data), len(data)))
 
@@ -291,11 +291,11 @@ def read_and_show(data: bytes) -> None:
     show_frame(data)
 
 
-def test_mutated_golden_frames_are_read_or_refused() -> None:
+def test_mutated_golden_frames_are_read_or_rejected() -> None:
     fuzz(3000, 1, read_and_show)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-def test_a_million_mutated_golden_frames_are_read_or_refused() -> None:
+def test_a_million_mutated_golden_frames_are_read_or_rejected() -> None:
     fuzz(1_000_000, 2, read_and_show)

@@ -37,7 +37,7 @@ def test_the_file_holds_every_figure_and_is_written_whole(tmp_path: Path) -> Non
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
 
 
-def test_a_name_that_the_collector_would_pass_over_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_the_collector_would_pass_over_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.prom"):
         JobMetrics("clearing", tmp_path / "metrics.txt", None)
 

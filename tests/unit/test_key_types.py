@@ -98,7 +98,7 @@ EQUAL = [
 
 @pytest.mark.parametrize(("kind", "key", "equal"), EQUAL)
 @pytest.mark.parametrize("delete", [False, True])
-def test_a_key_that_equals_a_stored_one_and_has_other_bytes_is_refused(
+def test_a_key_that_equals_a_stored_one_and_has_other_bytes_is_rejected(
     kind: Any, key: Any, equal: Any, delete: bool
 ) -> None:
     assert key == equal
@@ -121,7 +121,7 @@ def test_a_key_that_equals_a_stored_one_and_has_other_bytes_is_refused(
 @pytest.mark.parametrize(
     ("kind", "key"), [(int, 2**64), (int, -(2**63) - 1), (str, "\ud800"), (tuple[str, int], ("", 2**70))]
 )
-def test_a_key_that_cannot_be_encoded_is_refused_by_name(kind: Any, key: Any) -> None:
+def test_a_key_that_cannot_be_encoded_is_rejected_by_name(kind: Any, key: Any) -> None:
     state = state_of(kind)
     state.tables["table"][key] = 1
     with pytest.raises(UsageError, match=r"table 'table': key .* is no "):
@@ -150,14 +150,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_type_whose_equal_keys_may_have_other_bytes_is_refused_at_declaration(kind: Any) -> None:
+def test_a_type_whose_equal_keys_may_have_other_bytes_is_rejected_at_declaration(kind: Any) -> None:
     with pytest.raises(UsageError, match=r"Table\(key="):
         Table(key=kind, value=int)
     with pytest.raises(UsageError, match=r"Table\(key="):
         Dedupe(key=kind, ttl=1)
 
 
-def test_a_price_as_a_key_is_refused_with_the_way_out() -> None:
+def test_a_price_as_a_key_is_rejected_with_the_way_out() -> None:
     with pytest.raises(UsageError, match="use an int of the smallest unit, or str"):
         Table(key=tuple[str, Decimal], value=int)
 

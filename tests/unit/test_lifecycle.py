@@ -33,7 +33,7 @@ def walk(events: list[Event]) -> list[tuple[Event | None, Lifecycle]]:
 
 
 @given(walks)
-def test_it_closes_once_and_nothing_happens_after(events: list[Event]) -> None:
+def test_a_partition_closes_once_and_nothing_happens_after(events: list[Event]) -> None:
     phases = [life.phase for _, life in walk(events)]
     assert phases.count(Phase.CLOSED) <= 1
     if Phase.CLOSED in phases:
@@ -41,7 +41,7 @@ def test_it_closes_once_and_nothing_happens_after(events: list[Event]) -> None:
 
 
 @given(walks)
-def test_it_is_never_live_before_it_has_fenced_restored_and_replayed_in_this_order(events: list[Event]) -> None:
+def test_a_partition_fences_restores_and_replays_in_this_order_before_it_is_live(events: list[Event]) -> None:
     steps: list[Phase] = []
     for _, life in walk(events):
         if life.phase in (Phase.FENCING, Phase.FAILED):
@@ -68,7 +68,7 @@ def test_a_retry_begins_with_a_fence_and_forgets_the_cause(events: list[Event]) 
 
 
 @given(walks, st.sampled_from(Event))
-def test_an_illegal_event_is_refused_by_name(events: list[Event], event: Event) -> None:
+def test_an_illegal_event_is_rejected_by_name(events: list[Event], event: Event) -> None:
     life = walk(events)[-1][1]
     if event not in EDGES[life.phase]:
         with pytest.raises(IllegalEvent, match=f"{event.name} is not possible while {life.phase.value}"):

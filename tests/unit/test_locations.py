@@ -42,7 +42,7 @@ def full(store: str, segments: int = 1) -> Manifest:
 
 
 @pytest.mark.parametrize("location", UNSAFE)
-def test_a_location_that_could_lead_out_is_refused(location: str) -> None:
+def test_a_location_that_could_lead_out_is_rejected(location: str) -> None:
     with pytest.raises(UnsafeLocation):
         split_location(location)
     with pytest.raises(SegmentGone):
@@ -81,7 +81,7 @@ def test_a_backup_deletes_nothing_for_a_manifest(tmp_path: Path, location: str) 
     assert (to / "README.md").exists()
 
 
-def test_segments_of_a_full_that_is_half_gone_are_removed_again(tmp_path: Path) -> None:
+def test_segments_of_a_full_snapshot_that_is_half_gone_are_removed_again(tmp_path: Path) -> None:
     to = tmp_path / "backup"
     archive.prepare(to)
     store = FileStore(str(tmp_path / "fulls"))
@@ -95,7 +95,7 @@ def test_segments_of_a_full_that_is_half_gone_are_removed_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd", "a//b", "", ".", "a/\0"])
-def test_a_store_refuses_keys_that_lead_out(tmp_path: Path, key: str) -> None:
+def test_a_store_rejects_keys_that_lead_out(tmp_path: Path, key: str) -> None:
     store = FileStore(str(tmp_path / "root"))
     (tmp_path / "x").write_bytes(b"outside")
     for call in (store.get, store.delete, lambda key: store.put(key, b""), lambda key: list(store.list(key))):
@@ -128,7 +128,7 @@ def test_only_its_maker_may_read_a_backup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../increment-0.jsonl", "/etc/passwd", "fulls/../../x"])
-def test_a_backup_that_names_a_file_outside_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_backup_that_names_a_file_outside_is_rejected(tmp_path: Path, name: str) -> None:
     file = archive.ArchiveFile(name, NAMES.changelog, 0, "increment", 0, 0, 0, 0, "")
     archive.write_manifest(tmp_path, manifest_of([file]))
     with pytest.raises(UsageError, match="which is outside the backup"):

@@ -52,7 +52,7 @@ def test_stand_ins_for_coordinators_are_no_brokers() -> None:
     assert known_brokers({}) == frozenset()
 
 
-def test_one_that_knows_nobody_is_lost_soon() -> None:
+def test_a_client_that_knows_no_broker_is_lost_soon() -> None:
     lab = Lab({1})
     assert lab.silent(set(), 5)
     await_true(lambda: lab.memory.lost == {1}, "lost")
@@ -60,7 +60,7 @@ def test_one_that_knows_nobody_is_lost_soon() -> None:
     assert not lab.memory.lost
 
 
-def test_one_that_knows_only_the_dead_is_lost_later() -> None:
+def test_a_client_that_knows_only_dead_brokers_is_lost_later() -> None:
     lab = Lab({1, 2})
     assert not lab.silent({3}, 20), "a broker's restart is no reason"
     assert lab.silent({3}, 15)

@@ -31,7 +31,7 @@ class Process:
         return Room(self.memory, "auto", a_place(partition))
 
 
-def test_a_state_that_fits_is_loaded_and_one_that_does_not_is_refused_with_the_numbers() -> None:
+def test_a_state_that_fits_is_loaded_and_one_that_does_not_is_rejected_with_the_numbers() -> None:
     process = Process(1000 * MB)
     process.has = 200 * MB
     with process.room() as room:
@@ -59,7 +59,7 @@ def test_two_restores_are_not_given_the_same_room() -> None:
         second.foresee(1_000_000, 400 * MB)
 
 
-def test_what_nobody_could_foresee_is_seen_while_it_grows() -> None:
+def test_an_unforeseen_growth_is_noticed_while_it_happens() -> None:
     process = Process(1000 * MB)
     with process.room() as room:
         process.has = 899 * MB

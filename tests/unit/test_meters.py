@@ -88,7 +88,7 @@ def test_no_series_of_the_times_at_which_counters_began() -> None:
     assert series(meters)["statehold_commit_seconds_bucket", "le=0.005,partition=0,service=clearing"] == 1
 
 
-def test_a_wrong_number_of_labels_is_refused() -> None:
+def test_a_wrong_number_of_labels_is_rejected() -> None:
     with pytest.raises(ValueError, match="label"):
         ServiceMetrics("clearing").partition(0).inc(metrics.TRANSACTIONS)
 
@@ -110,7 +110,7 @@ def test_what_a_partition_did_is_counted_once_per_commit() -> None:
     assert found["statehold_takeover_seconds_count", "partition=0,service=accounts,step=restore"] == 1
 
 
-def test_what_is_asked_for_at_a_scrape_says_what_the_status_says() -> None:
+def test_a_scrape_reports_what_the_status_reports() -> None:
     restore = {"step": "full", "begin": 10, "end": 30, "position": 15}
     partitions = [
         {"partition": 0, "phase": "live", "mailbox": 12, "restore": None, "lag": 7, "hidden": 2},
@@ -142,7 +142,7 @@ def test_what_is_asked_for_at_a_scrape_says_what_the_status_says() -> None:
     assert found["statehold_restore_done_ratio", "partition=2,service=clearing,step=mark"] == 1.0
 
 
-def test_every_gauge_has_a_kind_that_the_page_tells() -> None:
+def test_every_gauge_has_a_kind_that_the_page_names() -> None:
     for metric in DECLARED:
         kind = "gauge" if isinstance(metric, Gauge) else "counter" if isinstance(metric, Counter) else "histogram"
         assert f"| `{metric.name}` | {kind} |" in document()

@@ -71,7 +71,7 @@ IMMUTABLE = [int, float, str | None, bytes, Frozen, FrozenData, tuple[int, str],
 
 
 @pytest.mark.parametrize("kind", MUTABLE)
-def test_a_mutable_type_is_refused_at_declaration(kind: Any) -> None:
+def test_a_mutable_type_is_rejected_at_declaration(kind: Any) -> None:
     with pytest.raises(UsageError, match=r"can be changed in place.*mutable=True"):
         Table(key=str, value=kind)
     Table(key=str, value=kind, mutable=True)
@@ -83,7 +83,7 @@ def test_an_immutable_type_is_accepted(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"sorted": True}, {"ttl": 60}])
-def test_what_is_put_and_what_is_read_are_copies(more: dict[str, Any]) -> None:
+def test_a_table_copies_values_on_put_and_on_read(more: dict[str, Any]) -> None:
     declared: Table[str, list[int]] = Table(key=str, value=list[int], mutable=True, **more)
     declared.name = "table"
     table = bind(declared)

@@ -99,7 +99,7 @@ def test_deltas_at_every_commit_never_or_when_their_time_has_come() -> None:
     assert [policy.delta_due(now) for now in (9.9, 10.0)] == [False, True]
 
 
-def test_a_mark_that_refers_to_a_full_for_the_first_time_carries_a_delta() -> None:
+def test_a_commit_record_that_refers_to_a_full_snapshot_for_the_first_time_carries_a_delta() -> None:
     policy = snapshots(3600.0)
     policy.force_delta = True
     committed(policy, 1.0)  # aborted or not: only a committed delta lifts it
@@ -111,7 +111,7 @@ def test_a_mark_that_refers_to_a_full_for_the_first_time_carries_a_delta() -> No
     assert not without.delta_due(2.0)
 
 
-def test_a_full_is_due_by_time_by_bytes_by_growth_or_on_request_but_not_for_nothing() -> None:
+def test_a_full_snapshot_is_due_by_time_by_bytes_by_growth_or_on_request_but_not_for_nothing() -> None:
     policy = snapshots(full_interval=600.0, full_bytes=65_536, full_growth=1)
     assert not policy.full_due(1e9)
     committed(policy, 1.0)
@@ -127,7 +127,7 @@ def test_a_full_is_due_by_time_by_bytes_by_growth_or_on_request_but_not_for_noth
     assert policy.full_due(5.0)
 
 
-def test_periodic_fulls_can_be_turned_off() -> None:
+def test_periodic_full_snapshots_can_be_turned_off() -> None:
     policy = snapshots(periodic_full=False)
     committed(policy, 1.0, size=10**9)
     assert not policy.full_due(1e9)

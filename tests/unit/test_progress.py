@@ -11,7 +11,7 @@ from statehold.testing import Driver
 from statehold.testing.clock import ManualClock
 
 
-def test_a_step_tells_where_it_is_how_fast_and_how_long_still() -> None:
+def test_a_step_reports_its_place_its_speed_and_its_remaining_time() -> None:
     clock = ManualClock()
     progress = Progress(clock)
     assert progress.view() is None
@@ -50,7 +50,7 @@ def test_a_step_that_is_over_is_kept_with_what_it_took() -> None:
     assert (increments.seconds, increments.bytes) == (0.5, 0)
 
 
-def test_it_tells_every_three_seconds_also_while_nothing_comes() -> None:
+def test_progress_is_reported_every_three_seconds_also_while_nothing_comes() -> None:
     clock = ManualClock()
     told: list[dict[str, Any]] = []
     progress = Progress(clock, told.append)
@@ -65,7 +65,7 @@ def test_it_tells_every_three_seconds_also_while_nothing_comes() -> None:
     assert len(told) == 3, "no progress continues"
 
 
-def test_a_long_restore_is_told_in_the_log() -> None:
+def test_a_long_restore_is_logged() -> None:
     driver = Driver(Accounts)
     for op in many(24):
         driver.feed(op)

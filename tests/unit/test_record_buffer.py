@@ -36,7 +36,7 @@ def test_without_room_nothing_is_given() -> None:
     assert taken(buffer) == [0, 1]
 
 
-def test_what_is_undone_comes_first_again() -> None:
+def test_rolled_back_records_come_first_again() -> None:
     buffer = RecordBuffer()
     buffer.add(batch(0, 1))
     buffer.add(batch(2))
@@ -46,7 +46,7 @@ def test_what_is_undone_comes_first_again() -> None:
     assert [taken(buffer), taken(buffer), taken(buffer)] == [[0, 1], [2], [3]]
 
 
-def test_what_is_committed_does_not_come_again() -> None:
+def test_committed_records_do_not_come_again() -> None:
     buffer = RecordBuffer()
     buffer.add(batch(0, 1))
     taken(buffer)
@@ -67,20 +67,20 @@ def closed_and_ahead() -> RecordBuffer:
     return buffer
 
 
-def test_what_is_closed_and_what_is_ahead_of_it_are_undone_together() -> None:
+def test_a_closed_transaction_and_the_one_ahead_are_rolled_back_together() -> None:
     buffer = closed_and_ahead()
     assert buffer.roll_back() == 3
     assert [taken(buffer), taken(buffer)] == [[0, 1], [2]]
 
 
-def test_what_is_ahead_stays_when_the_closed_transaction_commits() -> None:
+def test_the_transaction_ahead_stays_when_the_closed_one_commits() -> None:
     buffer = closed_and_ahead()
     buffer.committed()
     assert buffer.roll_back() == 1
     assert taken(buffer) == [2]
 
 
-def test_what_comes_before_a_failing_record_is_given_and_then_the_failure_is_faced() -> None:
+def test_the_records_before_a_failing_one_are_returned_and_then_the_failure() -> None:
     buffer = RecordBuffer()
     buffer.add(batch(0, 1, 2, 3))
     taken(buffer)
@@ -112,7 +112,7 @@ def test_a_failing_batch_is_redone_one_by_one() -> None:
     assert given_ == [(True, [0]), (True, [1]), (True, [2]), (False, [3, 4])]
 
 
-def test_a_refused_output_makes_all_of_the_transaction_suspect() -> None:
+def test_a_rejected_output_makes_all_of_the_transaction_suspect() -> None:
     buffer = RecordBuffer()
     buffer.add(batch(0, 1))
     buffer.add(batch(2, 3))
@@ -129,7 +129,7 @@ moves = st.lists(
 
 
 @given(moves, st.integers(1, 6))
-def test_whatever_happens_each_record_is_committed_once_and_in_order(moves: list[object], room: int) -> None:
+def test_in_any_history_each_record_is_committed_once_and_in_order(moves: list[object], room: int) -> None:
     """The transaction's bound is kept as the live loop keeps it: `room` less what is open."""
     buffer, fresh, closed, open_, committed = RecordBuffer(), 0, list[int](), list[int](), list[int]()
     for move in moves:

@@ -84,7 +84,7 @@ def test_every_record_comes_back(record: Record) -> None:
     assert records.unpack(records.pack(record)) == record
 
 
-def test_an_unknown_kind_and_a_wrong_body_are_refused() -> None:
+def test_an_unknown_kind_and_a_wrong_body_are_rejected() -> None:
     with pytest.raises(frame.BadFrame, match="unknown kind b'Z'"):
         records.unpack(frame.pack(b"Z", b"\xc0"))
     with pytest.raises(frame.BadFrame, match="kind b'M'"):

@@ -48,7 +48,7 @@ def test_it_is_a_lower_bound_of_a_log_that_grows_as_measured(
         assert (waiting + rate * hours * 3600) * size <= limit * 1.000001
 
 
-def test_a_rate_is_measured_between_looks_and_begins_anew_with_another_topic() -> None:
+def test_a_rate_is_measured_between_polls_and_restarts_with_another_topic() -> None:
     rate = Rate()
     rate.saw(0, 100)
     assert rate.per_second == 0

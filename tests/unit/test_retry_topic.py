@@ -58,7 +58,7 @@ def ids(lane: Any, position: int, now: int) -> tuple[list[int], int]:
     return [each.message.offset() for each in found], end
 
 
-def test_what_is_due_comes_until_it_is_passed(lane: Any) -> None:
+def test_a_due_record_is_handed_over_until_a_commit_record_passes_it(lane: Any) -> None:
     assert ids(lane, 0, 0) == ([], 0)
     put(lane, 0, 1, 2)
     assert ids(lane, 0, 99) == ([], 0)
@@ -68,7 +68,7 @@ def test_what_is_due_comes_until_it_is_passed(lane: Any) -> None:
     assert lane.held == 1
 
 
-def test_what_is_no_record_of_ours_is_told_and_passed_over(feed: Feed, lane: Any) -> None:
+def test_a_foreign_record_is_logged_and_skipped(feed: Feed, lane: Any) -> None:
     ids(lane, 0, 0)
     lane.put(MemoryMessage("retry", 0, 0, b"stray"))
     put(lane, 1)
@@ -76,7 +76,7 @@ def test_what_is_no_record_of_ours_is_told_and_passed_over(feed: Feed, lane: Any
     assert ids(lane, 0, 200) == ([1001], 2)
 
 
-def test_so_many_are_held_and_the_rest_is_read_again(lane: Any) -> None:
+def test_a_limited_number_is_held_and_the_rest_is_read_again(lane: Any) -> None:
     ids(lane, 0, 0)
     put(lane, *range(2100))
     assert (lane.held, lane.next, lane.full) == (2000, 2000, True)
@@ -87,7 +87,7 @@ def test_so_many_are_held_and_the_rest_is_read_again(lane: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 3, 5])
-def test_a_topic_that_was_made_anew_is_told_and_read_from_its_beginning(feed: Feed, lane: Any, number: int) -> None:
+def test_a_recreated_topic_is_logged_and_read_from_its_beginning(feed: Feed, lane: Any, number: int) -> None:
     ids(lane, 3, 0)
     lane.gone()
     assert feed.log.events == ["retries_gone"]

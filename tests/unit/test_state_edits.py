@@ -74,7 +74,7 @@ def test_a_function_changes_deletes_and_leaves_the_other_tables_alone() -> None:
     assert new.digest == state(plain={"a": 2, "c": 3}, pairs={("x", 1): Balance(9)}).digest
 
 
-def test_the_annotation_tells_how_old_bytes_are_read() -> None:
+def test_the_annotation_determines_how_old_bytes_are_read() -> None:
     def change(key: str, old: Older) -> Balance:
         return Balance(int(old.total) * 2)
 
@@ -115,7 +115,7 @@ def test_patches_come_before_functions_and_a_new_key_needs_its_partition() -> No
         ({}, [Patch("pairs", ["x", 1], {})], "missing required field `total`"),
     ],
 )
-def test_what_does_not_fit_the_tables_is_refused(functions: Any, patches: list[Patch], text: str) -> None:
+def test_what_does_not_fit_the_tables_is_rejected(functions: Any, patches: list[Patch], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         Edits(functions, patches, TABLES)
 

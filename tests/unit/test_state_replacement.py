@@ -48,7 +48,7 @@ def feed(*found: Record, crossing: bool = True, last: int | None = None) -> list
     return [increment for increment in increments if increment is not None]
 
 
-def test_the_record_tells_both_states_and_who_and_why() -> None:
+def test_a_state_replacement_record_names_both_states_the_person_and_the_reason() -> None:
     head, record, closing = written()
     assert head == Header(7, "b", "m", 60, PLACE.writer)
     assert (record.old_lineage, record.lineage, record.old_keys, record.keys) == ("l", "m", 2, 3)
@@ -58,14 +58,14 @@ def test_the_record_tells_both_states_and_who_and_why() -> None:
     assert [records.unpack(records.pack(each)) for each in (head, record, closing)] == [head, record, closing]
 
 
-def test_what_was_obeyed_and_tried_beside_the_input_stays_so() -> None:
+def test_a_replacement_keeps_the_positions_of_control_and_retry_topics() -> None:
     names = PLACE.names
     beside = {names.control: 4, names.retry(60): 17}
     old = changed(OLD, positions={**OLD.positions, **beside})
     assert written(old=old)[2].positions == {names.input: 60, **beside}
 
 
-def test_a_first_one_is_number_0() -> None:
+def test_a_first_replacement_is_number_0() -> None:
     head, record, closing = written(old=None, base=None, keys=0, digest=0)
     assert (head.n, record.n, closing.n, record.old_lineage, record.base) == (0, 0, 0, "", None)
     _, moved, _ = written(old=None, source=OLD, base=changed(BASE, first=0, through=0))
@@ -81,7 +81,7 @@ def test_a_first_one_is_number_0() -> None:
         ({"lineage": "l"}, "already has state generation l"),
     ],
 )
-def test_what_could_not_be_restored_is_not_written(wrong: dict[str, Any], text: str) -> None:
+def test_a_replacement_that_could_not_be_restored_is_not_written(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         written(**wrong)
 
@@ -90,13 +90,13 @@ def before() -> list[Record]:
     return [header(6), part(6), changed(OLD, parts=1)]
 
 
-def test_the_history_goes_on_across_an_adopt_record_that_fits() -> None:
+def test_the_history_continues_across_a_state_replacement_record_that_fits() -> None:
     first, second = feed(*before(), *written(), header(8, "c", "m"), mark(8, "c", "m", adopted=7))[1:]
     assert (first.mark.n, first.adopt) == (7, written().adopt)
     assert (second.mark.n, second.adopt) == (8, None)
 
 
-def test_no_fold_crosses_a_lineage_change() -> None:
+def test_no_fold_crosses_a_change_of_generation() -> None:
     with pytest.raises(DamagedIncrement, match="state generation m follows l"):
         feed(*before(), *written(), crossing=False)
     assert [found.mark.n for found in feed(*before(), *written(), crossing=False, last=6)] == [7]
@@ -132,13 +132,13 @@ TELLS: dict[str, tuple[list[Record], str]] = {
 
 
 @pytest.mark.parametrize("name", TELLS)
-def test_an_adopt_record_that_does_not_fit_is_damage(name: str) -> None:
+def test_a_state_replacement_record_that_does_not_fit_is_damage(name: str) -> None:
     found, text = TELLS[name]
     with pytest.raises(DamagedIncrement, match=text):
         feed(*before(), *found)
 
 
-def test_it_does_not_follow_parts() -> None:
+def test_a_state_replacement_record_does_not_follow_parts() -> None:
     head, record, closing = written()
     with pytest.raises(DamagedIncrement, match="does not follow its header"):
         feed(head, part(7, attempt="b"), record, closing)
@@ -160,7 +160,7 @@ def manifest(**changes: Any) -> Manifest:
     return Manifest(**(fields | changes))
 
 
-def test_a_base_is_of_the_current_lineage_and_not_older_than_it() -> None:
+def test_a_base_is_of_the_current_generation_and_not_older_than_it() -> None:
     closing: CommitRecord = written().mark
     later = changed(closing, n=9)
     assert PLACE.refuses(manifest(), later) == ""
@@ -169,7 +169,7 @@ def test_a_base_is_of_the_current_lineage_and_not_older_than_it() -> None:
     assert "the last commit record is 9" in PLACE.refuses(manifest(first=10, through=10), later)
 
 
-def test_all_partitions_at_once_and_into_one_lineage() -> None:
+def test_all_partitions_get_one_generation_at_once() -> None:
     class Unused:
         attempt = "b"
 
@@ -182,7 +182,7 @@ def test_all_partitions_at_once_and_into_one_lineage() -> None:
             state_replacement.commit(Unused(), None, adoptions, REASON, 0.0)  # type: ignore[arg-type]
 
 
-def test_an_adopt_record_is_no_delta_of_anything() -> None:
+def test_a_state_replacement_record_is_no_delta() -> None:
     assert isinstance(records.unpack(records.pack(written().adopt)), Adopt)
     assert written().mark.delta
     assert written().mark.parts == 0

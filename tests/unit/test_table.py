@@ -178,7 +178,7 @@ def test_the_end_of_a_table_passes_over_keys_that_are_gone() -> None:
     assert len(table._keys()) == 50
 
 
-def test_keys_that_are_gone_leave_the_order_though_nobody_walks_over_them() -> None:
+def test_deleted_keys_leave_the_order_without_an_iteration() -> None:
     """Orders far from the top of a book: put, deleted, and never looked at."""
     table = bound(sorted=True)
     table[0] = 0
@@ -247,7 +247,7 @@ class Colour(StrEnum):
     RED = "red"
 
 
-def test_a_key_that_would_not_come_back_is_refused_before_it_is_written() -> None:
+def test_a_key_that_would_not_come_back_is_rejected_before_it_is_written() -> None:
     wrong: list[tuple[Any, Any, str]] = [
         (str, 7, "key 7 is no str"),
         (int, "7", "key '7' is no int"),
@@ -266,14 +266,14 @@ def test_a_key_that_would_not_come_back_is_refused_before_it_is_written() -> Non
         assert table.freeze().keys == [key]
 
 
-def test_in_development_a_value_of_another_type_than_declared_is_refused() -> None:
+def test_in_development_a_value_of_another_type_than_declared_is_rejected() -> None:
     table = bound(value=Point, traced=True, mutable=True)
     table[1] = {"y": 2}
     with pytest.raises(UsageError, match=r"key 1: \{'y': 2\} would not come back as .*Point"):
         table.check_in_place()
 
 
-def test_many_deleted_keys_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_keys_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("statehold.table._TOMBED", 10)
     table = bound()
     for key in range(100):

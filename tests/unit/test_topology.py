@@ -34,7 +34,7 @@ class Ending(TopicMonitor):
         self.well.set()
 
 
-def test_a_bug_is_told_and_ends_nothing() -> None:
+def test_a_bug_is_logged_and_ends_nothing() -> None:
     log = EventLog()
     topology = Ending(log, [KafkaTrouble("away"), ValueError("a bug")])
     topology.start()

@@ -59,7 +59,7 @@ def increments(broker: MemoryBroker) -> list[Any]:
     return [records.unpack(message.value()) for message in broker.log(NAMES.changelog, 0).committed()]
 
 
-def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:
+def test_a_transaction_is_header_parts_and_commit_record_of_one_producer_session() -> None:
     broker, made = committer()
     made.send([OUTPUT, OUTPUT])
     done = commit(made, closing(Changes("t", ["a"], [b"1"])))
@@ -88,7 +88,7 @@ def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:
     assert broker.offsets == {("input", 0): 70}
 
 
-def test_the_mark_is_sent_after_the_offsets_and_nothing_after_it() -> None:
+def test_the_commit_record_is_sent_after_the_offsets_and_nothing_after_it() -> None:
     broker, made = committer()
     calls: list[str] = []
     broker.on_call = calls.append
@@ -97,7 +97,7 @@ def test_the_mark_is_sent_after_the_offsets_and_nothing_after_it() -> None:
     assert calls == ["begin", "increment", "send", "offsets", "increment", "increment", "commit"]
 
 
-def test_a_mark_without_delta_says_where_the_last_one_is() -> None:
+def test_a_commit_record_without_delta_says_where_the_last_one_is() -> None:
     _, made = committer()
     done = commit(made, closing(no_delta=True))
     assert (done.last_delta, done.delta, done.parts) == (4, False, 0)
@@ -146,7 +146,7 @@ def test_a_value_that_fits_no_part_is_named() -> None:
         commit(made, closing(Changes("t", ["small", "big"], [b"", bytes(5000)])))
 
 
-def test_after_an_unknown_outcome_both_marks_are_known() -> None:
+def test_after_an_unknown_outcome_both_commit_records_are_known() -> None:
     broker, made = committer()
     before = made.record
     broker.fail("commit", OutcomeUnknown("?"))
@@ -179,7 +179,7 @@ def test_an_abort_leaves_nothing_and_the_number_is_used_again() -> None:
     assert len([*broker.log("out", 0).committed()]) == 1
 
 
-def test_references_and_the_writer_stand_in_the_mark() -> None:
+def test_the_commit_record_names_its_references_and_its_writer() -> None:
     _, made = committer()
     ref = FullRef(1, 2, 3, 4, 5)
     done = commit(made, replaced_refs(closing(), ref))

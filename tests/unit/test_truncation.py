@@ -26,14 +26,14 @@ def full(offset: int, first: int, low: int, increment: int, time: int = 0) -> Lo
     )
 
 
-def test_two_fulls_of_one_state_count_once_and_the_younger_is_kept() -> None:
+def test_two_full_snapshots_of_one_state_count_once_and_the_younger_is_kept() -> None:
     twice = [full(90, 7, 80, 70, time=2), full(60, 7, 50, 70, time=1)]
     older = full(40, 3, 30, 20)
     assert kept([older, *twice], 2) == [twice[0], older]
     assert cut(twice, 2) is None, "with one state kept nothing may be deleted for two"
 
 
-def test_it_is_behind_the_first_chunk_and_the_first_increment_of_whatever_is_kept() -> None:
+def test_truncation_stays_behind_the_first_chunk_and_the_first_delta_of_every_kept_snapshot() -> None:
     newer, older, oldest = full(90, 9, 10, 60), full(80, 7, 50, 40), full(30, 3, 5, 2)
     assert cut([oldest, older, newer], 2) == TruncationOffsets(10, 40)
     assert cut([oldest, older, newer], 3) == TruncationOffsets(5, 2)

@@ -67,7 +67,7 @@ def test_a_table_of_version_1_has_no_wrapper_and_no_byte_more() -> None:
     assert plain.encode(Money(1, 2)) == msgspec.msgpack.encode(Money(1, 2))
 
 
-def test_two_bytes_tell_the_version() -> None:
+def test_two_bytes_hold_the_version() -> None:
     assert table(Money, 2, v1=to_money).encode(Money(1, 2)) == b"\xc1\x02" + msgspec.msgpack.encode(Money(1, 2))
 
 
@@ -113,7 +113,9 @@ def test_how_old_bytes_are_decoded(how: str) -> None:
     ],
     ids=["json", "text", "integer"],
 )
-def test_other_serdes_of_ours_have_versions_too(kind: Any, value: Any, old: bytes, step: Callable[[Any], Any]) -> None:
+def test_other_serdes_of_statehold_have_versions_too(
+    kind: Any, value: Any, old: bytes, step: Callable[[Any], Any]
+) -> None:
     new = table(kind, 2, v1=step)._serde
     assert new.decode(old) == new.decode(new.encode(value)) == value
 
@@ -153,7 +155,7 @@ REFUSED: list[tuple[Any, int, dict[int, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "version", "steps", "message"), REFUSED)
-def test_what_cannot_work_is_refused_where_it_is_declared(
+def test_what_cannot_work_is_rejected_where_it_is_declared(
     kind: Any, version: int, steps: dict[int, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
