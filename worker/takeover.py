@@ -139,11 +139,9 @@ class Takeover:
             reached=kafka.position,
         )
         snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
-        cost = RestoreCost(tools.speeds, snapshots, record)
-        deltas = Deltas(tools, engine.state, transaction, snapshots, cost)
-        deltas.inherit(restored)
-        fulls = FullSnapshots(tools, engine.state, snapshots, cost, record, signals.leaving)
-        fulls.inherit(restored)
+        cost = RestoreCost(tools.speeds, snapshots, restored)
+        deltas = Deltas(tools, transaction, snapshots, cost, restored)
+        fulls = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
         decisions = FailureDecisions(tools, signals, engine)
         participants = Participants(ORDER, [deltas, fulls])
         if tools.tracing is not None:

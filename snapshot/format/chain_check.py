@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
+import msgspec
+
 from statehold.errors import DamagedIncrement, TornTransaction
 from statehold.snapshot.format.records import Adopt, Chunk, CommitRecord, Header, Manifest, Part, Record
 
@@ -18,8 +20,7 @@ _NAMES: Final[dict[type, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Increment:
+class Increment(msgspec.Struct, frozen=True):
     """A complete transaction: its parts in order, its commit record, and the offsets of header and commit record.
 
     `adopt` is set if the transaction begins a new state generation: the state is then the full snapshot that it names,

@@ -40,8 +40,7 @@ from statehold.runtime.wiring import ServiceWiring
 from statehold.snapshot.gc_control import collect_less_often, thaw
 from statehold.table import Table
 from statehold.telemetry import metrics, status_gauges
-from statehold.telemetry.event_history import RecentEvents
-from statehold.telemetry.log_events import Log
+from statehold.telemetry.log_events import Log, RecentEvents
 from statehold.telemetry.registry import GaugeSample, ServiceMetrics
 
 _STEP = 0.2

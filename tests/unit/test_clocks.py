@@ -29,7 +29,7 @@ USES = {
     "runtime.shutdown": "names the system's clocks",
     "runtime.topic_monitor": "names the system's clocks; dates of retention are the brokers'",
     "common.deadline": "names the system's clock for a wait",
-    "telemetry.event_history": "dates events for people",
+    "telemetry.log_events": "dates events for people",
     "telemetry.status_gauges": "the age of effects, whose dates are in commit records",
     "kafka.admin.admin": "waits longer while a coordinator stays silent",
     "kafka.admin.end_offsets": "the age of an answer that is kept",

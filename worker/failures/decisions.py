@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from statehold.declared.policies import policy_of, raised
@@ -31,11 +32,14 @@ class FailureDecisions:
         self._kind: type[Handler[Any]] = type(engine.handler)
         self._dead_letters = engine.dead_letters
         self._input = tools.place.names.input
-        self._limits = FailureLimits(tools)
         #: the record that is retried in place, and its failed attempts
         self._at, self._attempts = -1, 0
         #: records below this offset cannot become dead letters, because a sink has their rows
         self.handled_until = -1
+
+    @cached_property
+    def _limits(self) -> FailureLimits:
+        return FailureLimits(self._tools)
 
     @property
     def has_policies(self) -> bool:

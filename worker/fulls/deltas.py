@@ -12,7 +12,6 @@ from statehold.config.sections.processing import SnapshotSettings
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.estimate import Speeds, Workload
 from statehold.snapshot.restore.restore import Restored
-from statehold.snapshot.state import State
 from statehold.table import Changes
 from statehold.worker.common.context import Tools
 from statehold.worker.transaction.participants import CommitDraft, Participant
@@ -80,11 +79,12 @@ class SnapshotPolicy:
 class RestoreCost:
     """The predicted cost of a restore. Used by the partition's thread; any thread may read the figures."""
 
-    def __init__(self, speeds: Speeds, policy: SnapshotPolicy, record: CommitRecord) -> None:
+    def __init__(self, speeds: Speeds, policy: SnapshotPolicy, restored: Restored) -> None:
+        """Start with the work of the restore, whose changelog bytes the policy has counted."""
         self._speeds, self._policy = speeds, policy
-        self._n, self._seen_bytes = record.n, 0
+        self._n, self._seen_bytes = restored.mark.n, restored.unsaved_bytes
         #: work of a restore from the newest full snapshot that a commit record names
-        self.work = Workload(keys=record.keys)
+        self.work = msgspec.structs.replace(restored.work, gap=0)
         #: the part of it before the start of the full snapshot that is being written
         self._before = Workload()
 
@@ -92,10 +92,6 @@ class RestoreCost:
     def seconds(self) -> float:
         """Return the predicted seconds of a restore now. Any thread."""
         return self._speeds.now.predict(self.work).total
-
-    def inherit(self, work: Workload, bytes_seen: int) -> None:
-        """Start with the `work` of a restore, of which the policy has counted `bytes_seen`."""
-        self.work, self._seen_bytes = msgspec.structs.replace(work, gap=0), bytes_seen
 
     def committed(self, record: CommitRecord, delta: tuple[Changes, ...] | None) -> None:
         """Add a committed transaction that the policy has counted."""
@@ -151,18 +147,14 @@ class Deltas(Participant):
     """Used by the partition's thread, during one live phase. Every feature that forces a delta precedes it."""
 
     def __init__(
-        self, tools: Tools, state: State, transaction: TransactionState, policy: SnapshotPolicy, cost: RestoreCost
+        self, tools: Tools, transaction: TransactionState, policy: SnapshotPolicy, cost: RestoreCost, restored: Restored
     ) -> None:
-        self._tools, self._state, self._transaction = tools, state, transaction
-        self._policy, self._cost = policy, cost
-        self._pace = transaction.kafka.record.pace
+        """The policy begins with the figures of the restore that a full snapshot would save the next one."""
+        self._tools, self._transaction, self._policy, self._cost = tools, transaction, policy, cost
+        self._state, self._pace = restored.state, restored.mark.pace
+        policy.bytes, policy.entries, policy.keys = restored.unsaved_bytes, restored.unsaved_keys, self._state.keys
         #: with the first delta: the first transaction whose changes are all in deltas
         self._reach: int | None = None
-
-    def inherit(self, restored: Restored) -> None:
-        """Take over the figures of the restore that a full snapshot would save the next one."""
-        policy = self._policy
-        policy.bytes, policy.entries, policy.keys = restored.unsaved_bytes, restored.unsaved_keys, restored.state.keys
         # The next delta holds the gap; no delta holds the changes between the last delta and the full snapshot.
         if restored.full is not None and restored.mark.last_delta < restored.full.first:
             self._reach = restored.full.first

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 
 from statehold.errors import KafkaTrouble
 from statehold.ports import Bounds, FullSink
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.restore import Restored
-from statehold.snapshot.state import State
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.fulls.compaction_search import CompactionSearch
@@ -40,16 +40,23 @@ class FullSnapshots(Participant):
     def __init__(
         self,
         tools: Tools,
-        state: State,
         policy: SnapshotPolicy,
         cost: RestoreCost,
-        record: CommitRecord,
+        restored: Restored,
         leaving: Callable[[], bool],
     ) -> None:
+        """Take over from the restore: the snapshot that it loaded, without the unusable ones (rule C4)."""
         self._leaving = leaving
-        self._tools, self._state, self._policy = tools, state, policy
+        self._tools, self._state, self._policy = tools, restored.state, policy
         self._settings = tools.settings.snapshot
-        self.refs = record.fulls
+        base = restored.full
+        self.refs = restored.mark.fulls
+        if restored.unusable:
+            self.refs = tuple(ref for ref in self.refs if ref not in restored.unusable)
+        if base is not None and base not in self.refs:  # a compaction wrote it after the last commit record
+            self.refs = tuple(sorted((base, *self.refs), key=attrgetter("first"), reverse=True))[: self._settings.keep]
+        if restored.full_time:
+            tools.metrics.set(metrics.FULL_TIME, restored.full_time)
         self.cost = cost
         seconds, periodic = self._settings.restore_budget, self._settings.periodic_full
         self._budget = None if seconds == "off" else RestoreBudget(seconds, cost, tools.log, periodic_full=periodic)
@@ -69,7 +76,7 @@ class FullSnapshots(Participant):
         #: None until enough snapshots are kept
         self.truncation: Truncation | None = None
         #: the snapshot that the restore has read completely
-        self._sound: set[FullRef] = set()
+        self._sound = {base} if base is not None else set()
         #: the search for a compaction in progress
         self._search: CompactionSearch | None = None
         #: earliest time to retry an abandoned full snapshot for a command
@@ -128,17 +135,6 @@ class FullSnapshots(Participant):
                 self._compaction_found(record)
         except KafkaTrouble as error:
             self._give_up(str(error))
-
-    def inherit(self, restored: Restored) -> None:
-        """Take over from the restore: the snapshot that it loaded, and the unusable ones (rule C4)."""
-        base = restored.full
-        self.cost.inherit(restored.work, restored.unsaved_bytes)
-        if restored.full_time:
-            self._tools.metrics.set(metrics.FULL_TIME, restored.full_time)
-        self.refs = tuple(ref for ref in self.refs if ref not in restored.unusable)
-        if base is not None and base not in self.refs:  # a compaction wrote it after the last commit record
-            self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
-        self._sound = {base} if base is not None else set()
 
     def _compaction_found(self, record: CommitRecord) -> bool:
         """Return whether a compaction has made a full snapshot meanwhile, or the search for one still runs."""

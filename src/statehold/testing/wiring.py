@@ -67,6 +67,7 @@ class Wiring:
         self._effects: list[EffectCall] = []
         self._failing: dict[str, Exception] = {}
         self._log = EventLog()
+        self._memory = Memory()
         self._membership = Membership(1, self.broker.generation, "driver")
         self._lanes: dict[int, Lane] = {}
         self._inline: dict[int, InlineEffects] = {}
@@ -140,7 +141,7 @@ class Wiring:
             chosen=lambda: range(self._partitions),
             assigned=tuple,
             memory_limit="off",
-            memory=Memory(),
+            memory=self._memory,
             increment=self.names.changelog,
             metrics=self.metrics.service,
             log=Log(self._log),
@@ -167,6 +168,7 @@ class Wiring:
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
+            memory=self._memory,
             standby=vars(self).get("standbys"),
             references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),

@@ -36,7 +36,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.failures.history import HandledRetry, RetryHistory, recall
 from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.record_failure import HandlingFailed
-from statehold.worker.recovery.replay_batch import commit, handle_again
+from statehold.worker.recovery.replay import commit, handle_again
 
 Records = Literal["replay", "again"]
 
