@@ -40,8 +40,7 @@ from statehold.worker.sinks.coordinator import SinkCoordinator
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import Participant, Participants
 from statehold.worker.transaction.pipeline import TransactionPipeline
-from statehold.worker.transaction.plan import CommitPolicy
-from statehold.worker.transaction.record_buffer import RecordBuffer
+from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer
 from statehold.worker.transaction.state import TransactionState
 
 #: The loop calls the participants in this order and closes them in reverse. A further participant comes last.

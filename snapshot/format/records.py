@@ -10,7 +10,7 @@ import msgspec
 
 from statehold.common.decoding import UNREADABLE
 from statehold.errors import MessageRefused
-from statehold.messages.command import Command
+from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format import frame
 from statehold.table import Changes
@@ -177,6 +177,22 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def identity(self) -> tuple[int, str, dict[str, int], bytes]:
         """Return what must be equal to keep the state in memory after an unknown outcome (rule T4)."""
         return self.n, self.attempt, self.positions, self.digest
+
+    # The fields that commands change, in the next record
+
+    def take_after(self, n: int, commands: Sequence[Command], fulls: Sequence[FullRef]) -> int:
+        """Return `take` of record n; one of `fulls` may be the full that was requested."""
+        if any(command.name == TAKE for command in commands):
+            return n
+        return 0 if any(ref.first >= self.take for ref in fulls) else self.take
+
+    def paused_after(self, switch: Command) -> Command | None:
+        """Return the pause command in force; a second pause keeps the first one."""
+        return (self.paused or switch) if switch.name == PAUSE else None
+
+    def format_after(self, commands: Sequence[Command]) -> int:
+        """Return the newest format after `finish-upgrade`; until then the one that an older release reads."""
+        return frame.NEWEST if any(command.name == FINISH_UPGRADE for command in commands) else self.format
 
 
 class _OnlyWriter(msgspec.Struct):

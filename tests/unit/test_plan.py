@@ -12,8 +12,8 @@ from tests.unit.messages import batch
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import HandlerFailed
 from statehold.worker.handler.record_failure import BatchFailed, RecordFailed
-from statehold.worker.transaction.plan import EDGES, CommitPolicy, Mode, Step, View, decide
-from statehold.worker.transaction.record_buffer import RecordBuffer, offset
+from statehold.worker.transaction.plan import EDGES, Mode, Step, View, decide
+from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer, offset
 
 IDLE = View(
     mode=Mode.NORMAL,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.worker.fulls.deltas import SnapshotPolicy
-from statehold.worker.transaction.plan import CommitPolicy
+from statehold.worker.transaction.record_buffer import CommitPolicy
 
 
 def commits(**settings: float) -> CommitPolicy:

@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from statehold.output import Sent, with_origin
 from statehold.ports import NUMBER, Transactions
 from statehold.snapshot.format import digest, frame, records
-from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Part
+from statehold.snapshot.format.records import CommitRecord, Header, Part
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.transaction.participants import CommitDraft
@@ -152,10 +151,10 @@ class KafkaTransaction:
             pinned=side.pinned,
             pace=draft.pace,
             reference=dict(draft.reference),
-            take=_take(before.take, n, commands, draft.fulls) if before.take or commands else 0,
-            paused=before.paused if side.switch is None else _paused(before.paused, side.switch),
+            take=before.take_after(n, commands, draft.fulls) if before.take or commands else 0,
+            paused=before.paused if side.switch is None else before.paused_after(side.switch),
             effects=draft.effects,
-            format=_format(before.format, commands) if commands else before.format,
+            format=before.format_after(commands) if commands else before.format,
             reach=before.reach if draft.reach is None else draft.reach,
             schemas=self._place.merged_schemas(before, draft.frozen.tables) if self._versioned else before.schemas,
             writer=self._place.writer,
@@ -165,20 +164,3 @@ class KafkaTransaction:
     def _send_changelog(self, payload: bytes) -> None:
         self.increment_bytes += len(payload)
         self.producer.send_increment(self._changelog, self._place.partition, payload)
-
-
-def _format(before: int, commands: Sequence[Command]) -> int:
-    """Return the newest format after `finish-upgrade`; until then the one that an older release reads."""
-    return frame.NEWEST if any(command.name == FINISH_UPGRADE for command in commands) else before
-
-
-def _paused(before: Command | None, switch: Command) -> Command | None:
-    """Return the pause command in force; a second pause keeps the first one."""
-    return (before or switch) if switch.name == PAUSE else None
-
-
-def _take(asked: int, n: int, commands: Sequence[Command], fulls: Sequence[FullRef]) -> int:
-    """Return the transaction from which a full snapshot answers a command; 0: no command asks for one."""
-    if any(command.name == TAKE for command in commands):
-        return n
-    return 0 if any(ref.first >= asked for ref in fulls) else asked

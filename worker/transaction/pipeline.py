@@ -132,7 +132,7 @@ class TransactionPipeline:
         """Wait for the commit in flight, if any, and send the outputs ahead of it. False: all was rolled back."""
         if self.state.commit is None:
             return True
-        return self._run(self._await) and self._run(self._catch_up)
+        return self._run(self._settle)
 
     def _launch(self) -> None:
         state, kafka, tools = self.state, self.state.kafka, self._tools
@@ -220,10 +220,10 @@ class TransactionPipeline:
         state, tables, tools, draft = self.state, self._engine.state, self._tools, commit.draft
         tables.version += 1
         record = state.kafka.committed()
-        if record.paused != draft.before.paused:
-            log_pause(tools, record)
         tables.commit(draft.frozen, delta=draft.delta is not None)
         tables.version += 1
+        if record.paused != draft.before.paused:
+            log_pause(tools, record)
         state.commit, state.aborts = None, 0
         state.records += draft.records
         state.buffer.committed()
@@ -241,8 +241,8 @@ class TransactionPipeline:
         for committed in self.participants.on_committed:
             committed(record, draft)
 
-    def _catch_up(self) -> None:
-        """Send the outputs of records that were handled while the commit was in flight."""
+    def _settle(self) -> None:
+        self._await()
         if self.state.policy.since is not None and not self.state.hold_outputs:
             self._send_waiting()
 

@@ -1,14 +1,11 @@
-"""Decide the next step of a live partition, and when it commits: no Kafka, time is an argument (rules T2, T4, T6)."""
+"""Decide the next step of a live partition from facts alone (rules T2, T4, T6)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
-
-from statehold.config.sections.processing import CommitSettings
 
 
 class Mode(Enum):
@@ -108,46 +105,3 @@ def decide(view: View) -> Step:  # noqa: C901, PLR0911 - one rule after the othe
     if view.in_flight and not view.arrived:
         return Step.SETTLE
     return Step.TAKE
-
-
-@dataclass(slots=True)
-class CommitPolicy:
-    """Counts the records of the open transaction. All times are monotonic seconds."""
-
-    settings: CommitSettings
-    records: int = 0
-    #: when the open transaction handled its first record
-    since: float | None = None
-    last_commit: float = 0.0
-    #: a lower limit than commit.max_records; 0: no lower limit
-    limit: int = 0
-
-    def handled(self, records: int, now: float) -> None:
-        self.records += records
-        if self.since is None:
-            self.since = now
-
-    def cut(self, records: int) -> None:
-        """Subtract unprocessed records."""
-        self.records -= records
-
-    def room(self) -> int:
-        """Return how many more records the open transaction may take."""
-        return max(0, (self.limit or self.settings.max_records) - self.records)
-
-    def due(self, now: float) -> bool:
-        """Return whether a transaction with records is old or large enough."""
-        return self.since is not None and (self.room() == 0 or now - self.since >= self.settings.interval)
-
-    def renewal_due(self, now: float) -> bool:
-        """Return whether an idle partition should use its producer id again (pitfall P3)."""
-        return self.since is None and now - self.last_commit >= self.settings.renew_after
-
-    def wait(self, now: float, idle: float) -> float:
-        """Return the seconds to wait for records: until the commit is due, or `idle` without an open transaction."""
-        return idle if self.since is None else max(0.0, self.since + self.settings.interval - now)
-
-    def close(self) -> int:
-        """Close or roll back the open transaction; return the number of its records."""
-        records, self.records, self.since = self.records, 0, None
-        return records

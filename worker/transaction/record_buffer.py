@@ -1,14 +1,16 @@
-"""Keep the records of uncommitted transactions, and decide which come next and how carefully.
+"""Keep and count the records of uncommitted transactions: which come next, how carefully, and when they commit.
 
-It uses no Kafka and no clock (rules T6, M4).
+It uses no Kafka and no clock: time is an argument (rules T6, M4).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
+from statehold.config.sections.processing import CommitSettings
 from statehold.record import Message
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 from statehold.worker.transaction.plan import Mode
@@ -137,3 +139,46 @@ class RecordBuffer:
         self.todo.extendleft(reversed(again))
         self._closed, self._kept = [], []
         return sum(map(len, again))
+
+
+@dataclass(slots=True)
+class CommitPolicy:
+    """Counts the records of the open transaction. All times are monotonic seconds."""
+
+    settings: CommitSettings
+    records: int = 0
+    #: when the open transaction handled its first record
+    since: float | None = None
+    last_commit: float = 0.0
+    #: a lower limit than commit.max_records; 0: no lower limit
+    limit: int = 0
+
+    def handled(self, records: int, now: float) -> None:
+        self.records += records
+        if self.since is None:
+            self.since = now
+
+    def cut(self, records: int) -> None:
+        """Subtract unprocessed records."""
+        self.records -= records
+
+    def room(self) -> int:
+        """Return how many more records the open transaction may take."""
+        return max(0, (self.limit or self.settings.max_records) - self.records)
+
+    def due(self, now: float) -> bool:
+        """Return whether a transaction with records is old or large enough."""
+        return self.since is not None and (self.room() == 0 or now - self.since >= self.settings.interval)
+
+    def renewal_due(self, now: float) -> bool:
+        """Return whether an idle partition should use its producer id again (pitfall P3)."""
+        return self.since is None and now - self.last_commit >= self.settings.renew_after
+
+    def wait(self, now: float, idle: float) -> float:
+        """Return the seconds to wait for records: until the commit is due, or `idle` without an open transaction."""
+        return idle if self.since is None else max(0.0, self.since + self.settings.interval - now)
+
+    def close(self) -> int:
+        """Close or roll back the open transaction; return the number of its records."""
+        records, self.records, self.since = self.records, 0, None
+        return records

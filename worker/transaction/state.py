@@ -13,8 +13,7 @@ from statehold.ports import Membership
 from statehold.record import Message
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import CommitDraft
-from statehold.worker.transaction.plan import CommitPolicy
-from statehold.worker.transaction.record_buffer import RecordBuffer
+from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer
 
 _NO_MEMBERSHIP: Final = Membership(-1, None, "")
 
