@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from statehold.ops.remote import control_sockets, local_services
 from statehold.ops.remote.control_sockets import LocalProcess
@@ -13,8 +14,7 @@ from statehold.ops.remote.local_services import NoProcess
 _GLANCE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True):
     """A drained process, and the partitions that it held at the start."""
 
     service: str

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from statehold.errors import StateholdError, UsageError
 from statehold.ops.remote import control_sockets
 from statehold.ops.remote.control_sockets import LocalProcess, RequestRejected
@@ -21,8 +23,7 @@ class NoProcess(StateholdError):
     """No process of that service runs here, or none answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryOutcome:
+class RetryOutcome(msgspec.Struct, frozen=True):
     """The outcome of a retried partition."""
 
     partition: int

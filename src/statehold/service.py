@@ -256,6 +256,12 @@ class Service:
         """The tables that the handler declares, by name."""
         return declared(self.handler_class)[0]
 
+    @property
+    def outputs(self) -> list[str]:
+        """The topics of the outputs that the handler declares, and those of its failure policies."""
+        outputs = [output.topic for output in declared(self.handler_class)[1].values()]
+        return outputs + failure_topics(self.handler_class, self.names)
+
     def _require(self, admin: Admin, log: Log) -> dict[str, TopicFacts]:
         """Return the facts of the topics. :raises StartError: a topic or ACL is missing, or a topic is unsuitable."""
 
@@ -264,7 +270,7 @@ class Service:
 
         with reaching(self._settings):
             try:
-                facts = require(admin, self.names, self._outputs(), cancelled, START_PATIENCE)
+                facts = require(admin, self.names, self.outputs, cancelled, START_PATIENCE)
             except Misconfigured as error:
                 if code_of(error) not in LOGIN:  # a rejected login gets no answer about ACLs
                     require_rights(self._settings, admin, self._rights(), log, cancelled)
@@ -277,11 +283,7 @@ class Service:
         return [each.topic for each in references(self.handler_class).values()]
 
     def _rights(self) -> list[Right]:
-        return rights_of_service(self.names, self._outputs(), self._references())
-
-    def _outputs(self) -> list[str]:
-        outputs = [output.topic for output in declared(self.handler_class)[1].values()]
-        return outputs + failure_topics(self.handler_class, self.names)
+        return rights_of_service(self.names, self.outputs, self._references())
 
     def _new_log(self) -> Log:
         return Log(recent=self.events, service=self.names.group, instance=self._settings.service.identity)

@@ -13,9 +13,8 @@ from typing import Any, Final, NamedTuple, cast
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared, sinks_of
+from statehold.declared.attributes import sinks_of
 from statehold.errors import UsageError
-from statehold.handler import Handler
 from statehold.ops.cli.common.target import (
     Config,
     InputName,
@@ -26,7 +25,6 @@ from statehold.ops.cli.common.target import (
     Target,
     find_service,
     names_of,
-    outputs_of,
     quiet_settings,
 )
 from statehold.service import Service
@@ -49,7 +47,7 @@ class Subject(NamedTuple):
     @property
     def typed(self) -> Typed:
         """Return the converter from stored values to JSON."""
-        return Typed(declared(handler_of(self.service))[0]) if self.service is not None else Typed()
+        return Typed(self.service.tables) if self.service is not None else Typed()
 
     @property
     def sinks(self) -> list[Sink[Any]] | None:
@@ -65,12 +63,7 @@ class Subject(NamedTuple):
             return list(given or ())
         if given:
             raise UsageError(f"{self.names.service} declares its outputs itself; leave out --output")
-        return outputs_of(self.service)
-
-
-def handler_of(service: Service) -> type[Handler[Any]]:
-    made = service.handler
-    return made if isinstance(made, type) else type(made())
+        return self.service.outputs
 
 
 def subject_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Subject:

@@ -13,14 +13,15 @@ from typing import Annotated
 import typer
 
 from statehold.common.names import Names
+from statehold.common.version import __version__
 from statehold.config.load import load
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared
-from statehold.declared.policies import failure_topics
 from statehold.errors import StartError, StateholdError, UsageError
+from statehold.messages.command import issuer
 from statehold.ops.process.logs import configure_quietly
 from statehold.ops.reports.acl_hint import remember
 from statehold.service import Service
+from statehold.snapshot.state_replacement import ReplacementReason
 
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Read settings from this TOML file.")
@@ -115,7 +116,7 @@ def service_of(settings: Settings, target: str) -> Service:
     """Find the service and give it the settings of this command."""
     service = find_service(target)
     service.settings = settings
-    remember(settings, service.names, lambda: outputs_of(service))
+    remember(settings, service.names, lambda: service.outputs)
     return service
 
 
@@ -151,10 +152,9 @@ def partitions_of(text: str | None) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def outputs_of(service: Service) -> list[str]:
-    """Return the output topics that its handler declares."""
-    kind = service.handler if isinstance(service.handler, type) else type(service.handler())
-    return [output.topic for output in declared(kind)[1].values()] + failure_topics(kind, service.names)
+def replacement_reason(tool: str, who: str | None, why: str) -> ReplacementReason:
+    """Return what the changelog keeps of --who and --why."""
+    return ReplacementReason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)
 
 
 def _imported(name: str) -> ModuleType:

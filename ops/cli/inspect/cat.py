@@ -19,7 +19,7 @@ from statehold.errors import StartError, TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ops.cli.common import output as show
-from statehold.ops.cli.common.subject import handler_of, with_settings
+from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import partitions_of, service_of
 from statehold.ops.reports.acl_hint import remember_topic
 from statehold.ports import OutOfRange
@@ -87,10 +87,9 @@ def _lines(topic: str, service: Service | None) -> Lines:
     """Without the service, recognise statehold's topics by their names."""
     if service is None:
         return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
-    kind = handler_of(service)
-    tables, outputs = declared(kind)
+    tables, outputs = declared(service.handler_class)
     codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
-    codecs[service.input] = serde.for_messages(input_type(kind))
+    codecs[service.input] = serde.for_messages(input_type(service.handler_class))
     return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
 
 

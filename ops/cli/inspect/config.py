@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from statehold.config.effective import effective
@@ -40,11 +37,10 @@ def show_(
     if as_json:
         output.print_json([each._asdict() for each in wanted])
         return
-    table = Table("setting", "value", "from", box=box.SIMPLE_HEAD, pad_edge=False)
-    for each in wanted:
-        style = "" if each.changed else "dim"
-        table.add_row(*(Text(cell, style, overflow="fold") for cell in (each.key, each.value, each.origin)))
-    Console(highlight=False).print(table)
+    rows = [
+        [Text(cell, "" if each.changed else "dim") for cell in (each.key, each.value, each.origin)] for each in wanted
+    ]
+    output.print_table(("setting", "value", "from"), rows, fold=True)
 
 
 @app.command("check")

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from statehold.common.exit_codes import Answer
 from statehold.ops.cli.common import output
@@ -48,7 +43,7 @@ def lag(
     finally:
         lags.close()
     if as_json:
-        output.print_json(msgspec.to_builtins(shown))
+        output.print_json(shown)
     else:
         _print(shown)
     late = [each for each in shown if _exceeds(each, most, most_seconds)]
@@ -67,12 +62,11 @@ def _exceeds(each: Lag, records: int | None, seconds: float | None) -> bool:
 
 def _print(shown: list[Lag]) -> None:
     later = any(each.later for each in shown)
-    table = Table(*_COLUMNS, *([_LATER] if later else []), box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = []
     for each in shown:
-        position = "-" if each.position is None else str(each.position)
-        cells = (each.partition, position, each.end, each.records, f"{each.seconds:.1f}", each.hidden or "-")
-        table.add_row(*(Text(str(cell)) for cell in (*cells, *([each.later or "-"] if later else []))))
-    Console(highlight=False).print(table)
+        cells = (each.partition, each.position, each.end, each.records, f"{each.seconds:.1f}", each.hidden or "-")
+        rows.append((*cells, *([each.later or "-"] if later else [])))
+    output.print_table((*_COLUMNS, *([_LATER] if later else [])), rows)
     output.tell(
         f"{sum(each.records for each in shown)} records behind, {max(each.seconds for each in shown):.1f} s at most"
     )

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from statehold.admin.topics import reaching
@@ -128,27 +125,24 @@ def _show(found: LocalProcess) -> None:
 
 
 def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
-    table = Table(
-        "partition", "phase", "position", "transaction", "progress or cause", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    rows = []
     for each in partitions:
         phase = str(each["phase"])
-        table.add_row(
-            str(each["partition"]),
-            Text("paused" if phase == "live" and each.get("paused") else phase, _COLOURS.get(phase, "yellow")),
-            _or_dash(each["position"]),
-            _or_dash(each["transaction"]),
-            Text(
-                _progress(each)
-                or _paused(each, names)
-                or _owing(each)
-                or _waiting(each, names)
-                or _or_dash(local_services.cause_of(each)),
-                overflow="fold",
-            ),
+        shown = Text("paused" if phase == "live" and each.get("paused") else phase, _COLOURS.get(phase, "yellow"))
+        said = (
+            _progress(each)
+            or _paused(each, names)
+            or _owing(each)
+            or _waiting(each, names)
+            or output.compact(local_services.cause_of(each))
         )
-    # a program that reads a pipe searches for words, which must not be wrapped
-    Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)
+        rows.append((each["partition"], shown, each["position"], each["transaction"], Text(said, overflow="fold")))
+    output.print_table(
+        ("partition", "phase", "position", "transaction", "progress or cause"),
+        rows,
+        # a program that reads a pipe searches for words, which must not be wrapped
+        width=None if sys.stdout.isatty() else _WIDE,
+    )
 
 
 def _copy(copy: dict[str, Any]) -> str:
@@ -194,7 +188,3 @@ def _progress(partition: dict[str, Any]) -> str:
         return f"waits for Kafka for {trouble['seconds']:.0f} s: {trouble['cause']}"
     view = partition.get("restore")
     return f"{view['step']} {view['position']} of {view['end']}: {figures(view)}" if view else ""
-
-
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)

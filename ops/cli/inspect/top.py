@@ -9,7 +9,6 @@ from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -65,7 +64,7 @@ def _once(sample: Sample, as_json: bool) -> None:
     if sample.trouble:
         raise StartError(f"connect: {sample.trouble}. Next: run `statehold doctor`")
     if as_json:
-        output.print_json(msgspec.to_builtins(sample))
+        output.print_json(sample)
     else:
         Console(highlight=False).print(Screen().of(sample))
 

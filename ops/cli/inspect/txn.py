@@ -7,9 +7,6 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from statehold.common.exit_codes import Answer
@@ -124,7 +121,7 @@ def abort(
 
 
 def _print(held: list[OpenPartition]) -> None:
-    table = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = []
     for each in held:
         timeout = "?" if each.timeout is None else format_duration(each.timeout)
         owner = each.owner if each.known else f"perhaps {each.owner}"
@@ -137,5 +134,5 @@ def _print(held: list[OpenPartition]) -> None:
             owner,
             ", ".join(each.partitions) or "?",
         )
-        table.add_row(*(Text(cell, "red" if each.hanging else "", overflow="fold") for cell in cells))
-    Console(highlight=False).print(table)
+        rows.append([Text(cell, "red" if each.hanging else "") for cell in cells])
+    output.print_table(_COLUMNS, rows, fold=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-import msgspec
 import typer
 
 from statehold.admin.commands import Commander, CommandResult, SentCommand
@@ -88,7 +87,7 @@ def follow(commander: Commander, name: str, sent: Sequence[SentCommand], timeout
         told = (lambda _: None) if as_json else (lambda answer: output.tell(_said(name, answer)))
         answers = commander.await_answers(sent, timeout, full=full, tell=told)
     if as_json:
-        output.print_json([msgspec.to_builtins(answer) for answer in answers])
+        output.print_json(answers)
     elif timeout is None:
         places = ", ".join(f"{answer.partition}@{answer.offset}" for answer in answers)
         output.tell(f"{name}: sent with id {answers[0].id} to partitions {places}")

@@ -6,7 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, assert_never
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Column, Table
@@ -96,7 +95,7 @@ def _tell(line: str) -> None:
 
 def _show(seen: daemon.ClusterReport, as_json: bool) -> None:
     if as_json:
-        output.print_json(msgspec.to_builtins(seen))
+        output.print_json(seen)
         return
     table = Table("broker", "state", "pid", "port", Column("log", overflow="fold"), box=None, pad_edge=False)
     for each in seen.brokers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,19 +31,10 @@ def drain(
     """
     drained = draining.drain(instance, service, wait)
     if as_json:
-        output.print_json([_as_json(each) for each in drained])
+        output.print_json(drained)
     for each in drained:
         handed = ", ".join(map(str, each.partitions)) or "none"
         said = "has left the group and ended" if each.ended else f"is still at work after {wait:.0f} s"
         if not as_json:
             output.tell(f"{each.service} {instance} (pid {each.pid}) {said}; its partitions: {handed}")
     raise typer.Exit(0 if all(each.ended for each in drained) else 1)
-
-
-def _as_json(drained: draining.Drained) -> dict[str, Any]:
-    return {
-        "service": drained.service,
-        "pid": drained.pid,
-        "partitions": list(drained.partitions),
-        "ended": drained.ended,
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from statehold.errors import UsageError
@@ -37,7 +36,7 @@ def retry(
     service = service or local_services.that_failed()
     outcomes = local_services.retry(service, number, wait)
     if as_json:
-        output.print_json([msgspec.to_builtins(each) for each in outcomes])
+        output.print_json(outcomes)
     elif not outcomes:
         output.tell(f"{service}: no partition has failed")
     else:

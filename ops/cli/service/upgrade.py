@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from statehold.admin.upgrade import PartitionFormat, Upgrade
@@ -36,7 +35,7 @@ def finish_upgrade(
     upgrade = Upgrade(about.settings, about.names)
     found = upgrade.look() if dry_run else upgrade.finish(timeout, control=via_control_topic)
     if as_json:
-        output.print_json([msgspec.to_builtins(each) for each in found])
+        output.print_json(found)
         return
     for each in found:
         output.tell(_said(each))

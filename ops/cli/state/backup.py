@@ -5,23 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from statehold.admin.backup import backup as saving
 from statehold.admin.backup import restore as restoring
 from statehold.admin.state import position_args
-from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.messages.command import issuer
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_settings, with_subject
-from statehold.ops.cli.common.target import Who, Why, outputs_of, service_of
-from statehold.snapshot.state_replacement import ReplacementReason
+from statehold.ops.cli.common.target import Who, Why, replacement_reason, service_of
 
 
 @with_subject
@@ -42,15 +35,15 @@ def backup(
     """
     made = saving.backup(about.settings, about.names, about.outputs(), to, with_input=with_input)
     if as_json:
-        output.print_json(msgspec.to_builtins(made))
+        output.print_json(made)
         return
-    table = Table("partition", "position", "back to", "keys", "digest", "files", "bytes", box=box.SIMPLE_HEAD)
+    rows = []
     for each in made.partitions:
         files = [file for file in made.files if file.partition == each.partition]
         sizes = sum(file.bytes for file in files)
-        row = (each.partition, each.position, each.oldest, each.keys, each.digest[:12], len(files), sizes)
-        table.add_row(*map(str, row))
-    Console(highlight=False).print(table)
+        rows.append((each.partition, each.position, each.oldest, each.keys, each.digest[:12], len(files), sizes))
+    columns = ("partition", "position", "back to", "keys", "digest", "files", "bytes")
+    output.print_table(columns, rows, pad_edge=True)
     output.tell(f"backup {made.backup} in {to}: proven. Now copy it to another place")
     if not with_input:
         output.tell("without the input: a restore needs --input-at, the position in another input")
@@ -108,9 +101,9 @@ def restore(
         settings,
         service.names,
         service.handler,
-        outputs_of(service),
+        service.outputs,
         source,
-        ReplacementReason(tool=f"{restoring.TOOL} {__version__}", who=who or issuer(), why=why),
+        replacement_reason(restoring.TOOL, who, why),
         cut=position_args.positions_of(to_offset) if to_offset else None,
         at_time=at_time,
         input_at=input_at,
@@ -118,13 +111,14 @@ def restore(
         replication=replication,
     )
     if as_json:
-        output.print_json(msgspec.to_builtins(done))
+        output.print_json(done)
         return
-    table = Table("partition", "position before", "now", "records", "keys", "digest", box=box.SIMPLE_HEAD)
-    for each in done.partitions:
-        row = (each.partition, each.old_position, each.position, each.records, each.keys, each.digest[:12])
-        table.add_row(*map(str, row))
-    Console(highlight=False).print(table)
+    rows = [
+        (each.partition, each.old_position, each.position, each.records, each.keys, each.digest[:12])
+        for each in done.partitions
+    ]
+    columns = ("partition", "position before", "now", "records", "keys", "digest")
+    output.print_table(columns, rows, pad_edge=True)
     output.tell(
         f"restored, state generation {done.lineage}. Next: start the service, which continues at these positions"
     )

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from statehold.common.exit_codes import Answer
-from statehold.errors import CompactionBusy, StartError
+from statehold.errors import CompactionBusy
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.spark import spark_options
 from statehold.ops.cli.common.steps import Steps
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
@@ -69,19 +66,14 @@ def compact(
     """
     names = about.names
     chosen = partitions_of(partitions)
-    if importlib.util.find_spec("pyspark") is None:
-        raise StartError("compaction needs an extra: pip install 'statehold[spark]', and Java 17")
+    options = spark_options("compaction needs", spark_master, spark_memory)
     from statehold.admin.compaction import Compaction
-    from statehold.dev.jars import spark_connector
-    from statehold.snapshot.spark.io.session import SparkOptions, Tasks, spark_session
+    from statehold.snapshot.spark.io.session import Tasks, spark_session
 
     steps = Steps(Console(stderr=True, highlight=False))
     run = Compaction(about.settings, names, keep=keep, dry_run=dry_run, tell=steps.tell)
-    master = None if spark_master == "submit" else spark_master
-    jars = spark_connector() if spark_master.startswith("local") else []
     figures = JobMetrics(names.group, metrics_file, pushgateway)
     try:
-        options = SparkOptions(master, jars, spark_memory)
         steps.tell("starting Spark")
         with steps, spark_session(f"statehold compact {names.group}", options) as spark:
             steps.watch(Tasks(spark))
@@ -110,14 +102,15 @@ def _figures(outcome: CompactionResult) -> PartitionFigures:
     )
 
 
+_COLUMNS: Final = ("partition", "result", "transaction", "keys", "before", "after", "seconds", "digest")
 _COLOURS: Final = {"failed": "red", "compacted": "green", "proven": "green"}
 
 
 def _show(outcomes: Sequence[CompactionResult], as_json: bool, dry_run: bool) -> None:
     if as_json:
-        output.print_json([msgspec.to_builtins(outcome) for outcome in outcomes])
+        output.print_json(outcomes)
     else:
-        Console(highlight=False).print(_table(outcomes))
+        output.print_table(_COLUMNS, map(_row, outcomes))
     failed = [outcome for outcome in outcomes if not outcome.good]
     for outcome in failed:
         output.complain(f"partition {outcome.partition}: {outcome.cause}")
@@ -127,25 +120,10 @@ def _show(outcomes: Sequence[CompactionResult], as_json: bool, dry_run: bool) ->
         raise typer.Exit(1)
 
 
-def _table(outcomes: Sequence[CompactionResult]) -> Table:
-    table = Table(
-        "partition",
-        "result",
-        "transaction",
-        "keys",
-        "before",
-        "after",
-        "seconds",
-        "digest",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for each in outcomes:
-        row = [_number(each.transaction), _number(each.keys), _bytes(each.bytes_before), _bytes(each.bytes_after)]
-        digest = Text("ok", "green") if each.proven else Text("-")
-        status = Text(each.status, _COLOURS.get(each.status, ""))
-        table.add_row(str(each.partition), status, *row, f"{each.seconds:.1f}", digest)
-    return table
+def _row(each: CompactionResult) -> tuple[object, ...]:
+    status = Text(each.status, _COLOURS.get(each.status, ""))
+    sizes = (_number(each.transaction), _number(each.keys), _bytes(each.bytes_before), _bytes(each.bytes_after))
+    return (each.partition, status, *sizes, f"{each.seconds:.1f}", Text("ok", "green") if each.proven else "-")
 
 
 def _number(value: int | None) -> str:

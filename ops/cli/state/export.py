@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
-from rich import box
-from rich.console import Console
 from rich.table import Column
-from rich.table import Table as Grid
 
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.admin.state.position_args import positions_of
-from statehold.declared.attributes import declared
-from statehold.errors import StartError, UsageError
+from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
-from statehold.ops.cli.common.subject import Subject, handler_of, with_subject
+from statehold.ops.cli.common.spark import spark_options
+from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.table import Table
 
 if TYPE_CHECKING:
     from statehold.snapshot.spark.export.point_in_time import Moment
@@ -64,19 +58,12 @@ def export(
         raise UsageError("say which state: one of --at-offset OFFSET, --at-time TIME, --latest")
     if form not in ("parquet", "jsonl"):
         raise UsageError(f"--format {form}: parquet or jsonl")
-    if importlib.util.find_spec("pyspark") is None:
-        raise StartError("exports need an extra: pip install 'statehold[spark]', and Java 17")
-    from statehold.dev.jars import spark_connector
+    options = spark_options("exports need", spark_master, spark_memory)
     from statehold.snapshot.spark.export.export import export as run
     from statehold.snapshot.spark.export.export import fresh, plan
-    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
+    from statehold.snapshot.spark.io.session import spark_session
 
-    tables = _tables(about.service)
-    options = SparkOptions(
-        None if spark_master == "submit" else spark_master,
-        spark_connector() if spark_master.startswith("local") else [],
-        spark_memory,
-    )
+    tables = list(about.service.tables.values()) if about.service is not None else []
     with topic_view(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         numbers = [place.partition for place in places]
@@ -86,29 +73,15 @@ def export(
         with spark_session(f"statehold export {about.names.group}", options) as spark:
             done = run(spark, about.settings, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
     if as_json:
-        output.print_json(msgspec.to_builtins(done))
+        output.print_json(done)
         return
-    grid = Grid(
-        "partition",
-        "asked",
-        "position",
-        "transaction",
-        Column("time", no_wrap=True, min_width=24),
-        "keys",
-        "digest",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
+    time = Column("time", no_wrap=True, min_width=24)
+    output.print_table(
+        ("partition", "asked", "position", "transaction", time, "keys", "digest"),
+        [(p.partition, p.asked, p.position, p.n, p.time, p.keys, p.digest[:8]) for p in done.partitions],
     )
-    for each in done.partitions:
-        cells = (str(each.position), str(each.n), each.time, str(each.keys))
-        grid.add_row(str(each.partition), each.asked, *cells, each.digest[:8])
-    Console(highlight=False).print(grid)
     for table, rows in done.rows.items():
         output.tell(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
-
-
-def _tables(service: Any) -> list[Table[Any, Any]]:
-    return list(declared(handler_of(service))[0].values()) if service is not None else []
 
 
 def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:

@@ -5,25 +5,18 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from statehold.admin.repair import repair as repairing
 from statehold.admin.repair.positions import AcceptGap, AdoptOffsets, Target
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.repair.repair import Repair
-from statehold.common.version import __version__
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
-from statehold.messages.command import issuer
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Partitions, Who, Why, partitions_of, service_of
-from statehold.snapshot.state_replacement import ReplacementReason
+from statehold.ops.cli.common.target import Partitions, Who, Why, partitions_of, replacement_reason, service_of
 
 app = typer.Typer(help="Repair partitions that refuse to start; records who did it and why.", no_args_is_help=True)
 
@@ -155,17 +148,16 @@ def _run(
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other")
     service = service_of(settings, target)
-    reason = ReplacementReason(tool=f"{repair.name} {__version__}", who=who or issuer(), why=why)
+    reason = replacement_reason(repair.name, who, why)
     done = repairing.run(settings, service.names, service.handler, repair, reason, act=yes)
     if as_json:
-        output.print_json(msgspec.to_builtins(done))
+        output.print_json(done)
         return
-    table = Table("partition", "position", "to", "keys", "digest", "what", box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = []
     for step in done.partitions:
-        before = "-" if step.old_position is None else str(step.old_position)
         what = f"{step.finding}; {step.consequence}" if step.finding else "as it is"
-        table.add_row(str(step.partition), before, str(step.position), str(step.keys), step.digest[:12], what)
-    Console(highlight=False).print(table)
+        rows.append((step.partition, step.old_position, step.position, step.keys, step.digest[:12], what))
+    output.print_table(("partition", "position", "to", "keys", "digest", "what"), rows)
     output.tell(f"repaired, state generation {done.lineage}" if yes else "nothing was changed; --yes does it")
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.common.exit_codes import Answer
@@ -73,17 +69,12 @@ def _print(state: dict[str, Any], with_rows: bool) -> None:
         f"{brief(state['age'])} old, from {base} and {state['deltas']} deltas"
     )
     output.tell(f"{state['keys']} keys, {state['bytes']} bytes, digest {state['digest']} as recorded")
-    table = Table("table", "keys", "bytes", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, each in state["tables"].items():
-        table.add_row(Text(name), str(each["keys"]), str(each["bytes"]))
-    Console(highlight=False).print(table)
+    tables = [(name, each["keys"], each["bytes"]) for name, each in state["tables"].items()]
+    output.print_table(("table", "keys", "bytes"), tables)
     if with_rows:
         print_rows(state["rows"], ("table", "key", "value"))
 
 
 def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    """Print rows with JSON in their cells, without interpreting markup in a user's data."""
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(output.compact(row[column]), overflow="fold") for column in columns))
-    Console(highlight=False).print(table)
+    """Print rows with JSON in their cells."""
+    output.print_table(columns, [[row[column] for column in columns] for row in rows], fold=True)

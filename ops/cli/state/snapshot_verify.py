@@ -6,14 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from statehold.admin.inspection.replay_check import replay
 from statehold.admin.inspection.replay_diff import Replayed
-from statehold.admin.inspection.topic_view import TopicView, topic_view
+from statehold.admin.inspection.topic_view import topic_view
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
@@ -54,7 +51,9 @@ def verify_(
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             found = view.verify(partition, everything=everything)
-            told.append((found, _replay(view, about, partition, found, since, until) if replay_ else None))
+            # a damaged partition is not replayed
+            wanted = about.service if replay_ and found.good else None
+            told.append((found, replay(view, wanted, partition, since, until) if wanted else None))
     if as_json:
         output.print_json([_as_json(*each) for each in told])
     else:
@@ -63,50 +62,27 @@ def verify_(
     raise typer.Exit(0 if good else 1)
 
 
-def _replay(
-    view: TopicView,
-    about: Subject,
-    partition: int,
-    verdict: PartitionVerification,
-    since: str | None,
-    until: str | None,
-) -> Replayed | None:
-    """Replay an undamaged partition; return None for a damaged one."""
-    assert about.service is not None
-    return replay(view, about.service, partition, since, until) if verdict.good else None
-
-
 def _as_json(verdict: PartitionVerification, replayed: Replayed | None) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(verdict)
     return told | {"good": verdict.good, "replay": msgspec.to_builtins(replayed) if replayed else None}
 
 
 def _print(told: list[tuple[PartitionVerification, Replayed | None]]) -> None:
-    table = Table(
-        "partition",
-        "full",
-        "n",
-        "chunks",
-        "keys",
-        "maker",
-        "good",
-        "digest equal at",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for verdict, _ in told:
-        for full in verdict.fulls:
-            table.add_row(
-                str(verdict.partition),
-                f"full@{full.offset}",
-                str(full.n) if full.n == full.through else f"{full.n}-{full.through}",
-                str(full.chunks),
-                str(full.keys),
-                full.maker,
-                Text("yes", "green") if full.good else Text("no", "red"),
-                f"mark {full.proven_at}" if full.proven_at >= 0 else "-",
-            )
-    Console(highlight=False).print(table)
+    rows = [
+        (
+            verdict.partition,
+            f"full@{full.offset}",
+            full.n if full.n == full.through else f"{full.n}-{full.through}",
+            full.chunks,
+            full.keys,
+            full.maker,
+            Text("yes", "green") if full.good else Text("no", "red"),
+            f"mark {full.proven_at}" if full.proven_at >= 0 else "-",
+        )
+        for verdict, _ in told
+        for full in verdict.fulls
+    ]
+    output.print_table(("partition", "full", "n", "chunks", "keys", "maker", "good", "digest equal at"), rows)
     for verdict, replayed in told:
         output.tell(
             f"partition {verdict.partition}: {verdict.transactions} transactions to {verdict.n}, position "

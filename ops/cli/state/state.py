@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from statehold.admin.state import migrate as migration
 from statehold.admin.state import move_input
 from statehold.admin.state import repartition as repartitioning
 from statehold.admin.state.key_layout import PARTITIONERS
 from statehold.admin.state.position_args import positions_of
-from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.errors import StartError, UsageError
-from statehold.messages.command import issuer
+from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.spark import spark_options
 from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Who, Why, service_of
+from statehold.ops.cli.common.target import Who, Why, replacement_reason, service_of
 from statehold.snapshot.state_edits import read_patches
-from statehold.snapshot.state_replacement import ReplacementReason
 
 app = typer.Typer(help="Migrate and repartition the state of a stopped service.", no_args_is_help=True)
 
@@ -84,15 +77,22 @@ def migrate(
     patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
     if not functions and not patches:
         raise UsageError("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
-    reason = _reason(migration.TOOL, who, why)
+    reason = replacement_reason(migration.TOOL, who, why)
     what = settings, service.names, service.handler, functions, patches, reason
     if spark_master is None:
         done = migration.migrate(*what, dry_run=dry_run)
     else:
-        with _spark(spark_master, spark_memory) as (migrate_spark, spark):
+        options = spark_options("--spark-master needs", spark_master, spark_memory)
+        from statehold.admin.state import migrate_spark
+        from statehold.snapshot.spark.io.session import spark_session
+
+        if options.local:  # its Python workers import from the current directory, too
+            path = filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", "")))
+            os.environ["PYTHONPATH"] = os.pathsep.join(path)
+        with spark_session("statehold state migrate", options) as spark:
             done = migrate_spark.migrate(spark, *what, dry_run=dry_run)
     if as_json:
-        output.print_json(msgspec.to_builtins(done))
+        output.print_json(done)
         return
     columns = ("partition", "position", "keys", "changed", "added", "deleted", "digest before", "after")
     rows = [
@@ -108,7 +108,7 @@ def migrate(
         )
         for each in done.partitions
     ]
-    _table(columns, rows)
+    output.print_table(columns, rows)
     output.tell("dry run: nothing was changed" if dry_run else f"changed, state generation {done.lineage}")
 
 
@@ -167,7 +167,7 @@ def repartition(
     service = service_of(settings, target)
     place = PARTITIONERS.get(partitioner) or _function(partitioner)
     functions = {name: _function(text) for name, text in map(_pair, keys or ())}
-    reason = _reason(repartitioning.TOOL, who, why)
+    reason = replacement_reason(repartitioning.TOOL, who, why)
     options: dict[str, Any] = {"quiet": quiet, "dry_run": dry_run, "spool_dir": spool_dir}
     what = settings, service.names, service.handler
     if (into is None) != (barrier is None):
@@ -178,14 +178,11 @@ def repartition(
     else:
         done = repartitioning.repartition(*what, to, place, functions, reason, **options)
     if as_json:
-        output.print_json(msgspec.to_builtins(done))
+        output.print_json(done)
         return
     columns = ("partition", "position", "keys before", "keys after", "digest")
-    rows = [
-        (each.partition, each.position, "-" if each.old_keys is None else each.old_keys, each.keys, each.digest[:12])
-        for each in done.partitions
-    ]
-    _table(columns, rows)
+    rows = [(each.partition, each.position, each.old_keys, each.keys, each.digest[:12]) for each in done.partitions]
+    output.print_table(columns, rows)
     output.tell(f"{done.keys} keys, {done.moved} in another partition; digest of all {done.digest}, as before")
     if dry_run:
         output.tell("dry run: nothing was changed")
@@ -193,27 +190,6 @@ def repartition(
         output.tell(f"changed, state generation {done.lineage}")
         if done.into:
             output.tell(f"the service continues with input={done.into!r}; {service.names.input} is closed")
-
-
-def _reason(tool: str, who: str | None, why: str) -> ReplacementReason:
-    return ReplacementReason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)
-
-
-@contextmanager
-def _spark(master: str, memory: str) -> Iterator[tuple[Any, Any]]:
-    """Return the module that uses Spark, and a session whose Python workers import from the current directory."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise StartError("--spark-master needs an extra: pip install 'statehold[spark]', and Java 17")
-    from statehold.admin.state import migrate_spark
-    from statehold.dev.jars import spark_connector
-    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
-
-    local = master.startswith("local")
-    if local:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
-    options = SparkOptions(None if master == "submit" else master, spark_connector() if local else [], memory)
-    with spark_session("statehold state migrate", options) as spark:
-        yield migrate_spark, spark
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -236,10 +212,3 @@ def _function(text: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{text}: there is no such function; write module:function")
     return found  # type: ignore[no-any-return]
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console(highlight=False).print(table)

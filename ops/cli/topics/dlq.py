@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.errors import UsageError
@@ -53,13 +48,15 @@ def list_(
     if as_json:
         shown.print_json([_plain(letter) for letter in letters])
         return
-    table = Table("letter", "key", "letters", "failed", "error", box=box.SIMPLE_HEAD, pad_edge=False)
+    if not letters:
+        shown.tell("no letter waits")
+        return
+    rows = []
     for line in by_key(letters).values():
         first = line[0]
         said = f"{first.error}: {first.text}" if first.why == "raised" else f"(follows) {first.error}"
-        cells = (_place(first), _text(first.key), str(len(line)), shown.moment(first.timestamp), said)
-        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
-    Console(highlight=False).print(table if letters else "no letter waits")
+        rows.append((_place(first), _text(first.key), len(line), shown.moment(first.timestamp), said))
+    shown.print_table(("letter", "key", "letters", "failed", "error"), rows, fold=True)
 
 
 @app.command("show")
@@ -161,7 +158,7 @@ def _settle(
         return
     outcomes = dead.resolve(what, chosen, wanted, why, timeout)
     if as_json:
-        shown.print_json([msgspec.to_builtins(outcome) for outcome in outcomes])
+        shown.print_json(outcomes)
     else:
         for outcome in outcomes:
             shown.tell(f"partition {outcome.partition}: {outcome.done} of {outcome.asked} {_past(what)}")

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from statehold.common.exit_codes import Answer
 from statehold.config.settings import Settings
@@ -74,7 +69,7 @@ def _run(
     service = service_of(settings, target)
     found = standings(service, settings, make=make, adopt=adopt)
     if as_json:
-        shown.print_json(msgspec.to_builtins(found))
+        shown.print_json(found)
     else:
         _print(found)
     bad = [each for each in found if each.trouble]
@@ -88,12 +83,9 @@ def _run(
 
 
 def _print(found: list[Standing]) -> None:
-    table = Table("partition", "mark", "database", "epoch", "owner", "", box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = []
     for each in found:
-        position = "-" if each.position is None else str(each.position)
         ahead = "ahead, by one transaction" if each.position != each.mark else ""
         said = each.trouble or ("made now" if each.made else ahead)
-        epoch = "-" if each.epoch is None else str(each.epoch)
-        cells = (str(each.partition), str(each.mark), position, epoch, each.owner, said)
-        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
-    Console(highlight=False).print(table)
+        rows.append((each.partition, each.mark, each.position, each.epoch, each.owner, said))
+    shown.print_table(("partition", "mark", "database", "epoch", "owner", ""), rows, fold=True)

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from statehold.admin.topics import ServiceTopics, TopicFinding
@@ -90,11 +87,8 @@ def _show(names: Names, findings: Sequence[TopicFinding], as_json: bool) -> None
     if as_json:
         output.print_json([{"topic": f.topic, "good": f.good, "state": f.state} for f in findings])
     else:
-        table = Table("topic", "state", box=box.SIMPLE_HEAD, pad_edge=False)
-        for finding in findings:
-            colour = _COLOURS.get(finding.state, "yellow" if finding.good else "red")
-            table.add_row(Text(finding.topic, overflow="fold"), Text(finding.state, colour, overflow="fold"))
-        Console(highlight=False).print(table)
+        rows = [(f.topic, Text(f.state, _COLOURS.get(f.state, "yellow" if f.good else "red"))) for f in findings]
+        output.print_table(("topic", "state"), rows, fold=True)
     if not good:
         wrong = [finding.topic for finding in findings if not finding.good]
         missing = any(finding.state == "missing" for finding in findings)

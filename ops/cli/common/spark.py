@@ -1,0 +1,25 @@
+"""Spark for the commands that need it, which the extra `spark` installs."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from statehold.errors import StartError
+
+if TYPE_CHECKING:
+    from statehold.snapshot.spark.io.session import SparkOptions
+
+
+def spark_options(what: str, master: str, memory: str) -> SparkOptions:
+    """Return the options of a session at this --spark-master; `what` needs it.
+
+    :raises StartError: PySpark is not installed.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise StartError(f"{what} an extra: pip install 'statehold[spark]', and Java 17")
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.io.session import SparkOptions
+
+    jars = spark_connector() if master.startswith("local") else []
+    return SparkOptions(None if master == "submit" else master, jars, memory)
