@@ -21,13 +21,13 @@ from typing import Final
 import msgspec
 import psycopg
 from confluent_kafka import Producer
+from examples.sinks.server import Postgres
 
 from benchmarks.report import Figures, console, show
 from benchmarks.sink_app import Booked, Payment, service
 from statehold.admin.topics import ServiceTopics
 from statehold.config.load import load
 from statehold.dev import Cluster
-from statehold.dev.postgres import Postgres
 from statehold.ops.reports.sinks import standings
 
 ROOT: Final = Path(__file__).resolve().parents[1]

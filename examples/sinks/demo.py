@@ -20,8 +20,8 @@ import psycopg
 
 from examples.feeding import Feed
 from examples.running import ServiceProcess, statehold, wait_until
+from examples.sinks.server import Postgres
 from statehold.dev import Cluster
-from statehold.dev.postgres import Postgres
 
 TARGET = "examples.sinks.app:service"
 TABLES = Path(__file__).with_name("tables.sql")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from statehold.errors import KafkaTrouble, StateholdError
@@ -18,7 +18,7 @@ from statehold.ops.doctor import (
     transactions,
 )
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.report import Check, Finding, FindingsOf, Level
+from statehold.ops.doctor.report import Check, Finding, FindingsOf
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     *brokers.CHECKS,
@@ -76,7 +76,3 @@ def _no_broker(case: Case, check: Check, why: str) -> Finding:
     return FindingsOf(check).failed(
         servers, f"no broker answers: {why}", "check kafka.bootstrap_servers and kafka.security; statehold dev status"
     )
-
-
-def not_good(findings: Iterable[Finding]) -> Iterator[Finding]:
-    return (each for each in findings if each.level is not Level.PASS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -88,13 +89,12 @@ def _look(
 ) -> list[Standing]:
     found = []
     for partition, mark in enumerate(marks):
-        session = open_session(settings, names, f"statehold sink {'init' if make else 'show'}", partition)
-        try:
+        with closing(
+            open_session(settings, names, f"statehold sink {'init' if make else 'show'}", partition)
+        ) as session:
             if make and partition == 0:
                 session.create()
             found.append(_one(session, partition, mark, names, make=make, adopt=adopt))
-        finally:
-            session.close()
     return found
 
 
@@ -102,11 +102,8 @@ def _marks(settings: Settings, names: Names) -> list[CommitRecord]:
     admin = Admin(settings, names.group)
     with reaching(settings):
         partitions = require(admin, names, ())[names.input].partitions
-    reader = CommittedReader(settings, names.group, admin)
-    try:
+    with closing(CommittedReader(settings, names.group, admin)) as reader:
         marks = [last_mark(reader, names.changelog, partition) for partition in range(partitions)]
-    finally:
-        reader.close()
     if None in marks:
         unmarked = marks.index(None)
         text = "the changelog holds no commit record. Next: `statehold topics create`"

@@ -209,7 +209,7 @@ def test_a_stranger_and_retention(night: Night) -> None:
 
 def test_a_partition_that_was_paused(night: Night) -> None:
     service = a_desk(night.names)
-    ServiceTopics(service.settings, service.names, service._outputs()).create("beginning", partitions=2, control=True)
+    ServiceTopics(service.settings, service.names, service.outputs).create("beginning", partitions=2, control=True)
     service = night.start()
     night.live("one")
     Commander(service.settings, service.names).send(PAUSE, [1], control=True)

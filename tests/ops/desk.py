@@ -94,7 +94,7 @@ def with_token(**more: Any) -> dict[str, Any]:
 
 
 def create_topics(service: Service, partitions: int = 2) -> None:
-    findings = ServiceTopics(service.settings, service.names, service._outputs()).create(
+    findings = ServiceTopics(service.settings, service.names, service.outputs).create(
         "beginning", partitions=partitions
     )
     assert all(finding.good for finding in findings), findings

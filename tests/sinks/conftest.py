@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from statehold.dev.postgres import Postgres, missing
+from examples.sinks.server import Postgres, missing
 
 
 @pytest.fixture(scope="session")

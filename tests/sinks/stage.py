@@ -19,6 +19,7 @@ import psycopg
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from examples.feeding import Feed
 from examples.sinks.app import Payments
+from examples.sinks.server import Postgres
 from psycopg import sql
 from tests.sinks.worker import Strict
 
@@ -26,7 +27,6 @@ from statehold import Service
 from statehold.admin.topics import ServiceTopics
 from statehold.config.load import load
 from statehold.declared.policies import failure_topics
-from statehold.dev.postgres import Postgres
 from statehold.ops.reports.sinks import standings
 
 ROOT = Path(__file__).resolve().parents[2]

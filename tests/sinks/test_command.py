@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.sinks.server import Postgres
 from tests.sinks.stage import ROOT, Stage
 
 from statehold.dev import Cluster
-from statehold.dev.postgres import Postgres
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(600)]
 

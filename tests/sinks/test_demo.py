@@ -6,8 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from statehold.dev.postgres import missing
+from examples.sinks.server import missing
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(600)]
 

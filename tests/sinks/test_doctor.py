@@ -13,12 +13,12 @@ from typing import LiteralString
 
 import pytest
 from examples.sinks.app import Payments
+from examples.sinks.server import Postgres
 from tests.sinks.stage import ROOT, Stage
 
 from statehold.config.load import load
 from statehold.declared.attributes import sinks_of
 from statehold.dev import Cluster
-from statehold.dev.postgres import Postgres
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding

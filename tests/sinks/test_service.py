@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from examples.sinks.server import Postgres
 from tests.sinks.stage import Stage, await_true
 from tests.sinks.worker import POINTS, REFUSED
 from tests.support.wire import How, Wire
 
 from statehold.dev import Cluster
-from statehold.dev.postgres import Postgres
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -13,12 +13,12 @@ from typing import Any, LiteralString, Protocol
 import msgspec
 import psycopg
 import pytest
+from examples.sinks.server import Postgres
 from psycopg import sql
 from tests.support.wire import How, Wire
 
 from statehold import Sink
 from statehold.config.sections.effects_timers_sinks import SinkSettings
-from statehold.dev.postgres import Postgres
 from statehold.sink import BadRow, Connect, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, SinkPosition
 from statehold.testing.database import MemoryDatabase
 from statehold.worker.sinks.postgres import PostgresSession, Where, connect

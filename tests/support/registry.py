@@ -19,7 +19,7 @@ import pytest
 from tests.system.processes import await_true
 
 from statehold.dev.errors import DevError, JarsUnavailable
-from statehold.dev.jars import cache_root, fetch_archive, one_at_a_time
+from statehold.dev.jars import MavenDownloads, cache_root, one_at_a_time
 from statehold.dev.java import find_java
 from statehold.dev.ports import free_ports
 
@@ -100,15 +100,22 @@ def _home() -> Path:
     with one_at_a_time(cache_root()):
         if not home.is_dir():
             with tempfile.TemporaryDirectory(prefix=".apicurio-", dir=cache_root()) as work:
-                archive = fetch_archive(
-                    "io.apicurio", "apicurio-registry-app", VERSION, "all", Path(work) / "repository"
-                )
+                archive = _fetch(Path(work) / "repository")
                 with archive.open("rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
                         raise JarsUnavailable("the schema registry's archive has another checksum than recorded")
                 extract_files(archive, Path(work) / "ready")
                 (Path(work) / "ready").rename(home)
     return home
+
+
+def _fetch(repository: Path) -> Path:
+    """Download the archive of the release without verifying it. Raises `JarsUnavailable`."""
+    from_maven = MavenDownloads(repository)
+    with from_maven.failing_as(f"apicurio-registry-app {VERSION}"):
+        component = from_maven.context.project("io.apicurio", "apicurio-registry-app").at_version(VERSION)
+        archive: Path = component.artifact("all", "tar.gz").resolve()
+    return archive
 
 
 def extract_files(archive: Path, target: Path) -> None:

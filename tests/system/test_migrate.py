@@ -20,7 +20,7 @@ from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.records import Adopt
 from statehold.snapshot.state_edits import Edit, Patch
-from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
@@ -126,17 +126,7 @@ def one_partition_alone(stage: Stage) -> None:
         stopped.fence([0])
         found = stopped.find(place)
         position = found.mark.positions[stage.names.input]
-        base = stopped.write(place, "other", found.mark.n + 1, position, found.state, found.mark)
-        state = found.state
-        adoption = Adoption(
-            place=place,
-            old=found.mark,
-            lineage="other",
-            base=base,
-            digest=state.digest,
-            keys=state.keys,
-            position=position,
-        )
+        adoption = stopped.adoption(place, "other", found.mark, position, found.state, found.mark)
         with GroupLock(stage.settings(), stage.names, stopped.admin, 2) as hold:
             stopped.adopt([adoption], hold.membership(), REASON)
 

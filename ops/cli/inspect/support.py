@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,11 +91,8 @@ def support_bundle(
 
 def _lag(settings: Settings, names: Names) -> Any:
     try:
-        lags = Lags(settings, names)
-        try:
+        with closing(Lags(settings, names)) as lags:
             return msgspec.to_builtins(lags.now())
-        finally:
-            lags.close()
     except StateholdError as error:
         return {"trouble": str(error)}
 

@@ -8,6 +8,7 @@ exactly one run. Chunks of other runs are never referred to, and truncated later
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -20,7 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from statehold.errors import KafkaTrouble
 from statehold.ports import FullSink
 from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import Chunk
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Chunk, CommitRecord, Manifest
 from statehold.snapshot.spark.fold.fold import sums_from
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums
@@ -65,6 +67,33 @@ class WrittenFull(msgspec.Struct):
             table: Sums(int.from_bytes(text, "little"), int.from_bytes(packed, "little"), keys)
             for table, (text, packed, keys) in self.sums.items()
         }
+
+    def manifest(self, place: Place, mark: CommitRecord, increment: int, maker: str) -> Manifest:
+        """Return the manifest of the state at `mark`, whose deltas follow from offset `increment` of the changelog."""
+        return Manifest(
+            full=self.full,
+            service=mark.service,
+            partition=place.partition,
+            partitions=place.partitions,
+            lineage=mark.lineage,
+            first=mark.n,
+            through=mark.n,
+            positions=mark.positions,
+            topic_ids=place.topic_ids,
+            digest=mark.digest,
+            increment=increment,
+            low=self.low,
+            store=self.store if self.checksums else "",
+            segments=self.segments,
+            checksums=tuple(self.checksums),
+            keys=self.keys,
+            size=self.size,
+            maker=maker,
+            writer=place.writer,
+            time=int(time.time() * 1000),
+            format=mark.format,
+            schemas=mark.schemas,
+        )
 
 
 _encode = msgspec.msgpack.Encoder().encode

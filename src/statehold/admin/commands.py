@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 
@@ -150,11 +150,8 @@ class Commander:
             raise UsageError(
                 f"{name!r}: the value has {len(value)} bytes; a command on the control topic may have {largest}"
             )
-        reader = CommittedReader(self._settings, self._names.group, self._admin)
-        try:
+        with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
             marks = {partition: last_mark(reader, self._names.changelog, partition) for partition in chosen}
-        finally:
-            reader.close()
         older = [p for p, mark in marks.items() if mark is None or mark.format < frame.PINNING]
         if older:
             raise UsageError(
@@ -180,14 +177,19 @@ class Commander:
         answers = []
         for each in sent:
             answer = CommandResult(partition=each.partition, id=each.id, offset=each.offset)
-            reader = KafkaReader(
-                self._settings, self._names.group, self._admin, lambda: time.monotonic() > until + 1, time.monotonic
-            )
-            try:
-                with suppress(Cancelled):  # the timeout interrupted a read
-                    self._follow(reader, each, answer, until, full)
-            finally:
-                reader.close()
+            with (
+                closing(
+                    KafkaReader(
+                        self._settings,
+                        self._names.group,
+                        self._admin,
+                        lambda: time.monotonic() > until + 1,
+                        time.monotonic,
+                    )
+                ) as reader,
+                suppress(Cancelled),
+            ):  # the timeout interrupted a read
+                self._follow(reader, each, answer, until, full)
             answers.append(answer)
             tell(answer)
         return answers

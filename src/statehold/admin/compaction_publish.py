@@ -18,7 +18,7 @@ from statehold.kafka.tools.compaction_lock import delete_before
 from statehold.snapshot import store_orphans
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import COMPACTION, Manifest
+from statehold.snapshot.format.records import COMPACTION
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import TruncationOffsets, cut
 from statehold.snapshot.spark.fold.plan import FoldPlan
@@ -69,40 +69,13 @@ def publish(
 
     def send(each: tuple[FoldPlan, WrittenFull, TaskReport]) -> LocatedManifest:
         plan, found, report = each
-        manifest, sink = manifest_of(plan, found, report), sink_of.manifests(plan.partition)
+        sink = sink_of.manifests(plan.partition)
+        manifest = found.manifest(plan.place, plan.goal.mark, report.header, COMPACTION)
         sink.send(records.pack(manifest, manifest.format))
         return LocatedManifest(writing.acknowledged(sink, 1)[0], manifest)
 
     with ThreadPoolExecutor(_PRODUCERS, "manifest") as pool:  # in parallel, because a new producer connects in 0.5 s
         return list(pool.map(send, written))
-
-
-def manifest_of(plan: FoldPlan, written: WrittenFull, report: TaskReport) -> Manifest:
-    place, mark = plan.place, plan.goal.mark
-    return Manifest(
-        full=written.full,
-        service=mark.service,
-        partition=place.partition,
-        partitions=place.partitions,
-        lineage=mark.lineage,
-        first=mark.n,
-        through=mark.n,
-        positions=mark.positions,
-        topic_ids=place.topic_ids,
-        digest=mark.digest,
-        increment=report.header,
-        low=written.low,
-        store=written.store if written.checksums else "",
-        segments=written.segments,
-        checksums=tuple(written.checksums),
-        keys=written.keys,
-        size=written.size,
-        maker=COMPACTION,
-        writer=place.writer,
-        time=int(time.time() * 1000),
-        format=mark.format,
-        schemas=mark.schemas,
-    )
 
 
 class TopicTruncation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -61,15 +62,12 @@ class DeadLetters:
         wrong = [partition for partition in partitions if partition >= facts.partitions]
         if wrong:
             raise UsageError(f"{topic} has partitions 0 to {facts.partitions - 1}, not {wrong[0]}")
-        reader = CommittedReader(self._settings, self._names.group, self._admin)
-        try:
+        with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
             for partition in partitions or range(facts.partitions):
                 found = []
                 for batch in reader.read(topic, partition, *reader.bounds(topic, partition)):
                     found += [each for each in map(read, batch) if each is not None]
                 yield partition, found
-        finally:
-            reader.close()
 
     def waiting(
         self, partitions: Sequence[int] = (), wanted: Callable[[DeadLetter], bool] = lambda _: True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 
 from statehold.common.names import Names
@@ -59,13 +60,10 @@ class InitialCommits:
             )
 
     def _has_mark(self, partition: int) -> bool:
-        reader = CommittedReader(self._settings, self._names.group, self._admin)
-        try:
+        with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
             if last_mark(reader, self._names.changelog, partition) is not None:
                 return True
             start, end = reader.bounds(self._names.changelog, partition)
-        finally:
-            reader.close()
         if end > 0:
             raise StartError(
                 f"{self._names.changelog}[{partition}]@{end}: first start: the partition held records and has no "

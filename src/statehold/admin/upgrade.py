@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -96,11 +97,8 @@ class Upgrade:
         return after
 
     def _mark(self, partition: int) -> CommitRecord:
-        reader = CommittedReader(self._settings, self._names.group, self._admin)
-        try:
+        with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
             mark = last_mark(reader, self._names.changelog, partition)
-        finally:
-            reader.close()
         if mark is None:
             raise NoMark(
                 "read the format: there is no commit record. Next: run `statehold topics create`",

@@ -166,15 +166,6 @@ def fetch_jars(bundle: JarBundle, repository: Path) -> list[Path]:
         return [each.artifact.resolve() for each in found]
 
 
-def fetch_archive(group: str, artifact: str, version: str, classifier: str, repository: Path) -> Path:
-    """Download a .tar.gz of a release without verifying it. Raises `JarsUnavailable`."""
-    from_maven = MavenDownloads(repository)
-    with from_maven.failing_as(f"{artifact} {version}"):
-        component = from_maven.context.project(group, artifact).at_version(version)
-        archive: Path = component.artifact(classifier, "tar.gz").resolve()
-    return archive
-
-
 class MavenDownloads(logging.Handler):
     """jgo with a repository folder of its own. A warning that jgo logs, such as a wrong checksum, is a failure here."""
 

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from statehold.common.names import Names
@@ -203,14 +204,13 @@ class TopicMonitor:
 
     def _sample(self, partition: int, start: int, end: int) -> int | None:
         """Return the timestamp of the next record, and measure the mean record size."""
-        reader = KafkaReader(self._settings, self._names.group, self._admin, self._ending.is_set, time.monotonic)
-        try:
+        with closing(
+            KafkaReader(self._settings, self._names.group, self._admin, self._ending.is_set, time.monotonic)
+        ) as reader:
             for batch in reader.read(self._names.input, partition, start, min(end, start + _SAMPLE), _SAMPLE):
                 sizes = [len(message.value() or b"") + len(message.key() or b"") for message in batch]
                 self._size = max(self._size, RECORD_OVERHEAD + sum(sizes) / len(sizes))
                 return int(batch[0].timestamp()[1])
-        finally:
-            reader.close()
         return None
 
 

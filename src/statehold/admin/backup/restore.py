@@ -223,7 +223,6 @@ class _Work:
         found = self.cut_offs.at(partition)
         mark, place = self.cut_offs.mark(partition, found), self.stopped.place(partition, self.count, facts)
         state = self._state(partition, found)
-        base = self.stopped.write(place, lineage, 0, position, state, mark)
         offsets = self.maps.get(partition)
         result.partitions.append(
             RestoredPartition(
@@ -235,15 +234,9 @@ class _Work:
                 records=sum(segment.count for segment in offsets.segments) if offsets else 0,
             )
         )
-        return Adoption(
-            place=place,
-            old=None,
+        return msgspec.structs.replace(
+            self.stopped.adoption(place, lineage, None, position, state, mark),
             source=mark,
-            lineage=lineage,
-            base=base,
-            digest=state.digest,
-            keys=state.keys,
-            position=position,
             effects=mark.effects,
             control=control_position(self.stopped.admin, self.names, partition).get(self.names.control, 0),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
 from statehold.admin.initial_commit import control_position
@@ -87,14 +88,11 @@ class Rebase:
         return "every partition can be restored; --partitions P rebases one anyway"
 
     def _rebase(self, stopped: StoppedService, place: Place, finding: str) -> RepairedState:
-        reader = stopped.reader()
-        try:
+        with closing(stopped.reader()) as reader:
             last = salvage.last_readable(reader, place)
             lineage = last.lineage if last is not None else ""
             salvaged = salvage.newest(reader, place, lineage, self._full)
             side_inputs = SideInputs.find(stopped, reader, place, salvaged, last)
-        finally:
-            reader.close()
         where = f"{place.input}[{place.partition}]"
         if last is not None and last.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input]):
             raise ToolRefused(

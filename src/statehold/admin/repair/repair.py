@@ -129,20 +129,11 @@ def _each(
 
 
 def _adoption(stopped: StoppedService, place: Place, repaired: RepairedState, lineage: str) -> Adoption:
-    n = 0 if repaired.old is None else repaired.old.n + 1
     like = msgspec.structs.replace(repaired.like, schemas=place.merged_schemas(repaired.like, repaired.state.tables))
-    base = stopped.write(place, lineage, n, repaired.position, repaired.state, like)
-    return Adoption(
-        place=place,
-        old=repaired.old,
+    return msgspec.structs.replace(
+        stopped.adoption(place, lineage, repaired.old, repaired.position, repaired.state, like),
         source=repaired.like,
-        lineage=lineage,
-        base=base,
-        digest=repaired.state.digest,
-        keys=repaired.state.keys,
-        position=repaired.position,
         effects=repaired.like.effects,
-        schemas=like.schemas,
         control=repaired.control,
         retries={topic: at for topic, at in repaired.like.positions.items() if place.names.is_for_retries(topic)},
     )

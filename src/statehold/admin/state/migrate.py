@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 
 import msgspec
 
@@ -58,17 +59,31 @@ def migrate(
         edits = Edits(functions, patches, stopped.new_state(0).tables)
         facts = stopped.facts()
         count = facts[names.input].partitions
-        if dry_run:
-            done, _ = _each(stopped, facts, edits, None)
-            return Migration("", done)
-        with GroupLock(settings, names, stopped.admin, count) as hold:
-            stopped.fence(range(count))
-            lineage = state_replacement.new_lineage()
-            done, adoptions = _each(stopped, facts, edits, lineage)
-            marks = stopped.adopt(adoptions, hold.membership(), reason)
-        for each in done:
-            each.transaction = marks[each.partition].n
-        return Migration(lineage, done)
+        return replace_states(stopped, count, partial(_each, stopped, facts, edits), reason, dry_run=dry_run)
+
+
+def replace_states(
+    stopped: StoppedService,
+    count: int,
+    edit: Callable[[str | None], tuple[list[Migrated], list[Adoption]]],
+    reason: ReplacementReason,
+    *,
+    dry_run: bool,
+) -> Migration:
+    """Replace the states of all partitions by those that `edit` writes into a new state generation.
+
+    In a dry run `edit` gets None and writes nothing.
+    """
+    if dry_run:
+        return Migration("", edit(None)[0])
+    with GroupLock(stopped.settings, stopped.names, stopped.admin, count) as hold:
+        stopped.fence(range(count))
+        lineage = state_replacement.new_lineage()
+        done, adoptions = edit(lineage)
+        marks = stopped.adopt(adoptions, hold.membership(), reason)
+    for each in done:
+        each.transaction = marks[each.partition].n
+    return Migration(lineage, done)
 
 
 def _each(
@@ -91,21 +106,9 @@ def _each(
         )
         if lineage is not None:
             like = msgspec.structs.replace(found.mark, schemas=place.merged_schemas(found.mark, edits.tables))
-            base = stopped.write(place, lineage, found.mark.n + 1, position, state, like)
-            each.full = base.offset if base else None
-            adoptions.append(
-                Adoption(
-                    place=place,
-                    old=found.mark,
-                    lineage=lineage,
-                    base=base,
-                    digest=state.digest,
-                    keys=state.keys,
-                    position=position,
-                    effects=found.mark.effects,
-                    schemas=like.schemas,
-                )
-            )
+            adoption = stopped.adoption(place, lineage, found.mark, position, state, like)
+            each.full = adoption.base.offset if adoption.base else None
+            adoptions.append(msgspec.structs.replace(adoption, effects=found.mark.effects))
         done.append(each)
     edits.require_used()
     return done, adoptions

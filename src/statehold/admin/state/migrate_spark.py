@@ -6,21 +6,20 @@ batch. Needs pyspark; only the command imports this module.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+import msgspec
+
 from statehold.admin.snapshot_sinks import SnapshotSinkFactory
-from statehold.admin.state.migrate import TOOL, Migrated, Migration
+from statehold.admin.state.migrate import TOOL, Migrated, Migration, replace_states
 from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
-from statehold.kafka.tools.group_lock import GroupLock
-from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import MODULUS
 from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
@@ -56,16 +55,7 @@ def migrate(
         edits = Edits(functions, patches, stopped.new_state(0).tables)
         facts = stopped.facts()
         work = _Work(spark, stopped, facts, edits, Editor(handler, functions, patches))
-        if dry_run:
-            return Migration("", work.run(None)[0])
-        with GroupLock(settings, names, stopped.admin, facts[names.input].partitions) as hold:
-            stopped.fence(range(facts[names.input].partitions))
-            lineage = state_replacement.new_lineage()
-            done, adoptions = work.run(lineage)
-            marks = stopped.adopt(adoptions, hold.membership(), reason)
-        for each in done:
-            each.transaction = marks[each.partition].n
-        return Migration(lineage, done)
+        return replace_states(stopped, facts[names.input].partitions, work.run, reason, dry_run=dry_run)
 
 
 class _Work:
@@ -98,12 +88,9 @@ class _Work:
         count = self._facts[self._names.input].partitions
         plans = {}
         for partition in range(count):
-            reader = CommittedReader(self._settings, self._names.group, self._stopped.admin)
-            try:
+            with closing(CommittedReader(self._settings, self._names.group, self._stopped.admin)) as reader:
                 plan = planning.make(reader, self._stopped.place(partition, count, self._facts))
                 plan = planning.divided(reader, plan, pieces(self._spark, count))
-            finally:
-                reader.close()
             goal = plan.goal.mark
             self._stopped.require_complete(plan.place, plan.last, goal.positions[self._names.input], goal.digest)
             plans[partition] = plan
@@ -176,31 +163,16 @@ class _Work:
         return bases
 
     def _manifest(self, plan: FoldPlan, written: WrittenFull, lineage: str) -> Manifest:
-        place, last = plan.place, plan.last
-        return Manifest(
-            full=written.full,
-            service=last.service,
-            partition=place.partition,
-            partitions=place.partitions,
+        like = msgspec.structs.replace(
+            plan.last,
+            n=plan.last.n + 1,
             lineage=lineage,
-            first=last.n + 1,
-            through=last.n + 1,
-            positions=last.positions,
-            topic_ids=place.topic_ids,
             digest=digest.to_bytes(self._digest(written)),
-            increment=self._stopped.bounds(self._names.changelog, place.partition)[1],
-            low=written.low,
-            store=written.store if written.checksums else "",
-            segments=written.segments,
-            checksums=tuple(written.checksums),
-            keys=written.keys,
-            size=written.size,
-            maker="migration",
-            writer=place.writer,
-            time=int(time.time() * 1000),
             format=frame.NEWEST,
             schemas=self._schemas(plan),
         )
+        end = self._stopped.bounds(self._names.changelog, plan.partition)[1]
+        return written.manifest(plan.place, like, end, "migration")
 
     def _schemas(self, plan: FoldPlan) -> dict[str, int]:
         return plan.place.merged_schemas(plan.last, self._edits.tables)

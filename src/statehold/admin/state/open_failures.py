@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.messages.dead_letter import PARKED, SETTLED
@@ -31,8 +33,5 @@ def _records(stopped: StoppedService, topic: str, partition: int, position: int)
     if stopped.admin.describe([topic])[topic] is None:
         return 0
     start, end = stopped.bounds(topic, partition)
-    reader = stopped.reader()
-    try:
+    with closing(stopped.reader()) as reader:
         return sum(map(len, reader.read(topic, partition, max(start, position), end)))
-    finally:
-        reader.close()

@@ -147,19 +147,8 @@ class Redistribution:
         :raises ToolRefused: the snapshot that is read back differs.
         """
         like, state = self.like(), self.state(place.partition)
-        base = stopped.write(place, lineage, 0 if old is None else old.n + 1, position, state, like)
-        return Adoption(
-            place=place,
-            old=old,
-            source=like,
-            lineage=lineage,
-            base=base,
-            digest=state.digest,
-            keys=state.keys,
-            position=position,
-            schemas=like.schemas,
-            control=control,
-        )
+        adoption = stopped.adoption(place, lineage, old, position, state, like)
+        return msgspec.structs.replace(adoption, source=like, control=control)
 
     def adopted(self, adoptions: Sequence[Adoption], marks: Mapping[int, CommitRecord]) -> Repartitioned:
         """Return the report after the state was replaced; `marks` are the new commit records."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -109,11 +110,8 @@ class StoppedService:
 
         :raises StateRefused: the service could not restore the state either.
         """
-        reader = self.reader()
-        try:
+        with closing(self.reader()) as reader:
             found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
-        finally:
-            reader.close()
         return LastState(found.mark, found.state), found.position
 
     def require_complete(self, place: Place, last: CommitRecord, newest: int, digest_: bytes) -> None:
@@ -131,11 +129,8 @@ class StoppedService:
 
     def mark(self, partition: int) -> CommitRecord | None:
         """Return the last commit record without any check."""
-        reader = self.reader()
-        try:
+        with closing(self.reader()) as reader:
             return last_mark(reader, self.names.changelog, partition)
-        finally:
-            reader.close()
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self.admin.bounds(topic, partition, _DEADLINE, lambda: False)
@@ -157,7 +152,26 @@ class StoppedService:
         finally:
             reader.close()
 
-    def write(
+    def adoption(
+        self, place: Place, lineage: str, old: CommitRecord | None, position: int, state: State, like: CommitRecord
+    ) -> Adoption:
+        """Write the state as a full snapshot, to which the state-replacement record after `old` refers.
+
+        :raises ToolRefused: the snapshot read back differs.
+        """
+        base = self._write(place, lineage, 0 if old is None else old.n + 1, position, state, like)
+        return Adoption(
+            place=place,
+            old=old,
+            lineage=lineage,
+            base=base,
+            digest=state.digest,
+            keys=state.keys,
+            position=position,
+            schemas=like.schemas,
+        )
+
+    def _write(
         self, place: Place, lineage: str, n: int, position: int, state: State, like: CommitRecord
     ) -> FullRef | None:
         """Write the state as a full snapshot for state-replacement record `n`, read it back and compare it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -47,8 +48,7 @@ def open_transaction_at(
     if stable >= end:
         return None
     config = quiet(client.reader(settings, "statehold-txn", isolation="read_uncommitted"), "opened")
-    consumer = Consumer(config)
-    try:
+    with closing(Consumer(config)) as consumer:
         consumer.assign([TopicPartition(topic, partition, stable)])
         deadline = Deadline(_PATIENCE)
         while not deadline.passed:
@@ -57,8 +57,6 @@ def open_transaction_at(
                     return OpenTransaction(topic, partition, stable, end, message.timestamp()[1] / 1000)
                 return None  # the end of the log: the transaction has just ended
         return None
-    finally:
-        consumer.close()
 
 
 def fence_id(settings: Settings, transactional_id: str) -> None:
