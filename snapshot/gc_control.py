@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from types import TracebackType
 
 
 def collect_less_often() -> None:
@@ -39,9 +38,7 @@ class NoCollection:
                 gc.disable()
             self._users += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0 and self._was_on:

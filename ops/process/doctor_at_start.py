@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Final, Self
 
 from statehold.declared.attributes import declared, sinks_of
@@ -36,9 +35,7 @@ class DoctorAtStart:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread.ident is not None:
             self._thread.join(_PATIENCE)
 

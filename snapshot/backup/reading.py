@@ -11,40 +11,12 @@ import msgspec
 from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.ports import OutOfRange
-from statehold.record import Message
+from statehold.record import MemoryMessage, Message
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import ArchiveFile, ArchiveLine, BackupManifest, Role
 from statehold.snapshot.format.partition_identity import Place
 
 _decode = msgspec.json.Decoder(ArchiveLine).decode
-
-
-class ArchivedMessage:
-    """A record of a file with the interface of Kafka's client."""
-
-    def __init__(self, file: ArchiveFile, line: ArchiveLine) -> None:
-        self._file, self._line = file, line
-
-    def topic(self) -> str:
-        return self._file.topic
-
-    def partition(self) -> int:
-        return self._file.partition
-
-    def offset(self) -> int:
-        return self._line.offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._line.timestamp
-
-    def key(self) -> bytes | None:
-        return archive.bytes_of(self._line.key)
-
-    def value(self) -> bytes | None:
-        return archive.bytes_of(self._line.value)
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return [(name, archive.bytes_of(value)) for name, value in self._line.headers] or None
 
 
 class _Opened:
@@ -80,7 +52,7 @@ class ArchiveReader:
             lines.seek(opened.starts[low])
             for first in range(low, high, most):
                 count = min(most, high - first)
-                yield [ArchivedMessage(opened.file, _decode(next(lines))) for _ in range(count)]
+                yield [_message(opened.file, _decode(next(lines))) for _ in range(count)]
 
     def cancelled(self) -> bool:
         return False
@@ -96,6 +68,12 @@ class ArchiveReader:
                 raise UsageError(f"{self._directory} holds no {topic}[{partition}]")
             known = self._open[topic, partition] = _Opened(self._directory, file)
         return known
+
+
+def _message(file: ArchiveFile, line: ArchiveLine) -> MemoryMessage:
+    key, value = archive.bytes_of(line.key), archive.bytes_of(line.value)
+    headers = [(name, archive.bytes_of(data)) for name, data in line.headers] or None
+    return MemoryMessage(file.topic, file.partition, line.offset, value, key, headers, line.timestamp)
 
 
 def place_of(directory: Path, manifest: BackupManifest, partition: int) -> Place:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
@@ -239,9 +239,7 @@ class Service:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # For other modules

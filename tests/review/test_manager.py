@@ -14,11 +14,10 @@ from statehold.balancer.manager import Manager
 from statehold.config.settings import Settings
 from statehold.errors import TopicReplaced
 from statehold.ports import ConsumerTrouble, InputTopic, Listener
-from statehold.record import Message
+from statehold.record import MemoryMessage, Message
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.clock import ManualClock
-from statehold.testing.log import MemoryMessage
 from statehold.testing.stepped import EventLog
 from statehold.worker.common.context import Report
 

@@ -9,11 +9,12 @@ import msgspec
 
 from statehold.common.names import Names
 from statehold.ports import Bounds
+from statehold.record import MemoryMessage
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Manifest, Part, Writer
 from statehold.table import Changes
-from statehold.testing.log import MemoryLog, MemoryMessage
+from statehold.testing.log import MemoryLog
 
 NAMES = Names("service", "input")
 PLACE = Place(NAMES, 0, 4, {}, Writer(instance="test"))

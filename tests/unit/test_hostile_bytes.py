@@ -21,6 +21,7 @@ from statehold.messages import dead_letter
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of, header
 from statehold.messages.retry_record import Retried
 from statehold.ports import Asked
+from statehold.record import MemoryMessage
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.blocks import block, blocks
 from statehold.snapshot.format.frame import BadFrame
@@ -28,7 +29,6 @@ from statehold.snapshot.format.records import Chunk, EntryDecoder, Part
 from statehold.snapshot.inspect import contents, typed
 from statehold.snapshot.inspect.lines import Lines
 from statehold.snapshot.spark.fold.newest import Newest
-from statehold.testing.log import MemoryMessage
 
 #: deeper than any interpreter's limit
 DEEP: Final = 100_000

@@ -9,7 +9,7 @@ import pytest
 from statehold.kafka.feeds.retry_topic import RetryLane
 from statehold.messages.dead_letter import Failure
 from statehold.messages.retry_record import retried
-from statehold.testing.log import MemoryMessage
+from statehold.record import MemoryMessage
 
 
 class Told:

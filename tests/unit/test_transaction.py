@@ -114,7 +114,7 @@ def test_outputs_say_where_they_come_from_over_several_sends() -> None:
     commit(made, closing())
     origins = []
     for message in broker.log("out", 0).committed():
-        own, origin = message.headers() or ()
+        own, origin = message.headers()
         assert own == ("own", b"h")
         assert origin[0] == ORIGIN_HEADER
         origins.append(ORIGIN.unpack(origin[1]))

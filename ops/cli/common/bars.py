@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self, TextIO, cast
 
 from rich.console import Console
@@ -49,9 +48,7 @@ class Bars:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
         self._show([])

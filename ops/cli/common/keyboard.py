@@ -7,7 +7,6 @@ import sys
 import termios
 import time
 import tty
-from types import TracebackType
 from typing import Any, Self
 
 
@@ -23,9 +22,7 @@ class Keyboard:
             tty.setcbreak(sys.stdin)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 

@@ -11,7 +11,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from statehold.errors import StuckCall
@@ -56,9 +55,7 @@ class WatchedCall:
         self._calls[id(self)] = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         del self._calls[id(self)]
 
     def tell(self, log: Log) -> None:

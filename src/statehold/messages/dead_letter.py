@@ -18,7 +18,7 @@ from statehold.errors import RecordError
 from statehold.messages.command import BadCommand, Command, command_of
 from statehold.messages.command import header as command_header
 from statehold.output import Sent
-from statehold.record import Message
+from statehold.record import MemoryMessage, Message
 
 #: prefix of every header that statehold adds to the record's own
 PREFIX: Final = "statehold-dead-"
@@ -129,32 +129,12 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-class RedrivenMessage:
-    """`record.Message` of a redriven dead letter: the original record."""
+class RedrivenMessage(MemoryMessage):
+    """The message of a redriven dead letter: the original record."""
 
     def __init__(self, topic: str, partition: int, request: DeadLetterRequest) -> None:
-        self._topic, self._partition, self._request = topic, partition, request
-
-    def topic(self) -> str | None:
-        return self._topic
-
-    def partition(self) -> int | None:
-        return self._partition
-
-    def offset(self) -> int | None:
-        return self._request.offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._request.timestamp
-
-    def key(self) -> bytes | None:
-        return self._request.key
-
-    def value(self) -> bytes | None:
-        return self._request.value
-
-    def headers(self) -> list[tuple[str, bytes | None]]:
-        return list(self._request.headers)
+        offset, headers = request.offset, list(request.headers)
+        super().__init__(topic, partition, offset, request.value, request.key, headers, request.timestamp)
 
 
 def letter(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:

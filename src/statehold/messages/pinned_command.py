@@ -14,10 +14,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from statehold.messages.command import renamed
-from statehold.record import Message
+from statehold.record import MemoryMessage, Message
 
-#: confluent_kafka's timestamp type for the producer's time
-_CREATE_TIME: Final = 1
 #: bytes that a pinned command takes in a commit record in addition to its own
 _FRAME: Final = 200
 
@@ -49,32 +47,12 @@ class Placed(NamedTuple, Generic[T]):
     command: T
 
 
-class PinnedMessage:
-    """`record.Message` of a pinned command: the same coordinates in every replay."""
+class PinnedMessage(MemoryMessage):
+    """The message of a pinned command: the same coordinates in every replay."""
 
     def __init__(self, topic: str, partition: int, pinned: Pinned) -> None:
-        self._topic, self._partition, self._pinned = topic, partition, pinned
-
-    def topic(self) -> str | None:
-        return self._topic
-
-    def partition(self) -> int | None:
-        return self._partition
-
-    def offset(self) -> int | None:
-        return self._pinned.offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return _CREATE_TIME, self._pinned.time
-
-    def key(self) -> bytes | None:
-        return self._pinned.key
-
-    def value(self) -> bytes | None:
-        return self._pinned.value
-
-    def headers(self) -> list[tuple[str, bytes | None]]:
-        return renamed(self._pinned.headers)
+        headers = renamed(pinned.headers)
+        super().__init__(topic, partition, pinned.offset, pinned.value, pinned.key, headers, pinned.time)
 
 
 def pin(message: Message) -> Pinned:

@@ -8,46 +8,7 @@ from enum import Enum, auto
 from statehold.errors import HangingTransaction
 from statehold.output import Headers
 from statehold.ports import OutOfRange
-
-
-class MemoryMessage:
-    """A record as `statehold.record.Message` wants it."""
-
-    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        value: bytes | None,
-        key: bytes | None = None,
-        headers: Headers | None = None,
-        timestamp: int = 0,
-    ) -> None:
-        self._topic, self._partition, self._offset = topic, partition, offset
-        self._value, self._key, self._headers, self._timestamp = value, key, headers, timestamp
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._timestamp
-
-    def key(self) -> bytes | None:
-        return self._key
-
-    def value(self) -> bytes | None:
-        return self._value
-
-    def headers(self) -> Headers | None:
-        return self._headers
+from statehold.record import MemoryMessage
 
 
 class Outcome(Enum):

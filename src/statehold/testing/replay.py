@@ -9,11 +9,11 @@ from typing import NamedTuple
 from statehold.errors import UsageError
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
 from statehold.output import ORIGIN, ORIGIN_HEADER
-from statehold.record import Message
+from statehold.record import MemoryMessage, Message
 from statehold.reference import Version
 from statehold.snapshot.format import digest
 from statehold.testing.database import Tables, apply
-from statehold.testing.log import MemoryLog, MemoryMessage
+from statehold.testing.log import MemoryLog
 from statehold.testing.stepped import EffectCall
 from statehold.worker.failures.history import At, HandledRetry
 from statehold.worker.failures.retry_records import handle

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from types import TracebackType
 from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, TopicPartition
@@ -57,9 +56,7 @@ class CompactionLock:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         self._thread.join(_JOIN)
 
