@@ -8,7 +8,6 @@ exactly one run. Chunks of other runs are never referred to, and truncated later
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -68,8 +67,11 @@ class WrittenFull(msgspec.Struct):
             for table, (text, packed, keys) in self.sums.items()
         }
 
-    def manifest(self, place: Place, mark: CommitRecord, increment: int, maker: str) -> Manifest:
-        """Return the manifest of the state at `mark`, whose deltas follow from offset `increment` of the changelog."""
+    def manifest(self, place: Place, mark: CommitRecord, increment: int, maker: str, now: float) -> Manifest:
+        """Return the manifest of the state at `mark`, whose deltas follow from offset `increment` of the changelog.
+
+        `now` is in seconds since 1970.
+        """
         return Manifest(
             full=self.full,
             service=mark.service,
@@ -90,7 +92,7 @@ class WrittenFull(msgspec.Struct):
             size=self.size,
             maker=maker,
             writer=place.writer,
-            time=int(time.time() * 1000),
+            time=int(now * 1000),
             format=mark.format,
             schemas=mark.schemas,
         )

@@ -6,6 +6,7 @@ batch. Needs pyspark; only the command imports this module.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -172,7 +173,7 @@ class _Work:
             schemas=self._schemas(plan),
         )
         end = self._stopped.bounds(self._names.changelog, plan.partition)[1]
-        return written.manifest(plan.place, like, end, "migration")
+        return written.manifest(plan.place, like, end, "migration", time.time())
 
     def _schemas(self, plan: FoldPlan) -> dict[str, int]:
         return plan.place.merged_schemas(plan.last, self._edits.tables)
