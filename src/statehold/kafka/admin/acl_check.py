@@ -15,7 +15,7 @@ from statehold.errors import AccessRefused, KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import NO_TIMEOUT, result
 from statehold.kafka.admin.groups import ask_groups, operations
-from statehold.kafka.common.error_actions import kafka_error
+from statehold.kafka.common.error_actions import code_of, kafka_error
 from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Access
 from statehold.telemetry.log_events import Log
@@ -137,8 +137,7 @@ def _allowed(future: Future[Any], cancelled: Callable[[], bool], seconds: float)
     try:
         found = result(future, cancelled, max(_LAST_LOOK, seconds))
     except KafkaTrouble as error:
-        inner = kafka_error(error.__cause__) if error.__cause__ else None
-        return frozenset() if inner is not None and inner.code() in _REFUSED else None
+        return frozenset() if code_of(error) in _REFUSED else None
     return operations(found.authorized_operations) or UNTOLD
 
 

@@ -23,14 +23,14 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured, RestoreTimeout
 from statehold.health.connectivity import NoContact
-from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, require_offset, result
+from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, ask_offsets, require_offset, result
 from statehold.kafka.admin.group_offsets import PEEK, RENEW_EVERY, GroupOffsets
 from statehold.kafka.admin.groups import describe_group
 from statehold.kafka.admin.topic_absence import may_mean_absence, require_existing
 from statehold.kafka.admin.tracked_client import TrackedClient
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.client_log import quiet
-from statehold.kafka.common.error_actions import about, kafka_error, translate
+from statehold.kafka.common.error_actions import about, code_of, kafka_error, translate
 from statehold.kafka.common.error_advice import login_refused
 from statehold.kafka.common.retry import OncePerMinute, call_patiently
 from statehold.ports import Bounds, Cancelled, ConsumerGroup
@@ -285,12 +285,8 @@ class Admin(GroupOffsets):
             raise about(topic, error) from error.__cause__
 
     def _ask(self, topic: str, partition: int, spec: Any) -> Future[Any]:
-        place = TopicPartition(topic, partition)
-        futures = self.client.list_offsets(
-            {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ATTEMPT
-        )
-        future: Future[Any] = futures[place]
-        return future
+        place = (topic, partition)
+        return ask_offsets(self.client, [place], spec, IsolationLevel.READ_UNCOMMITTED, ATTEMPT)[place]
 
     def _facts(
         self, name: str, future: Future[Any], cancelled: Callable[[], bool], seconds: float
@@ -298,8 +294,7 @@ class Admin(GroupOffsets):
         try:
             found = result(future, cancelled, seconds)
         except KafkaTrouble as error:
-            inner = kafka_error(error.__cause__) if error.__cause__ else None
-            if inner is not None and inner.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             if isinstance(error, Misconfigured):
                 raise about(name, error) from error.__cause__

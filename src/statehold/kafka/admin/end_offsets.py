@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel
 
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import LATEST, require_offset
+from statehold.kafka.admin.futures import LATEST, ask_offsets, require_offset
 
 #: seconds between two requests, while callers look
 _EVERY: Final = 2.0
@@ -50,16 +50,10 @@ class CachedEnds:
             return {p: end for p in wanted if (end := self._known.get(p)) is not None and now - end.at < _STALE}
 
     def _ask(self, partitions: list[int]) -> None:
-        stable, high = (
-            self._question(partitions, IsolationLevel.READ_COMMITTED),
-            self._question(partitions, IsolationLevel.READ_UNCOMMITTED),
-        )
-        self._open = [(p, stable[p], high[p]) for p in partitions]
-
-    def _question(self, partitions: list[int], isolation: IsolationLevel) -> dict[int, Future[Any]]:
-        wanted = {TopicPartition(self._topic, partition): LATEST for partition in partitions}
-        futures = self._admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT)
-        return {place.partition: future for place, future in futures.items()}
+        client, places = self._admin.client, [(self._topic, p) for p in partitions]
+        stable = ask_offsets(client, places, LATEST, IsolationLevel.READ_COMMITTED, _TIMEOUT)
+        high = ask_offsets(client, places, LATEST, IsolationLevel.READ_UNCOMMITTED, _TIMEOUT)
+        self._open = [(place[1], stable[place], high[place]) for place in places]
 
     def _collect(self, now: float) -> None:
         if not all(stable.done() and high.done() for _, stable, high in self._open):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final
 
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from statehold.errors import KafkaTrouble
 from statehold.kafka.common.error_actions import translate
@@ -37,6 +38,15 @@ def require_offset(offset: int) -> int:
     if offset < 0:
         raise KafkaTrouble(f"the leader did not return the offset (ListOffsets gave {offset})")
     return offset
+
+
+def ask_offsets(
+    client: AdminClient, places: Iterable[tuple[str, int]], spec: Any, isolation: IsolationLevel, seconds: float
+) -> dict[tuple[str, int], Future[Any]]:
+    """Ask for an offset of each partition without waiting, with a timeout inside the client."""
+    wanted = {TopicPartition(*place): spec for place in places}
+    futures = client.list_offsets(wanted, isolation_level=isolation, request_timeout=seconds)
+    return {(place.topic, place.partition): future for place, future in futures.items()}
 
 
 def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False, seconds: float = RESULT_WAIT) -> Any:

@@ -77,13 +77,7 @@ class GroupOffsets:
 
     def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
         """Return the metadata of every partition's offset, by a consumer that does not wait for open transactions."""
-        try:
-            with self._contact.call("committed", PEEK + STUCK_AFTER):
-                found = self._peeker().committed([TopicPartition(topic, p) for p in range(partitions)], PEEK)
-        except KafkaException as error:
-            self._replace()
-            raise translate(error) from error
-        noted = {place.partition: place.metadata or "" for place in found if place.error is None and place.offset >= 0}
+        noted = {place.partition: place.metadata or "" for place in self._peek(topic, range(partitions))}
         return {p: Noted.of(text.removeprefix(LINEAGE)) for p, text in noted.items() if text.startswith(LINEAGE)}
 
     def positions(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
@@ -91,13 +85,16 @@ class GroupOffsets:
 
         :raises KafkaTrouble: the coordinator does not answer.
         """
+        return {place.partition: place.offset for place in self._peek(topic, partitions)}
+
+    def _peek(self, topic: str, partitions: Sequence[int]) -> list[TopicPartition]:
         try:
             with self._contact.call("committed", PEEK + STUCK_AFTER):
                 found = self._peeker().committed([TopicPartition(topic, p) for p in partitions], PEEK)
         except KafkaException as error:
             self._replace()
             raise translate(error) from error
-        return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
+        return [place for place in found if place.error is None and place.offset >= 0]
 
     def set_committed(self, topic: str, positions: Mapping[int, int]) -> str:
         """Commit offsets for a group without members. Return why the brokers rejected them, or ''.

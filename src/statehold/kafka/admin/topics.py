@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, require_offset, result
-from statehold.kafka.common.error_actions import about, kafka_error
+from statehold.kafka.common.error_actions import about, code_of
 
 
 class TopicAdmin:
@@ -31,8 +31,7 @@ class TopicAdmin:
         try:
             result(self._client.create_topics([topic], request_timeout=NO_TIMEOUT)[name])
         except KafkaTrouble as error:
-            inner = kafka_error(error.__cause__) if error.__cause__ else None
-            if inner is not None and inner.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise
         return True

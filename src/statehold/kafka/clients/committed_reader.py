@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel
 
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import EARLIEST, LATEST, require_offset, result
+from statehold.kafka.admin.futures import EARLIEST, LATEST, ask_offsets, require_offset, result
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.common.error_actions import about
@@ -41,15 +42,9 @@ class CommittedReader(KafkaReader):
         return self._offset(topic, partition, EARLIEST), self._offset(topic, partition, LATEST)
 
     def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        wanted = {TopicPartition(topic, partition): LATEST for partition in partitions}
-        futures = self._admin.client.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
-        )
+        futures = self._ask([(topic, partition) for partition in partitions], LATEST)
         try:
-            return {
-                place.partition: require_offset(result(future, self._cancelled).offset)
-                for place, future in futures.items()
-            }
+            return {p: require_offset(result(future, self._cancelled).offset) for (_, p), future in futures.items()}
         except KafkaTrouble:
             self._admin.look_again(topic)
             raise
@@ -64,11 +59,11 @@ class CommittedReader(KafkaReader):
         return offset if offset >= 0 else self.end(topic, partition)
 
     def _offset(self, topic: str, partition: int, spec: Any) -> int:
-        place = TopicPartition(topic, partition)
-        asked = self._admin.client.list_offsets(
-            {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
-        )
+        asked = self._ask([(topic, partition)], spec)
         try:
-            return require_offset(result(asked[place]).offset)
+            return require_offset(result(asked[topic, partition]).offset)
         except Misconfigured as error:
             raise about(topic, error) from error.__cause__
+
+    def _ask(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], Future[Any]]:
+        return ask_offsets(self._admin.client, places, spec, IsolationLevel.READ_COMMITTED, _DEADLINE / 2)

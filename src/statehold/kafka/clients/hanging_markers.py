@@ -22,7 +22,7 @@ from statehold.common.names import Names
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import ATTEMPT, LATEST, require_offset, result
+from statehold.kafka.admin.futures import ATTEMPT, LATEST, ask_offsets, require_offset, result
 from statehold.kafka.clients.unwritable_partitions import Place
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import describe
@@ -125,13 +125,9 @@ class HiddenRecords:
     def _ends(
         self, places: Sequence[Place], isolation: IsolationLevel, cancelled: Callable[[], bool]
     ) -> dict[Place, int]:
-        asked = {TopicPartition(*place): LATEST for place in places}
-        futures = self._admin.client.list_offsets(asked, isolation_level=isolation, request_timeout=ATTEMPT)
+        futures = ask_offsets(self._admin.client, places, LATEST, isolation, ATTEMPT)
         try:
-            return {
-                (at.topic, at.partition): require_offset(result(future, cancelled).offset)
-                for at, future in futures.items()
-            }
+            return {place: require_offset(result(future, cancelled).offset) for place, future in futures.items()}
         except Exception:
             for topic in dict.fromkeys(topic for topic, _ in places):
                 self._admin.look_again(topic)  # a leader may have moved

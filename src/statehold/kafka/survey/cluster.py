@@ -34,7 +34,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import EARLIEST, LATEST, require_offset, result
+from statehold.kafka.admin.futures import EARLIEST, LATEST, ask_offsets, require_offset, result
 from statehold.kafka.admin.groups import find_group, operations
 from statehold.kafka.common.client_log import quiet, quiet_logger
 from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of, translate
@@ -188,9 +188,8 @@ class ClusterSurvey:
         return Topic(name, str(found.topic_id), partitions, operations(found.authorized_operations))
 
     def _offset(self, topic: str, partition: int, spec: Any, isolation: IsolationLevel) -> int:
-        place = TopicPartition(topic, partition)
-        asked = self._admin.client.list_offsets({place: spec}, isolation_level=isolation, request_timeout=_DEADLINE)
-        return require_offset(result(asked[place]).offset)
+        asked = ask_offsets(self._admin.client, [(topic, partition)], spec, isolation, _DEADLINE)
+        return require_offset(result(asked[topic, partition]).offset)
 
 
 def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Callable[[], float]) -> BrokerClock:
