@@ -151,7 +151,7 @@ def _from(reader: Reader, place: Place, full: Full | None, point: Point) -> Past
     contents, made = Contents(), full.manifest if full else None
     found: PastState | None = None
     if full is not None and made is not None:
-        if not _load(reader, place, made, full.offset, contents):
+        if not load_full(reader, place, made, full.offset, contents):
             return None
         if made.first == made.through:
             found = _at_full(place, made, full, contents)
@@ -188,7 +188,8 @@ def _onwards(
     return found
 
 
-def _load(reader: Reader, place: Place, made: Manifest, end: int, contents: Contents) -> bool:
+def load_full(reader: Reader, place: Place, made: Manifest, end: int, contents: Contents) -> bool:
+    """Load the full snapshot whose manifest is at offset `end`; return False if a chunk is missing or damaged."""
     for piece in chunks(reader, place, made, end):
         if piece.changes is None:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
@@ -15,7 +16,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Manifest
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import past
-from statehold.snapshot.inspect.contents import Contents, chunks
+from statehold.snapshot.inspect.contents import Contents
 
 
 class Salvaged(msgspec.Struct, frozen=True):
@@ -34,34 +35,27 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 def last_readable(reader: Reader, place: Place) -> CommitRecord | None:
     """Return the last readable commit record of this partition; skip everything else."""
-    topic, partition, last = place.names.changelog, place.partition, None
-    low, end = reader.bounds(topic, partition)
-    for batch in reader.read(topic, partition, low, end):
-        for message in batch:
-            data = message.value()
-            try:
-                mark = records.unpack(data) if frame.kind_of(data) == b"M" else None
-            except frame.BadFrame:
-                continue
-            if isinstance(mark, CommitRecord) and (mark.service, mark.partition) == (place.names.group, partition):
-                last = mark
+    owner, last = (place.names.group, place.partition), None
+    for mark in _readable_marks(reader, place):
+        last = mark if (mark.service, mark.partition) == owner else last
     return last
 
 
 def marks_since(reader: Reader, place: Place, n: int, last: CommitRecord) -> list[CommitRecord] | None:
     """Return the commit records of the transactions after `n` up to `last`; None if one of them is unreadable."""
-    topic, found = place.names.changelog, dict[int, CommitRecord]()
-    low, end = reader.bounds(topic, place.partition)
-    for batch in reader.read(topic, place.partition, low, end):
+    marks = _readable_marks(reader, place)
+    found = {mark.n: mark for mark in marks if mark.lineage == last.lineage and n < mark.n <= last.n}
+    return [found[each] for each in sorted(found)] if len(found) == last.n - n else None
+
+
+def _readable_marks(reader: Reader, place: Place) -> Iterator[CommitRecord]:
+    topic, partition = place.names.changelog, place.partition
+    for batch in reader.read(topic, partition, *reader.bounds(topic, partition)):
         for message in batch:
             data = message.value()
-            try:
-                mark = records.unpack(data) if frame.kind_of(data) == b"M" else None
-            except frame.BadFrame:
-                continue
-            if isinstance(mark, CommitRecord) and mark.lineage == last.lineage and n < mark.n <= last.n:
-                found[mark.n] = mark
-    return [found[each] for each in sorted(found)] if len(found) == last.n - n else None
+            with suppress(frame.BadFrame):
+                if frame.kind_of(data) == b"M" and isinstance(mark := records.unpack(data), CommitRecord):
+                    yield mark
 
 
 def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) -> Salvaged | None:
@@ -110,7 +104,7 @@ def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: i
     made = base.manifest if base is not None else None
     found: Salvaged | None = None
     if base is not None and made is not None:
-        if not _load(reader, place, made, base.offset, contents):
+        if not past.load_full(reader, place, made, base.offset, contents):
             return None
         chain.last, chain.lineage = made.first, made.lineage
         if made.first == made.through:
@@ -131,14 +125,6 @@ def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: i
             return _from(reader, place, base, lineage, found.mark.n) if found is not None else None
         found = Salvaged(contents, mark, base.offset if base is not None else -1, deltas)
     return found
-
-
-def _load(reader: Reader, place: Place, made: Manifest, end: int, contents: Contents) -> bool:
-    for piece in chunks(reader, place, made, end):
-        if piece.changes is None:
-            return False
-        contents.apply(piece.changes)
-    return True
 
 
 def _leads_on(increment: Increment, made: Manifest | None, chain: Chain, lineage: str) -> bool:

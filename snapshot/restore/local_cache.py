@@ -25,6 +25,7 @@ from statehold.common.names import Names
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.blocks import block, blocks
 from statehold.snapshot.format.records import FullRef
+from statehold.snapshot.store.files import sync_directory
 
 _MAGIC: Final = b"statehld"
 #: end of the file: where the manifest begins, lengths of manifest and reference, magic
@@ -144,7 +145,7 @@ class LocalWriter:
                 file.flush()
                 os.fsync(file.fileno())
             self._new.replace(self._path)
-            _sync_directory(self._path.parent)
+            sync_directory(self._path.parent)
         except OSError as error:
             self._failed(error)
         else:
@@ -190,12 +191,3 @@ def _remove_leftovers(path: Path) -> None:
             leftover.unlink(missing_ok=True)
         except (ValueError, PermissionError):
             continue
-
-
-def _sync_directory(directory: Path) -> None:
-    """Sync the directory, so that the new name survives a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

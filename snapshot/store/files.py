@@ -29,7 +29,7 @@ class FileStore(Store):
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(path)
-            _sync(path.parent)
+            sync_directory(path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
@@ -79,10 +79,11 @@ def _make(directory: Path, mode: int) -> None:
         return
     _make(directory.parent, mode)
     directory.mkdir(mode, exist_ok=True)
-    _sync(directory.parent)
+    sync_directory(directory.parent)
 
 
-def _sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make new names in the directory survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
