@@ -41,7 +41,7 @@ ALLOWED: dict[str, str] = {
     "snapshot.store": "errors config common ports snapshot.format",
     "kafka.tools": "errors config common record telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors serde common table ports snapshot.format snapshot.store",
-    "snapshot.restore": "errors common record messages ports snapshot.format snapshot",
+    "snapshot.restore": "errors common record messages ports snapshot.format snapshot.store snapshot",
     "snapshot.spark.fold": "errors common table ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.io": ("errors config ports snapshot.format snapshot.store snapshot.restore snapshot.spark.fold"),
     "admin": (
@@ -140,7 +140,8 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.process": "errors config.sections telemetry declared service ops.remote ops.http ops.doctor",
     "ops.cli.common": (
-        "errors config.common config common sink handler declared service snapshot.inspect ops.reports ops.process"
+        "errors config.common config common sink messages snapshot snapshot.spark.io declared service "
+        "snapshot.inspect dev ops.reports ops.process"
     ),
     "ops.generate": "errors serde common reference declared service",
     "admin.inspection": (
@@ -158,9 +159,9 @@ ALLOWED: dict[str, str] = {
         "ops.cli.common ops.generate"
     ),
     "ops.cli.state": (
-        "errors config common table messages snapshot snapshot.spark.io admin declared snapshot.inspect "
-        "snapshot.spark.export admin.state admin.backup admin.repair dev ops.process ops.cli.common "
-        "admin.inspection ops.cli.service"
+        "errors config common snapshot snapshot.spark.io admin snapshot.inspect snapshot.spark.export "
+        "admin.state admin.backup admin.repair ops.process ops.cli.common admin.inspection "
+        "ops.cli.service"
     ),
     "ops.cli.topics": "errors config common messages reference admin ops.reports ops.cli.common",
     "ops.cli": "errors common ops.reports ops.process ops.cli.common",
