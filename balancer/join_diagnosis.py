@@ -19,12 +19,12 @@ _NAMED: Final = 5
 class NoPartition(NamedTuple):
     """Why this member has no partition. An idle member logs at level info, a waiting one at level warning."""
 
-    kind: Literal["waiting", "standby"]
+    kind: Literal["waiting", "idle_member"]
     text: str
 
 
 class JoinDiagnosis:
-    """Runs on the manager thread. Any thread may read `text` and `standby`.
+    """Runs on the manager thread. Any thread may read `text` and `idle`.
 
     A background thread reads the group, because the manager thread must not block.
     """
@@ -51,9 +51,9 @@ class JoinDiagnosis:
         return self._logged.text if self._logged is not None else None
 
     @property
-    def standby(self) -> bool:
+    def idle(self) -> bool:
         """True if this member is idle: the other members own every partition."""
-        return self._logged is not None and self._logged.kind == "standby"
+        return self._logged is not None and self._logged.kind == "idle_member"
 
     def turn(self, *, empty: bool, member: Callable[[], str]) -> None:
         """Read the group and log the reason. The manager calls this on every turn; `empty`: no partition assigned."""
@@ -82,7 +82,7 @@ class JoinDiagnosis:
             return
         reason = explain(view, member, self._partitions, self._session)
         if reason is not None and reason != self._logged:
-            (self._log.info if reason.kind == "standby" else self._log.warning)(reason.kind, cause=reason.text)
+            (self._log.info if reason.kind == "idle_member" else self._log.warning)(reason.kind, cause=reason.text)
         self._logged = reason
 
 
@@ -100,7 +100,7 @@ def explain(view: ConsumerGroup, member: str, partitions: int, session: float | 
     if view.state == "stable" and sum(len(each.partitions) for each in holding) >= partitions:
         if own is not None and len(holding) >= partitions:
             return NoPartition(
-                "standby",
+                "idle_member",
                 f"this member is idle: the {partitions} partitions are assigned to {_named(holding)}. "
                 f"If one of them leaves, this member takes over",
             )

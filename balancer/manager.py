@@ -111,9 +111,9 @@ class Manager:
         return self._joining.text if self._joining is not None else None
 
     @property
-    def standby(self) -> bool:
+    def idle(self) -> bool:
         """True if this member is idle: other members own every partition."""
-        return self._joining is not None and self._joining.standby
+        return self._joining is not None and self._joining.idle
 
     @property
     def stopping(self) -> bool:

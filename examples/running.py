@@ -133,7 +133,7 @@ class ServiceProcess:
             self._guard = None
 
 
-ENDINGS = frozenset({"drained", "aborted", "fenced_away", "failed", "lost", "partition_closed"})
+ENDINGS = frozenset({"drained", "aborted", "fenced_by_new_owner", "failed", "lost", "partition_closed"})
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float, *processes: ServiceProcess) -> None:

@@ -49,7 +49,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
     #: bytes of changelog since the newest full snapshot began
     since_full: int
     #: keys whose records wait as dead letters; None where there is no policy for them
-    parked: int | None
+    blocked_keys: int | None
     #: records that were read from retry topics and wait for their time, at most 2,000 per topic; None: no retry topics
     later: int | None
     #: side effects that are pending, and the time of the record that asked for the oldest, in seconds since 1970
@@ -57,7 +57,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
     effects_since: float | None
     #: when the next timer is due, in seconds since 1970; None: no timer is set
     timer: float | None
-    mark: CommitRecordStatus
+    commit_record: CommitRecordStatus
 
     @classmethod
     def of(cls, live: LiveLoop) -> LiveStatus:
@@ -68,12 +68,12 @@ class LiveStatus(msgspec.Struct, frozen=True):
             records=live.transaction.records,
             bytes=live.fulls.cost.state_bytes,
             since_full=live.fulls.unsaved,
-            parked=engine.dead_letters.keys if engine.dead_letters is not None else None,
+            blocked_keys=engine.dead_letters.keys if engine.dead_letters is not None else None,
             later=retries.held if retries is not None else None,
             effects=pending.number,
             effects_since=pending.oldest / 1000 or None,
             timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
-            mark=CommitRecordStatus.of(live.record),
+            commit_record=CommitRecordStatus.of(live.record),
         )
 
 

@@ -80,7 +80,7 @@ class Takeover:
         self._tools.log.info("fencing", transactional_id=names.transactional_id(self._tools.place.partition))
         self._producer = self.recovery.fence(self._ownership.ascertain)
         seconds = self._took("fence", self._tools.clock() - began)
-        self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
+        self._tools.log.info("predecessor_fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
         return Event.FENCED
 
     def restore(self) -> Event:
@@ -102,7 +102,7 @@ class Takeover:
         record = self.recovery.last_mark()
         if record is None or not live.pipeline.resume(record, KafkaTransaction(self._producer, self._tools, record)):
             return False
-        self._tools.log.info("settled", n=record.n, position=live.transaction.position)
+        self._tools.log.info("outcome_resolved", n=record.n, position=live.transaction.position)
         return True
 
     def replay(self) -> Event:

@@ -52,7 +52,7 @@ def takeover(partition: int, events: Sequence[LogEvent], killed: float) -> Takeo
     return Takeover(
         partition=partition,
         assigned=phase("assigned").time - killed,
-        fenced=phase("fenced").time - killed,
+        fenced=phase("predecessor_fenced").time - killed,
         restored=phase("restored").time - killed,
         live=phase("live").time - killed,
         keys=restored["keys"],

@@ -49,7 +49,7 @@ def ready(status: dict[str, Any]) -> Verdict:
     if found:
         return Verdict(False, found)
     number = len(status["partitions"])
-    return Verdict(True, [f"{number} partitions are live" if number else "no partition is assigned: a standby"])
+    return Verdict(True, [f"{number} partitions are live" if number else "no partition is assigned: an idle member"])
 
 
 def _stuck(call: dict[str, Any]) -> str:

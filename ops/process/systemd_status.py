@@ -32,7 +32,7 @@ def settled(status: dict[str, Any]) -> bool:
     """
     partitions = status["partitions"]
     if not partitions:
-        return bool(status["standby"])
+        return bool(status["idle"])
     return status["running"] and all(each["phase"] in ("live", "failed") for each in partitions)
 
 

@@ -30,7 +30,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     partition: int
     #: position of the last commit record
-    mark: int
+    commit_record: int
     #: position of the database
     position: int | None
     epoch: int | None

@@ -98,7 +98,7 @@ def of_survey(found: Survey, work: Workload, topic: str) -> dict[str, Any]:
     """Summarise the commit record, the full snapshots and the restore of a partition of the input `topic`."""
     return {
         "partition": found.partition,
-        "mark": _mark(found.mark, topic),
+        "commit_record": _mark(found.mark, topic),
         "fulls": [_full(full, found, topic) for full in found.fulls],
         "increment": {"start": found.increment[0], "end": found.increment[1]},
         "full": {"start": found.full[0], "end": found.full[1]},

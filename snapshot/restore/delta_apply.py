@@ -102,7 +102,7 @@ def _increments(
         chain.last, chain.lineage = manifest.first, manifest.lineage
     elif mark.adopted > 0:
         chain.last = mark.adopted - 1  # earlier transactions belong to another state generation (rule S6)
-    progress.enter("increments", start, end)
+    progress.enter("deltas", start, end)
     size, truncated = 0, start > 0
     for batch in reader.read(topic, partition, start, end):
         for message in batch:

@@ -18,7 +18,7 @@ from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.state import State
 
 #: the steps of a restore, in order; it starts over with another full snapshot if one is unusable
-StepName = Literal["mark", "full", "local", "increments", "digest", "replay"]
+StepName = Literal["commit_record", "full", "local", "deltas", "digest", "replay"]
 _value_of = methodcaller("value")
 #: seconds between two log lines
 _TELL_EVERY: Final = 3.0
@@ -97,11 +97,11 @@ class Progress:
 
     def spent(self, total: float) -> Spent:
         """Return the seconds of a restore that took `total`, by step."""
-        seconds = dict.fromkeys(("full", "local", "increments", "digest"), 0.0)
+        seconds = dict.fromkeys(("full", "local", "deltas", "digest"), 0.0)
         for name in seconds.keys() & self.done.keys():
             seconds[name] = self.done[name].seconds
         fixed = max(0.0, total - sum(seconds.values()))
-        return Spent(fixed, seconds["full"], seconds["increments"], seconds["digest"])
+        return Spent(fixed, seconds["full"], seconds["deltas"], seconds["digest"])
 
     def advance(self, position: int, size: int, records: int) -> None:
         """Note that all before `position` is read, and that `size` bytes in `records` records were new."""

@@ -96,7 +96,7 @@ def restore(
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
             continue
-        manifest, read, seconds = run.manifest, progress.done.get("increments"), clock() - began
+        manifest, read, seconds = run.manifest, progress.done.get("deltas"), clock() - began
         return Restored(
             state=run.state,
             mark=mark,
@@ -186,7 +186,7 @@ class _Attempt:
 
     def _last_mark(self) -> CommitRecord:
         """Return the last commit record, checked against this partition and this code."""
-        self.progress.enter("mark")
+        self.progress.enter("commit_record")
         names, partition = self.place.names, self.place.partition
         mark = last_mark(self.reader, names.changelog, partition)
         if mark is None:

@@ -208,7 +208,7 @@ def go_on(reader: Reader, place: Place, copy: Copy, note: Note, clock: Clock, pr
     progress.watch(copy.state)
     try:
         mark = _checked(last_mark(watched, place.names.changelog, place.partition), place, copy)
-        progress.enter("increments", copy.offset, copy.offset)
+        progress.enter("deltas", copy.offset, copy.offset)
         tail = copy.catch_up(watched, mark)
         return copy.restored(tail, began, clock)
     except (OutOfRange, StateRefused, frame.BadFrame, Unfit) as error:

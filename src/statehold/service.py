@@ -226,7 +226,7 @@ class Service:
             # Why this process has no partition; None while it has some.
             "waiting": self._manager.waiting if self._manager is not None and running else None,
             # True if this member is idle: live members own every partition.
-            "standby": running and self._manager is not None and self._manager.standby,
+            "idle": running and self._manager is not None and self._manager.idle,
             # True after `start`; true after `stop` or a stop signal.
             "begun": self._thread is not None,
             "stopping": self._stop_asked or (self._manager is not None and self._manager.stopping),

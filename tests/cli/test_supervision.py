@@ -106,7 +106,7 @@ def test_the_watchdog_is_used_only_for_this_process_s_pid() -> None:
 
 def status(*phases: str, **more: Any) -> dict[str, Any]:
     partitions = [{"partition": p, "phase": phase, "cause": None, "restore": None} for p, phase in enumerate(phases)]
-    told = {"running": True, "begun": True, "stopping": False, "standby": False, "waiting": None, "turned": 0.0}
+    told = {"running": True, "begun": True, "stopping": False, "idle": False, "waiting": None, "turned": 0.0}
     return {**told, "partitions": partitions, **more}
 
 
@@ -115,7 +115,7 @@ def status(*phases: str, **more: Any) -> dict[str, Any]:
     [
         (status(running=False, begun=False, turned=None), {"EXTEND_TIMEOUT_USEC"}),  # it asks the brokers
         (status(), {"EXTEND_TIMEOUT_USEC", "WATCHDOG"}),  # it joins
-        (status(standby=True, waiting="all 1 partitions have an owner"), {"READY", "WATCHDOG"}),
+        (status(idle=True, waiting="all 1 partitions have an owner"), {"READY", "WATCHDOG"}),
         (status(waiting="held by one that was killed"), {"EXTEND_TIMEOUT_USEC", "WATCHDOG"}),
         (status("live", "restoring"), {"EXTEND_TIMEOUT_USEC", "WATCHDOG"}),
         (status("live", "live"), {"READY", "WATCHDOG"}),

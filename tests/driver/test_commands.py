@@ -111,7 +111,7 @@ def test_a_full_snapshot_that_is_abandoned_is_tried_again_for_the_command() -> N
     driver.command(TAKE)
     driver.commit()
     driver.advance(60.0)
-    assert len(events(driver, "full_given_up")) == 3
+    assert len(events(driver, "full_abandoned")) == 3
     assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
 
 

@@ -241,7 +241,7 @@ def test_the_older_format_pins_nothing_and_says_so() -> None:
     driver.feed(2)
     driver.advance(5.0)
     assert driver.table("sums") == {"now": 3}
-    (refused,) = events(driver, "command_refused")
+    (refused,) = events(driver, "command_rejected")
     assert "run `statehold finish-upgrade`" in refused["cause"]
     driver.command(FINISH_UPGRADE)
     driver.commit()

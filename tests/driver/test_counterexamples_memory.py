@@ -25,7 +25,7 @@ def test_a7_a_commit_that_was_done_though_the_answer_says_fenced_is_not_done_aga
     driver.broker.fail("commit", OutcomeUnknown("_FENCED"), after=True)
     driver.feed(BOB)
     assert agrees(driver, [ANN, BOB])
-    assert events(driver, "settled")
+    assert events(driver, "outcome_resolved")
 
 
 def test_a7_the_number_of_a_transaction_is_not_enough() -> None:

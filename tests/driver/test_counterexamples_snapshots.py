@@ -156,7 +156,7 @@ def test_a10_a_full_snapshot_truncated_while_it_is_written_is_abandoned() -> Non
 
     driver.broker.on_chunk = truncate
     assert driver.take_full() is None
-    assert "truncated while it was written" in str(events(driver, "full_given_up")[-1]["cause"])
+    assert "truncated while it was written" in str(events(driver, "full_abandoned")[-1]["cause"])
     assert driver.mark().fulls == ()
     driver.crash()
     driver.restore()

@@ -89,7 +89,7 @@ def test_a_rejected_chunk_abandons_the_full_snapshot_and_nothing_else(interval: 
     driver = filled(interval)
     driver.broker.fail("full", KafkaTrouble("refused"))
     assert driver.take_full() is None
-    assert events(driver, "full_given_up")[-1]["cause"] == "refused"
+    assert events(driver, "full_abandoned")[-1]["cause"] == "refused"
     assert driver.take_full() is not None
     driver.crash()
     driver.restore()

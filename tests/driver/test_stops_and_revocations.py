@@ -62,7 +62,7 @@ def test_a_full_snapshot_that_cannot_be_written_does_not_hinder_a_stop() -> None
     driver.commit()
     driver.broker.fail("full", KafkaTrouble("no"))
     driver.stop()
-    assert len(events(driver, "full_given_up")) == 1
+    assert len(events(driver, "full_abandoned")) == 1
     driver.restore()
     assert agrees(driver, [ANN])
 

@@ -222,7 +222,7 @@ def test_a_changed_setting_finds_older_full_snapshots_where_they_are(tmp_path: P
 def test_a_store_that_cannot_be_written_costs_the_full_snapshot_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     driver = stopped(f"file://{tmp_path}/file")
-    assert events(driver, "full_given_up")
+    assert events(driver, "full_abandoned")
     driver.restore()
     assert events(driver, "restored")[-1]["full"] is None
     assert agrees(driver, OPS)

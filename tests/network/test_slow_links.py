@@ -109,7 +109,7 @@ def test_one_host_that_is_late_by_a_second_is_worked_with(
 
 def settle(stage: Stage, process: Process) -> None:
     stage.await_all(300)
-    assert not process.events("failed", "thread_died", "stuck", "fenced_away"), process.tail()
+    assert not process.events("failed", "thread_died", "stuck", "fenced_by_new_owner"), process.tail()
     await_true(lambda: process.live() == set(PARTITIONS), "all live", 120)
     assert process.stop(120) == 0
     stage.verify()

@@ -122,7 +122,7 @@ def test_a_live_service_reports_its_metrics_and_status(desks: Desks) -> None:
     told = get(url, "/status")
     assert (told["service"], told["url"], told["ready"]) == (desks.names.service, url, True)
     assert sum(each["live"]["records"] for each in told["partitions"]) == 60
-    assert sum(each["live"]["mark"]["keys"] for each in told["partitions"]) == len(PEOPLE) * 4
+    assert sum(each["live"]["commit_record"]["keys"] for each in told["partitions"]) == len(PEOPLE) * 4
     data = get(url, "/console/data")
     assert [event["event"] for event in data["events"]].count("live") == 2
     newest = data["events"][-1]["number"]
@@ -278,4 +278,4 @@ def test_an_idle_member_is_ready(desks: Desks) -> None:
     )
     spare = next(service for service in desks.services.values() if not service.status()["partitions"])
     reply = await_true(lambda: (answer := ask(spare.url, "/ready")).status == 200 and answer, "it is ready")
-    assert "standby" in reply.json["why"][0]
+    assert "idle" in reply.json["why"][0]

@@ -157,7 +157,7 @@ def failures(broker: Secured) -> int:
 
 
 def waits_without_a_storm(broker: Secured, process: Process) -> None:
-    told = process.await_event("login_refused", seconds=120)
+    told = process.await_event("login_rejected", seconds=120)
     assert "kafka.security" in told["cause"]
     began, before, written = time.monotonic(), failures(broker), lines(process)
     await_true(lambda: time.monotonic() - began > 20, "twenty seconds have passed")

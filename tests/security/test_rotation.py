@@ -85,9 +85,9 @@ def test_a_changed_password_needs_no_restart(strict: Secured, stage: Fed, tmp_pa
         await_true(lambda: local.events("login_renewed"), "the new password is taken", 120)
         since = time.monotonic()
         await_true(lambda: time.monotonic() > since + 2 * REAUTH, "every connection has logged in again")
-        refused = len(local.events("login_refused"))
+        refused = len(local.events("login_rejected"))
         flows(stage, local)
-        assert len(local.events("login_refused")) == refused, "some client has the old password"
+        assert len(local.events("login_rejected")) == refused, "some client has the old password"
         told = str(local.log)
     stage.verify()
     for text in ("not-the-password", "another one", strict.scram(user)[PASSWORD]):
@@ -111,7 +111,7 @@ def test_a_new_certificate_needs_no_restart(strict: Secured, stage: Fed) -> None
         strict.cluster.stop(1)
         strict.cluster.start(1)
         flows(stage, local)
-        assert not local.events("login_refused")
+        assert not local.events("login_rejected")
     stage.verify()
 
 
@@ -129,7 +129,7 @@ def test_a_service_that_is_shut_out_comes_back_with_a_new_certificate(strict: Se
         strict.cluster.stop(1)
         strict.cluster.start(1)
         stage.feed(200)
-        await_true(lambda: local.events("login_refused"), "it is refused", 120)
+        await_true(lambda: local.events("login_rejected"), "it is refused", 120)
         strict.authority.issue(user, f"CN={user},OU=statehold,O=tests")
         await_true(lambda: local.events("login_renewed"), "the new certificate is taken", 120)
         flows(stage, local)

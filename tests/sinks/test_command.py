@@ -40,7 +40,7 @@ def test_a_disagreement_is_reported_and_an_operator_may_adopt_it(stage: Stage) -
     """In one test, because each step stands on the one before."""
     code, found, _ = sink(stage, "show")
     assert code == 0
-    assert [(each["partition"], each["mark"], each["position"], each["trouble"]) for each in found] == [
+    assert [(each["partition"], each["commit_record"], each["position"], each["trouble"]) for each in found] == [
         (0, 0, 0, ""),
         (1, 0, 0, ""),
     ]

@@ -107,7 +107,7 @@ def test_a_zombie_is_rejected_wherever_it_was_frozen(stages: Stages, seed: int, 
     stage.feed(50, seed)
     stage.await_booked()
     zombie.send_signal(signal.SIGCONT)
-    await_true(lambda: "lost" in stage.log("zombie") or "fenced" in stage.log("zombie"), stage.tail)
+    await_true(lambda: "lost" in stage.log("zombie") or "fenced_by_new_owner" in stage.log("zombie"), stage.tail)
     stage.feed(50, seed)
     stage.await_booked()
     for process in stage.processes.values():

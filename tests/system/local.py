@@ -59,4 +59,4 @@ class Local:
         return str(event["cause"])
 
     def failures(self, partition: int) -> list[MutableMapping[str, Any]]:
-        return [event for event in self.events("failed", "fenced_away") if event["partition"] == partition]
+        return [event for event in self.events("failed", "fenced_by_new_owner") if event["partition"] == partition]

@@ -21,7 +21,7 @@ LogEvent = dict[str, Any]
 CLI = ("-m", "statehold.ops.cli.entry", "run", "tests.system.apps.served:service", "--set", "log.format=json")
 
 #: after these a partition is not handled by this process
-ENDINGS = frozenset({"drained", "aborted", "fenced_away", "failed", "partition_closed"})
+ENDINGS = frozenset({"drained", "aborted", "fenced_by_new_owner", "failed", "partition_closed"})
 
 
 def await_true(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
@@ -120,7 +120,7 @@ class Process:
         """The partitions that it handles now, as its log says."""
         live: set[int] = set()
         for event in self.events():
-            if event["event"] in ("live", "settled"):
+            if event["event"] in ("live", "outcome_resolved"):
                 live.add(event["partition"])
             elif event["event"] in ENDINGS:
                 live.discard(event["partition"])

@@ -53,7 +53,7 @@ def test_an_idle_producer_is_renewed_in_time(stage: Stage) -> None:
         assert all(stage.snapshots.restored(p).mark.n > n for p, n in before.items()), "no renewal was committed"
         stage.feed(200)
         stage.await_all()
-        assert not local.events("fenced_away", "failed")
+        assert not local.events("fenced_by_new_owner", "failed")
     stage.verify()
 
 
@@ -66,9 +66,9 @@ def test_an_id_that_has_expired_is_fenced_again_and_the_state_restored(stage: St
         stage.feed(200)
         stage.await_all()
         local.await_live(0, 1)
-        assert {event["partition"] for event in local.events("fenced_away", "producer_replaced")} == {0, 1}
-        assert len(local.events("restored")) + len(local.events("settled")) >= 4
-        told = " ".join(str(event["cause"]) for event in local.events("fenced_away"))
+        assert {event["partition"] for event in local.events("fenced_by_new_owner", "producer_replaced")} == {0, 1}
+        assert len(local.events("restored")) + len(local.events("outcome_resolved")) >= 4
+        told = " ".join(str(event["cause"]) for event in local.events("fenced_by_new_owner"))
         assert "commit.renew_after" in told, "the setting is named"
     stage.verify()
 

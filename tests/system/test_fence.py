@@ -130,7 +130,7 @@ def test_an_owner_that_is_fenced_by_a_stranger_asks_its_group_and_comes_back(two
         OldOwner(stage)
         stage.feed(100)
         stage.await_all()
-        assert [event["partition"] for event in local.events("fenced_away")] == [0]
+        assert [event["partition"] for event in local.events("fenced_by_new_owner")] == [0]
         assert [event["partition"] for event in local.events("retrying")] == [0]
     stage.verify()
 

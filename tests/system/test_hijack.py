@@ -40,7 +40,7 @@ def test_repeated_fences_raise_an_alarm_and_a_retry_resumes_the_partition(two_pa
         for times in (1, 2, 3):
             hijack(stage)
             stage.feed(50)
-            await_true(lambda times=times: len(local.events("fenced_away")) >= times, "a fence")  # type: ignore[misc]
+            await_true(lambda times=times: len(local.events("fenced_by_new_owner")) >= times, "a fence")  # type: ignore[misc]
             if times < 3:
                 stage.await_all()
         await_true(lambda: local.events("fenced_too_often"), "the alarm")
@@ -63,8 +63,8 @@ def test_a_live_id_is_taken_twenty_times_and_the_owner_recovers(two_partitions: 
             hijack(stage)
             stage.await_progress()
         assert not local.events("fenced_too_often")
-        assert len(local.events("fenced_away")) >= 20
-        assert {event["partition"] for event in local.events("fenced_away")} == {0}
+        assert len(local.events("fenced_by_new_owner")) >= 20
+        assert {event["partition"] for event in local.events("fenced_by_new_owner")} == {0}
     with Local(stage):
         stage.await_all()
     stage.verify()
@@ -88,7 +88,7 @@ def test_a_transaction_that_times_out_is_no_rival(stage: Stage) -> None:
             pause(15.0)
             process.signal(signal.SIGCONT)
             stage.await_progress()
-            assert len(process.events("producer_replaced", "fenced_away")) >= times
+            assert len(process.events("producer_replaced", "fenced_by_new_owner")) >= times
     stage.await_all()
     assert not process.events("thread_died", "fenced_too_often", "stuck")
     assert not [event for event in process.events("failed") if event["error"] != "Fenced"]

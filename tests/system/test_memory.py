@@ -23,7 +23,7 @@ def test_one_partition_is_rejected_and_the_others_run(kafka: Cluster, monkeypatc
         feed(names, [Order(f"account-{number}", 1) for number in range(8)])
 
         def counted() -> list[int]:
-            return [each["live"]["mark"]["keys"] for each in with_keys.status()["partitions"] if each["live"]]
+            return [each["live"]["commit_record"]["keys"] for each in with_keys.status()["partitions"] if each["live"]]
 
         await_true(lambda: sum(counted()) >= 20_000 + 2 * 8, "all is counted")
         large, small = sorted(counted(), reverse=True)

@@ -56,7 +56,7 @@ def test_connections_that_break_under_load(stage: Stage, proxy: Proxy) -> None:
             proxy.reset_all()
     stage.await_all()
     assert process.events("producer_replaced")
-    assert not process.events("failed", "thread_died", "fenced_away")
+    assert not process.events("failed", "thread_died", "fenced_by_new_owner")
     assert process.stop() == 0
     stage.verify()
 
@@ -112,7 +112,7 @@ def test_a_zombie_whose_connections_are_gone_does_not_fence_back(stage: Stage, p
     zombie.await_that(lambda: gone(zombie) == {0, 1}, "the zombie's end")
     stage.feed(1000)
     stage.await_all()
-    assert not heir.events("fenced_away", "failed"), "the zombie has fenced the rightful owner"
+    assert not heir.events("fenced_by_new_owner", "failed"), "the zombie has fenced the rightful owner"
     stage.verify()
 
 

@@ -103,7 +103,7 @@ def test_members_without_partitions_take_over(stages: StageFactory) -> None:
     with Local(stage, **KIP848) as active:
         active.await_live(0)
         with Local(stage, **KIP848) as standby:
-            await_true(lambda: standby.events("standby"), "it knows that it is a standby")
+            await_true(lambda: standby.events("idle_member"), "it knows that it is idle")
             status = standby.service.status()
             assert status["ready"]
             assert "the 1 partitions are assigned to" in status["waiting"]

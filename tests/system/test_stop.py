@@ -31,7 +31,7 @@ def test_a_clean_stop_commits_takes_a_full_snapshot_and_leaves_the_next_start_no
         assert not stage.group.members()
     assert len(first.events("drained")) == 4
     assert len(first.events("full_written")) == 4
-    assert not first.events("aborted", "full_given_up", "failed")
+    assert not first.events("aborted", "full_abandoned", "failed")
     drained = {event["partition"]: event["position"] for event in first.events("drained")}
     assert drained == stage.group.positions(stage.names.input)
 
@@ -56,7 +56,7 @@ def test_members_that_stop_at_the_same_time_each_take_their_full_snapshots(stage
         assert [process.ended() for process in pair] == [0, 0]
     for process in pair:
         kinds = [event["event"] for event in process.events()]
-        assert not {"aborted", "full_given_up", "failed"} & set(kinds[kinds.index("stopping") :])
+        assert not {"aborted", "full_abandoned", "failed"} & set(kinds[kinds.index("stopping") :])
     heir = stage.process("heir", **settings).await_live(0, 1, 2, 3)
     assert [event["records"] for event in heir.events("replayed")] == [0, 0, 0, 0]
     stage.await_all()

@@ -180,7 +180,7 @@ def test_a_transaction_that_the_broker_has_timed_out_is_handled_again_without_a_
         stage.hold.unlink()
         stage.await_partition(0, sent + 6)
         assert len(timed_out(local)) == replaced
-        assert not local.events("fenced_away", "failed", "retrying")
+        assert not local.events("fenced_by_new_owner", "failed", "retrying")
         assert len(local.events("restoring")) == 2, "memory was kept"
         stage.count(sent + 6).await_all()
     stage.verify()
@@ -217,7 +217,9 @@ def test_a_process_whose_interpreter_hangs_commits_nothing_late(stages: StageFac
     peer = stage.process("peer", **slow, **protocol)
     with stage.load(300):
         peer.await_live(0, 1, 2, 3, seconds=120)
-        hog.await_that(lambda: hog.events("lost", "revoked", "fenced_away"), "it hears of what it has missed", 120)
+        hog.await_that(
+            lambda: hog.events("lost", "revoked", "fenced_by_new_owner"), "it hears of what it has missed", 120
+        )
         await_true(lambda: {*hog.live(), *peer.live()} == {0, 1, 2, 3}, "all are handled")
         stage.await_progress()
     assert not early_fences(hog), "it has fenced its successor before it heard of it"
@@ -230,10 +232,10 @@ def early_fences(process: Process) -> list[LogEvent]:
     """Fences of partitions that the group had not given to it again, after it had heard of none or lost them."""
     owned: set[int] = set()
     found = []
-    for event in process.events("assigned", "revoked", "lost", "fenced"):
+    for event in process.events("assigned", "revoked", "lost", "predecessor_fenced"):
         if event["event"] == "assigned":
             owned.update(event["partitions"])
-        elif event["event"] == "fenced":
+        elif event["event"] == "predecessor_fenced":
             found += [event] if event["partition"] not in owned else []
             owned.discard(event["partition"])  # once for each assignment
         else:

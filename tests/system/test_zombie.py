@@ -29,15 +29,17 @@ def test_a_zombie_commits_nothing_and_does_not_fence_back(stage: Stage, protocol
 
     zombie.signal(signal.SIGCONT)
     # The reason shows who was faster: the broker that rejects the commit, or the group that reports the loss.
-    zombie.await_that(lambda: ended(zombie.events("fenced_away", "aborted")) == {0, 1, 2, 3}, "the zombie's end")
+    zombie.await_that(
+        lambda: ended(zombie.events("fenced_by_new_owner", "aborted")) == {0, 1, 2, 3}, "the zombie's end"
+    )
     stage.feed(1000)
     stage.await_all()
     after = stage.verify()
     assert sum(map(len, after.lines.values())) - sum(map(len, before.lines.values())) == 1000
     # Lost is the fence of one who has heard from its group already.
-    assert {event["error"] for event in zombie.events("fenced_away")} <= {"Fenced", "Lost"}
+    assert {event["error"] for event in zombie.events("fenced_by_new_owner")} <= {"Fenced", "Lost"}
     assert not zombie.events("failed", "thread_died")
-    assert not heir.events("fenced_away", "failed"), "the zombie has fenced the rightful owner"
+    assert not heir.events("fenced_by_new_owner", "failed"), "the zombie has fenced the rightful owner"
 
 
 def ended(events: list[dict[str, int]]) -> set[int]:

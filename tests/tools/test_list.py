@@ -16,8 +16,11 @@ def test_list_shows_full_snapshots_and_commit_records_as_an_independent_reader_d
     assert [each["partition"] for each in told] == [0, 1]
     for each in told:
         mark = ledger.marks(each["partition"])[-1]
-        assert (each["mark"]["n"], each["mark"]["position"]) == (mark["n"], ledger.fed[each["partition"]])
-        assert each["mark"]["keys"] == mark["keys"]
+        assert (each["commit_record"]["n"], each["commit_record"]["position"]) == (
+            mark["n"],
+            ledger.fed[each["partition"]],
+        )
+        assert each["commit_record"]["keys"] == mark["keys"]
         refs = mark["fulls"]
         assert [full["offset"] for full in each["fulls"]] == [ref[1] for ref in refs]
         assert len(each["fulls"]) == 3

@@ -34,7 +34,7 @@ def test_the_tools_never_disturb_a_running_service(kafka: Cluster, tmp_path: Pat
                 history = ledger.json("snapshot", "history", "a7", ledger.target)
                 assert listed["trouble"] == ""
                 assert (verified["good"], verified["findings"]) == (True, [])
-                assert listed["mark"]["n"] <= verified["n"]
+                assert listed["commit_record"]["n"] <= verified["n"]
                 written = [each["n"] for each in history]  # the newest transactions need not have written the key
                 assert written == sorted(set(written)) != []
         finally:

@@ -35,7 +35,7 @@ def test_a_member_beyond_the_number_of_partitions_is_idle() -> None:
     view = ConsumerGroup("stable", (member("a", 0), member("b", 1), member("c")))
     reason = explain(view, "c-id", 2, 10.0)
     assert reason is not None
-    assert reason.kind == "standby"
+    assert reason.kind == "idle_member"
 
 
 def test_a_group_of_one_gives_no_reason() -> None:
@@ -53,7 +53,7 @@ def test_the_reason_is_logged_once_and_cleared_by_the_first_partition() -> None:
     for _ in range(100):
         joining.turn(empty=True, member=lambda: "c-id")
         clock.advance(1.0)
-    assert [event for event, _ in log.events] == ["standby"]
+    assert [event for event, _ in log.events] == ["idle_member"]
     assert "the 2 partitions are assigned to a on" in str(joining.text)
     joining.turn(empty=False, member=lambda: "c-id")
     assert joining.text is None

@@ -119,7 +119,7 @@ def test_a_scrape_reports_what_the_status_reports() -> None:
             "partition": 2,
             "phase": "restoring",
             "mailbox": 0,
-            "restore": {**restore, "begin": 30, "step": "mark"},
+            "restore": {**restore, "begin": 30, "step": "commit_record"},
             "lag": 0,
             "hidden": 0,
         },
@@ -139,7 +139,7 @@ def test_a_scrape_reports_what_the_status_reports() -> None:
     assert found["statehold_outage_seconds", "service=clearing"] == 12.5
     assert found["statehold_mailbox_records", "partition=0,service=clearing"] == 12
     assert found["statehold_restore_done_ratio", "partition=1,service=clearing,step=full"] == 0.25
-    assert found["statehold_restore_done_ratio", "partition=2,service=clearing,step=mark"] == 1.0
+    assert found["statehold_restore_done_ratio", "partition=2,service=clearing,step=commit_record"] == 1.0
 
 
 def test_every_gauge_has_a_kind_that_the_page_names() -> None:

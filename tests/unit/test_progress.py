@@ -41,11 +41,11 @@ def test_a_step_that_is_over_is_kept_with_what_it_took() -> None:
     progress.enter("full", 0, 10)
     clock.advance(1.0)
     progress.advance(10, 500, 10)
-    progress.enter("increments", 5, 9)
+    progress.enter("deltas", 5, 9)
     clock.advance(0.5)
     progress.leave()
     assert progress.view() is None
-    full, increments = progress.done["full"], progress.done["increments"]
+    full, increments = progress.done["full"], progress.done["deltas"]
     assert (full.seconds, full.bytes, full.records) == (1.0, 500, 10)
     assert (increments.seconds, increments.bytes) == (0.5, 0)
 
@@ -54,7 +54,7 @@ def test_progress_is_reported_every_three_seconds_also_while_nothing_comes() -> 
     clock = ManualClock()
     told: list[dict[str, Any]] = []
     progress = Progress(clock, told.append)
-    progress.enter("increments", 0, 1000)
+    progress.enter("deltas", 0, 1000)
     for _ in range(100):
         clock.advance(0.1)
         progress.tick()
@@ -73,6 +73,6 @@ def test_a_long_restore_is_logged() -> None:
     driver.broker.on_read = lambda topic, partition: driver.clock.advance(4.0)
     driver.restore()
     told = {event["step"]: event for event in events(driver, "restore_progress")}
-    assert {"mark", "full", "increments"} <= told.keys()
-    assert told["increments"]["keys"] == len({op.account for op in many(24)}), "the full was loaded by then"
+    assert {"commit_record", "full", "deltas"} <= told.keys()
+    assert told["deltas"]["keys"] == len({op.account for op in many(24)}), "the full was loaded by then"
     assert driver.broker.log(driver.names.snapshot, 0).end >= told["full"]["end"]

@@ -72,7 +72,7 @@ def test_a_foreign_record_is_logged_and_skipped(feed: Feed, lane: Any) -> None:
     ids(lane, 0, 0)
     lane.put(MemoryMessage("retry", 0, 0, b"stray"))
     put(lane, 1)
-    assert feed.log.events == ["retry_refused"]
+    assert feed.log.events == ["retry_rejected"]
     assert ids(lane, 0, 200) == ([1001], 2)
 
 

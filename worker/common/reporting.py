@@ -30,7 +30,7 @@ def log_failure(tools: Tools, cause: BaseException | None) -> None:
     lost = isinstance(cause, OwnershipError)
     explained = isinstance(cause, PartitionError) and (lost or cause.__cause__ is None)
     tools.log.error(
-        "fenced_away" if lost else "failed",
+        "fenced_by_new_owner" if lost else "failed",
         error=type(cause).__name__,
         cause=str(cause),
         exc_info=None if explained else cause,

@@ -327,7 +327,7 @@ class FullSnapshots(Participant):
         self._asked = self._bounds = self._written = self._pending = None
         self._again = self._tools.clock() + _FORCE_AFTER
         self._tools.metrics.inc(metrics.FULLS, 1, "given_up")
-        self._tools.log.warning("full_given_up", cause=why)
+        self._tools.log.warning("full_abandoned", cause=why)
 
     def _drop_writer(self) -> None:
         if self._sink is not None:

@@ -81,7 +81,7 @@ class ControlCommands(Participant):
             raise FailureDecided(failure.offset, failure.error) from failure
         if not done:
             self._tools.log.warning(
-                "command_refused",
+                "command_rejected",
                 offset=pinned.offset,
                 cause=f"{name}: an older dead letter comes first, or this one is resolved. Next: `statehold dlq list`",
             )
@@ -95,7 +95,7 @@ class ControlCommands(Participant):
         if record.format >= frame.PINNING:
             return True
         self._tools.log.warning(
-            "command_refused",
+            "command_rejected",
             offset=asked.command.offset,
             cause=f"{asked.command.name!r} on {self._topic} needs format {frame.PINNING}. Next: run `statehold "
             f"finish-upgrade`, then send it again",

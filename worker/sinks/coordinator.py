@@ -224,7 +224,7 @@ class SinkCoordinator(Participant):
         return kind(why, topic=place.input, partition=place.partition, position=record.positions[place.input])
 
     def _fenced(self, error: Outdated, record: CommitRecord) -> PartitionError:
-        self._tools.metrics.inc(metrics.SINK_REFUSED)
+        self._tools.metrics.inc(metrics.SINK_REJECTED)
         if not error.fenced:
             return self._disagrees(str(error), record)
         return self._failed(

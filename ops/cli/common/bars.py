@@ -29,7 +29,7 @@ class Bars:
         console = Console(file=terminal)
         self._progress = Progress(
             TextColumn("partition {task.fields[partition]}"),
-            TextColumn("{task.fields[step]:10}"),
+            TextColumn("{task.fields[step]:13}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[figures]}"),

@@ -163,7 +163,7 @@ def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
 def _waiting(partition: dict[str, Any], names: str) -> str:
     """Describe failed records that are not resolved."""
     live = partition.get("live") or {}
-    keys, later = live.get("parked"), live.get("later")
+    keys, later = live.get("blocked_keys"), live.get("later")
     said = [f"{keys} blocked key(s) (`statehold dlq list {names}`)"] if keys else []
     return "; ".join([*said, *([f"{later} record(s) wait for a retry"] if later else [])])
 

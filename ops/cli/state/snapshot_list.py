@@ -83,7 +83,7 @@ def _print(partitions: list[dict[str, Any]]) -> None:
 
 
 def _mark_row(partition: dict[str, Any]) -> list[str | Text]:
-    mark = partition["mark"]
+    mark = partition["commit_record"]
     if mark is None:
         return ["last commit", "-", "-", "-", "-", "-", "-", "-", Text("impossible", "red")]
     from_full = partition["restore"]["from"] is not None

@@ -77,7 +77,7 @@ def _print(told: list[tuple[PartitionVerification, Replayed | None]]) -> None:
             full.keys,
             full.maker,
             Text("yes", "green") if full.good else Text("no", "red"),
-            f"mark {full.proven_at}" if full.proven_at >= 0 else "-",
+            f"commit {full.proven_at}" if full.proven_at >= 0 else "-",
         )
         for verdict, _ in told
         for full in verdict.fulls
@@ -86,7 +86,7 @@ def _print(told: list[tuple[PartitionVerification, Replayed | None]]) -> None:
     for verdict, replayed in told:
         output.tell(
             f"partition {verdict.partition}: {verdict.transactions} transactions to {verdict.n}, position "
-            f"{verdict.position}; digest computed and equal at {verdict.compared} marks: "
+            f"{verdict.position}; digest computed and equal at {verdict.compared} commit records: "
             f"{'good' if verdict.good else 'NOT GOOD'}"
         )
         for finding in verdict.findings:

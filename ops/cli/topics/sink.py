@@ -75,9 +75,8 @@ def _run(
     bad = [each for each in found if each.trouble]
     if bad:
         shown.complain(
-            f"{service.names.input}[{bad[0].partition}]@{bad[0].mark}: {bad[0].trouble}; `statehold sink init "
-            f"{target}` "
-            f"gives a position to partitions without one, with --adopt to the others, too"
+            f"{service.names.input}[{bad[0].partition}]@{bad[0].commit_record}: {bad[0].trouble}; `statehold sink init "
+            f"{target}` gives a position to partitions without one, with --adopt to the others, too"
         )
         raise typer.Exit(Answer.NO)
 
@@ -85,7 +84,7 @@ def _run(
 def _print(found: list[Standing]) -> None:
     rows = []
     for each in found:
-        ahead = "ahead, by one transaction" if each.position != each.mark else ""
+        ahead = "ahead, by one transaction" if each.position != each.commit_record else ""
         said = each.trouble or ("made now" if each.made else ahead)
-        rows.append((each.partition, each.mark, each.position, each.epoch, each.owner, said))
-    shown.print_table(("partition", "mark", "database", "epoch", "owner", ""), rows, fold=True)
+        rows.append((each.partition, each.commit_record, each.position, each.epoch, each.owner, said))
+    shown.print_table(("partition", "commit record", "database", "epoch", "owner", ""), rows, fold=True)

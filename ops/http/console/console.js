@@ -62,7 +62,7 @@ function head(data) {
   tell(by("version"), `statehold ${status.version} · pid ${status.pid} · brokers ${status.brokers}`);
   document.title = `${ready[0] ? "" : "! "}${status.service} · statehold`;
   const failed = status.partitions.some((each) => each.phase === "failed");
-  if (ready[0]) state("ready", status.partitions.length ? "ready" : "standby");
+  if (ready[0]) state("ready", status.partitions.length ? "ready" : "idle");
   else if (!live[0]) state("bad", "not live");
   else state(failed ? "bad" : "waiting", "not ready");
   trouble(ready[0] ? "" : few(ready[1]), failed || !live[0] || status.outage ? "bad" : "waiting");

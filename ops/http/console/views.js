@@ -56,7 +56,7 @@ class Tile {
       ["lag", count(partition.lag)],
       ["records/s", brief(series.rate.at(-1))],
       ["position", count(partition.position)],
-      ["keys", brief(partition.live?.mark.keys ?? partition.restore?.keys)],
+      ["keys", brief(partition.live?.commit_record.keys ?? partition.restore?.keys)],
     ]);
     this.bar.update(partition.restore);
     tell(this.cause, partition.phase === "failed" ? partition.cause ?? "" : "");
@@ -132,7 +132,7 @@ export function totals(data, rate) {
     ["Partitions live here", `${partitions.filter((each) => each.phase === "live").length}`, `of ${partitions.length}`],
     ["Records per second", brief(rate), ""],
     ["Lag", known ? brief(sum((each) => each.lag)) : "–", "records"],
-    ["Keys of state", brief(sum((each) => each.live?.mark.keys ?? each.restore?.keys)), bytes(sum((each) => each.live?.bytes))],
+    ["Keys of state", brief(sum((each) => each.live?.commit_record.keys ?? each.restore?.keys)), bytes(sum((each) => each.live?.bytes))],
   ];
   if (sum((each) => each.hidden) > 0) rows.push(["Behind open transactions", brief(sum((each) => each.hidden)), "records"]);
   const copies = data.status.standbys ?? [];
@@ -177,7 +177,7 @@ export function instances(data) {
   const rows = data.members.map((member) => {
     const mine = member.url !== "" && member.url === data.status.url;
     const name = member.url && !mine ? element("a", { href: `${member.url}/` }, member.url) : member.url || member.client;
-    const held = member.partitions.length ? `partitions ${member.partitions.join(", ")}` : "standby";
+    const held = member.partitions.length ? `partitions ${member.partitions.join(", ")}` : "idle";
     return element("li", {}, element("div", {}, name, mine ? " (this one)" : ""),
       element("div", { className: "quiet" }, `${held} · ${member.host}`));
   });
@@ -225,7 +225,7 @@ export class Page {
       line.update(series[name]);
       tell(figure, brief(series[name].at(-1)));
     }
-    if (partition) this.#facts(partition, partition.live?.mark);
+    if (partition) this.#facts(partition, partition.live?.commit_record);
   }
 
   #facts(partition, mark) {
@@ -236,7 +236,7 @@ export class Page {
       ["pending side effects", count(partition.live?.effects)], ["the oldest of them", ago(partition.live?.effects_since)],
       ["next timer", partition.live?.timer ? new Date(1000 * partition.live.timer).toISOString() : "–"]]);
     facts(last, [["transaction", count(mark?.n)], ["keys", count(mark?.keys)], ["state, about", bytes(partition.live?.bytes)],
-      ...(partition.live?.parked ? [["keys blocked by dead letters", count(partition.live.parked)]] : []),
+      ...(partition.live?.blocked_keys ? [["keys blocked by dead letters", count(partition.live.blocked_keys)]] : []),
       ...(partition.live?.later ? [["records to be retried later", count(partition.live.later)]] : []),
       ["changelog since the full snapshot", bytes(partition.live?.since_full)], ["written", ago(mark?.time)],
       ["state generation", mark?.lineage ?? "–"], ["digest", mark?.digest ?? "–"]]);

@@ -148,7 +148,7 @@ SLOW_RECORDS: Final = _counter(
 MAILBOX: Final = _gauge("mailbox_records", "Records queued between the manager and the partition's thread.")
 PAUSES: Final = _counter("pauses", "Pauses of the partition because its queue was full.")
 EFFECTS_DONE: Final = _counter("effects_done", "Effects that succeeded.")
-EFFECTS_OWED: Final = _gauge("effects_owed_calls", "Pending effects of committed records.")
+PENDING_EFFECTS: Final = _gauge("effects_pending_calls", "Pending effects of committed records.")
 EFFECT_AGE: Final = _gauge("effects_oldest_seconds", "Age of the oldest pending effect; 0 when none is pending.")
 FAILED_RECORDS: Final = _counter(
     "failed_records",
@@ -157,7 +157,7 @@ FAILED_RECORDS: Final = _counter(
     "failed_again.",
     "what",
 )
-PARKED_KEYS: Final = _gauge("parked_keys", "Keys that are blocked by dead letters; absent without such a policy.")
+BLOCKED_KEYS: Final = _gauge("blocked_keys", "Keys that are blocked by dead letters; absent without such a policy.")
 RETRY_WAITING: Final = _gauge(
     "retry_waiting_records",
     "Records pending on retry topics, counted up to 2,000 per topic; absent without such a policy.",
@@ -166,8 +166,8 @@ EFFECT_FAILURES: Final = _counter("effect_failures", "Effect calls that raised."
 
 SINK_ROWS: Final = _counter("sink_rows", "Rows put into or deleted from the sinks' database.")
 SINK_SECONDS: Final = _histogram("sink_seconds", "Duration of a transaction of the sinks' database.")
-SINK_REFUSED: Final = _counter(
-    "sink_refused", "Transactions that the sinks' database rejected: a newer epoch, or another position."
+SINK_REJECTED: Final = _counter(
+    "sink_rejected", "Transactions that the sinks' database rejected: a newer epoch, or another position."
 )
 
 # Transactions

@@ -46,9 +46,9 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
         yield GaugeSample(metrics.RESTORE_PREDICTED, (label,), partition["restore_predicted"])
         yield GaugeSample(metrics.STATE_BYTES, (label,), live["bytes"])
         yield GaugeSample(metrics.SINCE_FULL, (label,), live["since_full"])
-        yield GaugeSample(metrics.EFFECTS_OWED, (label,), live["effects"])
-        if live["parked"] is not None:
-            yield GaugeSample(metrics.PARKED_KEYS, (label,), live["parked"])
+        yield GaugeSample(metrics.PENDING_EFFECTS, (label,), live["effects"])
+        if live["blocked_keys"] is not None:
+            yield GaugeSample(metrics.BLOCKED_KEYS, (label,), live["blocked_keys"])
         if live["later"] is not None:
             yield GaugeSample(metrics.RETRY_WAITING, (label,), live["later"])
         yield GaugeSample(metrics.EFFECT_AGE, (label,), max(0.0, time.time() - since) if since else 0.0)

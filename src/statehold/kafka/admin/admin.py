@@ -31,7 +31,7 @@ from statehold.kafka.admin.tracked_client import TrackedClient
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import about, code_of, kafka_error, translate
-from statehold.kafka.common.error_advice import login_refused
+from statehold.kafka.common.error_advice import login_rejected
 from statehold.kafka.common.retry import OncePerMinute, call_patiently
 from statehold.ports import Bounds, Cancelled, ConsumerGroup
 from statehold.telemetry.log_events import Log
@@ -62,7 +62,7 @@ class _Login:
         self.refused: KafkaError | None = None
 
     def heard(self, error: KafkaError) -> None:
-        self.refused = login_refused(error) or self.refused
+        self.refused = login_rejected(error) or self.refused
 
 
 class Admin(GroupOffsets):

@@ -20,7 +20,7 @@ from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.client_log import client_logger
 from statehold.kafka.common.error_actions import describe, translate
-from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_refused
+from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_rejected
 from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
 from statehold.kafka.common.retry import OncePerMinute
 from statehold.kafka.common.topic_identity import DEBUG, TopicIdentity
@@ -277,9 +277,9 @@ class KafkaGroupConsumer:
 
     def _error(self, error: KafkaError) -> None:
         """Log a client error. Only a rejected login needs an operator, because brokers restart (P30)."""
-        refused = login_refused(error)
+        refused = login_rejected(error)
         if refused is not None and self._refused_minute():
-            self._log.warning("login_refused", cause=describe(refused))
+            self._log.warning("login_rejected", cause=describe(refused))
         self._log.debug("kafka_log", client="consumer", level="error", message=describe(error))
 
     def _logged(self, identity: TopicIdentity, level: str, message: str) -> None:

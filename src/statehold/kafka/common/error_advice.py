@@ -78,7 +78,7 @@ ADVICE: Final[dict[int, str]] = {
 LOGIN: Final = frozenset({_E._AUTHENTICATION, _E.SASL_AUTHENTICATION_FAILED, _E._SSL})
 
 
-def login_refused(error: KafkaError) -> KafkaError | None:
+def login_rejected(error: KafkaError) -> KafkaError | None:
     """Return the rejected login in a client error; None for any other error.
 
     With TLS 1.3 a client learns of its rejected certificate after the handshake, by an alert on an open connection.

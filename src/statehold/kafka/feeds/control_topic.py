@@ -62,7 +62,7 @@ class ControlLane(FeedLane):
             return
         asked, refused = _asked(message, self._largest)
         if refused:
-            self._feed.log.warning("command_refused", partition=self.partition, offset=offset, cause=refused)
+            self._feed.log.warning("command_rejected", partition=self.partition, offset=offset, cause=refused)
         with self._lock:
             self._waiting.append((offset, asked))
             self.next = offset + 1

@@ -74,7 +74,7 @@ class RetryLane(FeedLane):
             return
         retried = Retried.by(message, self._input)
         if retried is None:
-            self._feed.log.error("retry_refused", topic=self._feed.topic, partition=self.partition, offset=offset)
+            self._feed.log.error("retry_rejected", topic=self._feed.topic, partition=self.partition, offset=offset)
         with self._lock:
             self.full = len(self._held) >= _HIGH
             if not self.full:
