@@ -177,6 +177,27 @@ def test_a_held_end_request_cannot_tear_a_commit_record_alone() -> None:
     assert agrees(driver, [FIRST])
 
 
+def test_after_an_abort_a_suspect_producer_does_not_commit() -> None:
+    """Brokers may have left the aborted records open, and this commit would commit them (guarantees N10)."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.broker.fail("offsets", TransactionAborted("no"))
+    driver.feed(FIRST)
+    driver.feed(SECOND)
+    calls: list[Call] = []
+
+    def lose_the_connection(call: Call) -> None:
+        calls.append(call)
+        if calls.count("offsets") == 2 and "fence" not in calls:
+            live = driver._lanes[0].worker.live
+            assert live is not None
+            live.pipeline.state.kafka.producer.tainted = "a connection was lost"  # type: ignore[misc]
+
+    driver.broker.on_call = lose_the_connection
+    driver.commit()
+    assert calls.index("fence") < calls.index("commit")
+    assert agrees(driver, [FIRST, SECOND])
+
+
 def test_a_command_of_an_undone_transaction_is_acknowledged_once() -> None:
     """Rule T5."""
     driver = Driver(Accounts, autocommit=False)

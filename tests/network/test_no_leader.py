@@ -169,3 +169,23 @@ def test_a_committed_transaction_without_its_marker_is_left_alone_and_logged(
     told = capsys.readouterr()
     assert "commit_hidden" in told.out + told.err
     member.close()
+
+
+def test_a_producer_whose_abort_left_records_open_is_suspect(stage: Stage, cluster: Cluster) -> None:
+    names, settings = stage.names, stage.settings()
+    new = NewTopic(names.changelog, 2, replica_assignment=ALONE, config=REQUIRED)
+    stage.admin.create_topics([new])[names.changelog].result(30)
+    stage.create_topics()
+    owner = KafkaTransactions(settings, names, 0, Log(service=names.service), time.monotonic)
+    owner.fence(lambda: False)
+    owner.begin()
+    owner.send_increment(names.changelog, 0, pack(Header(1, owner.attempt, "some", 0)))
+    await_true(lambda: hidden(stage.admin, names.changelog, 0) == 1, "the header is written")
+    cluster.kill(VICTIM)
+    await_true(lambda: leader(stage.admin, names.changelog) < 0, "it has no leader", 120)
+    owner.abort()
+    cluster.start(VICTIM)
+    await_true(lambda: leader(stage.admin, names.changelog) == VICTIM, "it has one")
+    assert hidden(stage.admin, names.changelog, 0) == 1, "the abort has no marker"
+    assert "connection was lost" in owner.tainted
+    owner.drop()

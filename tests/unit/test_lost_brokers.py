@@ -88,3 +88,33 @@ def test_a_producer_without_brokers_is_not_used_again() -> None:
     assert not taint.reason
     taint.statistics('{"brokers": {"TxnCoordinator": {"nodeid": 1, "source": "logical"}}}')
     assert "forgotten" in taint.reason
+
+
+LOST = "FAIL [thrd:127.0.0.1:9092/3]: 127.0.0.1:9092/3: Disconnected (after 503ms in state UP)"
+
+
+def test_a_connection_that_was_lost_before_an_abort_makes_the_producer_suspect() -> None:
+    taint = Taint(1.0)
+    taint.logged(LOST)
+    assert not taint.reason, "an output is sent again"
+    taint.aborted()
+    assert "state UP" in taint.reason
+
+
+def test_a_connection_that_is_lost_after_an_abort_makes_the_producer_suspect() -> None:
+    taint = Taint(1.0)
+    taint.aborted()
+    assert not taint.reason
+    taint.logged(LOST)
+    assert "state UP" in taint.reason
+
+
+def test_a_commit_forgets_lost_connections_and_aborts() -> None:
+    taint = Taint(1.0)
+    taint.logged(LOST)
+    taint.committed()
+    taint.aborted()
+    assert not taint.reason
+    taint.committed()
+    taint.logged(LOST)
+    assert not taint.reason

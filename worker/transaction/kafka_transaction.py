@@ -52,6 +52,8 @@ class KafkaTransaction:
         self._versioned = any(version > 1 for version in place.schemas.values())
         self._outputs = 0
         self.stage = Stage.CLOSED
+        #: True from an abort until the next commit: the aborted records may still be open (KAFKA-20734)
+        self._aborted = False
 
     @property
     def position(self) -> int:
@@ -116,18 +118,20 @@ class KafkaTransaction:
         self.stage = Stage.RECORD
         if draft.before_commit is not None:
             draft.before_commit()
+        if self._aborted:
+            self.require_clean()  # otherwise this commit may also commit what was aborted
         self.producer.commit()
 
     def committed(self) -> CommitRecord:
         """Note that the attempted commit record has committed."""
-        self.record, self.stage = self.expected, Stage.CLOSED
+        self.record, self.stage, self._aborted = self.expected, Stage.CLOSED, False
         return self.record
 
     def abort(self) -> None:
         """Abort the open transaction; return only after the broker has confirmed it."""
         if self.stage is not Stage.CLOSED:
             self.producer.abort()
-            self.stage = Stage.CLOSED
+            self.stage, self._aborted = Stage.CLOSED, True
 
     def _next_record(self, draft: CommitDraft, chunks: int) -> CommitRecord:
         before, n, side, commands = self.record, self.record.n + 1, draft.side, draft.commands

@@ -1,4 +1,9 @@
-"""Detects that a commit or abort may have been requested twice, so one may still be in flight (pitfall P1, rule T2)."""
+"""Detects that a commit or abort may still be in flight, or that an abort may have left records open (rule T2).
+
+A commit or abort that the client requested twice may still be in flight (pitfall P1). Brokers that lose a partition's
+leader while a transaction is aborted may leave its records open (KAFKA-20734), and the next transaction of the same
+producer then commits them. A new fence helps against both.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +27,27 @@ class Taint:
     def __init__(self, slow: float) -> None:
         self._slow = slow
         self._calls = 0
+        #: the newest lost connection since the last commit; '' if none was lost
+        self._lost = ""
+        self._after_abort = False
         self.in_transaction = False
         self.reason = ""
 
     def logged(self, message: str) -> None:
-        if _LOST.search(message) and (self.in_transaction or "TxnCoordinator" in message):
-            self._set(f"a connection was lost ({message.strip()[:160]})")
+        if _LOST.search(message):
+            self._lost = f"a connection was lost ({message.strip()[:160]})"
+            if self.in_transaction or self._after_abort or "TxnCoordinator" in message:
+                self._set(self._lost)
+
+    def committed(self) -> None:
+        """Forget earlier losses: the commit ended the transaction in all of its partitions."""
+        self._lost, self._after_abort = "", False
+
+    def aborted(self) -> None:
+        """Count every lost connection of the aborted transaction, and each one until the next commit."""
+        self._after_abort = True
+        if self._lost:
+            self._set(self._lost)
 
     def calling(self) -> None:
         """Count a commit or abort call, before it begins."""
