@@ -40,7 +40,7 @@ class Output(Generic[V]):
         self.value_type: Any = value
         self.partitioner = partitioner
         self._serde: serde.Serde[Any] = serde.for_messages(value, topic)
-        self._of_topic = self._serde if isinstance(self._serde, serde.OfTopic) else None
+        self._of_topic = serde.of_topic(value)
         self._encode = self._serde.encode
         self._types = _struct_types(value)
         self._append: Callable[[Sent], None] = _unbound

@@ -99,16 +99,26 @@ def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
 
     `Annotated[Order, serde]` uses the serde.
     """
-    if get_origin(kind) is Annotated:
-        kind = next(filter(_given, kind.__metadata__), kind)
-    if not isinstance(kind, type) and isinstance(kind, OfTopic):
-        return kind.for_topic(topic)
+    kind = _bare(kind)
+    if (given := of_topic(kind)) is not None:
+        return given.for_topic(topic)
     return _PLAIN[kind] if kind in _PLAIN else _given(kind) or Json(kind)
+
+
+def of_topic(kind: Any) -> OfTopic | None:
+    """Return the given serde if it depends on its topic: then each partition has its own."""
+    kind = _bare(kind)
+    return kind if not isinstance(kind, type) and isinstance(kind, OfTopic) else None
 
 
 def for_state(kind: Any) -> Serde[Any]:
     """Return the serde of a table's values: the given serde, else MessagePack."""
     return _given(kind) or MsgPack(kind)
+
+
+def _bare(kind: Any) -> Any:
+    """Return the serde in an `Annotated` type; any other type as it is."""
+    return next(filter(_given, kind.__metadata__), kind) if get_origin(kind) is Annotated else kind
 
 
 def _given(kind: Any) -> Serde[Any] | None:

@@ -41,6 +41,26 @@ UNUSED = (
     "worker/common/opentelemetry.py",
     "worker/common/tracing.py",
 )
+#: further code that a restore does not need: checks of declarations, and parts that the first full snapshot creates
+UNUSED_IN_RESTORE = (
+    *UNUSED,
+    "common/table_types.py",
+    "common/versioned_values.py",
+    "declared/policies.py",
+    "serde.py",
+    "sink.py",
+    "tables/",
+    "snapshot/restore/full_loading.py",
+    "snapshot/restore/local_cache.py",
+    "snapshot/restore/standby_copy.py",
+    "snapshot/store/",
+    "worker/fulls/compaction_search.py",
+    "worker/fulls/local_copy.py",
+    "worker/fulls/orphan_cleanup.py",
+    "worker/fulls/truncation.py",
+    "worker/fulls/verification.py",
+    "worker/handler/commands.py",
+)
 
 
 class Plain(Handler[Op]):
@@ -86,6 +106,19 @@ def test_a_feature_that_the_handler_does_not_use_runs_no_code() -> None:
     found = files_run(work)
     assert "worker/transaction/pipeline.py" in found
     assert [path for path in sorted(found) if path.startswith(UNUSED)] == []
+
+
+def test_a_restore_runs_no_code_of_a_feature_that_the_handler_does_not_use() -> None:
+    driver = Driver(Plain)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    driver.crash()
+
+    found = files_run(driver.restore)
+    assert "worker/recovery/recovery.py" in found
+    # Every handler may fail, so the live loop has its decisions.
+    assert [path for path in sorted(found) if path.startswith(UNUSED_IN_RESTORE)] == ["worker/failures/decisions.py"]
+    assert driver.table("totals") == {"ann": 1}
 
 
 def test_the_tracer_sees_a_feature_that_is_used() -> None:

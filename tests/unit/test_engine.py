@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 from tests.unit.messages import batch, message
@@ -12,6 +12,7 @@ from statehold import Handler, Output, Record, Table
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 from statehold.handler import EffectKey
 from statehold.messages.command import COMMAND_HEADER, Command, header
+from statehold.serde import Json, Serde
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
@@ -241,3 +242,40 @@ def test_a_handler_without_a_type_takes_bytes_and_a_subclass_inherits_it() -> No
     plain = Engine(Plain, 0)
     with pytest.raises(HandlingFailed, match="NotImplementedError"):
         plain.run([message(1, b"\xff")])
+
+
+class Registry:
+    """A serde that depends on its topic."""
+
+    made: ClassVar[list[str]] = []
+
+    def for_topic(self, topic: str) -> Serde[Any]:
+        self.made.append(topic)
+        return Json(int)
+
+    def check_input(self) -> None:
+        """Nothing to check."""
+
+    def check_output(self) -> None:
+        """Nothing to check."""
+
+
+class Registered(Handler[int]):
+    sums = Table(key=str, value=int)
+    out = Output("out", value=cast("type[int]", Registry()))
+
+    def on_record(self, record: Record[int]) -> None:
+        self.out.send(record.value)
+
+
+def test_partitions_share_a_checked_declaration_but_neither_rows_nor_a_registrys_serde() -> None:
+    Registry.made.clear()
+    engines = [Engine(Registered, partition) for partition in (0, 1)]
+    first, second = (engine.handler for engine in engines)
+    assert isinstance(first, Registered)
+    assert isinstance(second, Registered)
+    first.sums["a"] = 1
+    assert (list(first.sums), list(second.sums)) == (["a"], [])
+    first.out.send(1)
+    assert [len(engine.take_outputs()) for engine in engines] == [1, 0]
+    assert Registry.made == ["out", "out"], "each partition has its own"

@@ -27,8 +27,8 @@ def check_schemas(kind: type[Handler[Any]], input: str) -> None:
 @once_per_class
 def input_serde(kind: type[Handler[Any]]) -> tuple[serde.Serde[Any], serde.OfTopic | None]:
     """Return the serde of the handler's input. The second one is not None if each partition needs one of its own."""
-    given = serde.for_messages(input_type(kind))
-    return given, given if isinstance(given, serde.OfTopic) else None
+    value = input_type(kind)
+    return serde.for_messages(value), serde.of_topic(value)
 
 
 @once_per_class
