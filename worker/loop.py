@@ -48,9 +48,8 @@ class LiveLoop:
     def uncommitted(self) -> bool:
         """Records were handled, or rolled back, and are not committed."""
         transaction = self.transaction
-        if transaction.policy.since is not None or transaction.commit is not None:
-            return True
-        return transaction.kafka.position < transaction.reached
+        rolled_back = transaction.kafka.position < transaction.reached
+        return rolled_back or transaction.policy.since is not None or transaction.commit is not None
 
     def run(self) -> Event:
         """Work until the partition is revoked or lost."""

@@ -33,6 +33,7 @@ class PartitionWorker:
         self.mailbox = mailbox or Mailbox()
         self.closed = threading.Event()
         self._signals = signals or Signals()
+        self._signals.wake = self.mailbox.signal
         self._life = Lifecycle()
         self._since = tools.wall()
         self._ownership = Ownership(tools, self._signals)
@@ -67,23 +68,19 @@ class PartitionWorker:
     def revoke(self, deadline: float, *, final: bool) -> None:
         """Commit the processed records until `deadline` (monotonic seconds), then close."""
         self._signals.revoke(deadline, final=final)
-        self.mailbox.signal()
 
     def lose(self) -> None:
         """Close without committing anything."""
         self._signals.lose()
-        self.mailbox.signal()
 
     def fail(self, cause: BaseException) -> None:
         """The consumer saw an error that ends the work on this partition."""
         self._signals.fail(cause)
-        self.mailbox.signal()
 
     def retry(self) -> None:
         """Start again with a fence, if the partition has failed; otherwise do nothing."""
         if self._life.phase is Phase.FAILED:
             self._signals.retry()
-            self.mailbox.signal()
 
     def attend(self, now: float) -> None:
         """Run the watchdog; the manager calls it many times a second. See `statehold.worker.watchdog`."""
@@ -96,10 +93,8 @@ class PartitionWorker:
 
     def status(self) -> PartitionStatus:
         """Phase, position and cause; any thread."""
-        stuck = self._watchdog.failure
-        life = self._life if stuck is None else Lifecycle(Phase.FAILED, stuck)
-        place, mailbox = self._tools.place, self.mailbox.depth
-        return PartitionStatus.of(place, life, self._since, self._takeover, mailbox=mailbox, stuck=stuck is not None)
+        place, mailbox, stuck = self._tools.place, self.mailbox.depth, self._watchdog.failure
+        return PartitionStatus.of(place, self._life, self._since, self._takeover, mailbox=mailbox, stuck=stuck)
 
     def committed(self) -> Committed | None:
         """Return the state for queries, while the partition is live; any thread."""

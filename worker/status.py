@@ -11,7 +11,7 @@ from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Pending
-from statehold.worker.common.lifecycle import Lifecycle
+from statehold.worker.common.lifecycle import Lifecycle, Phase
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
@@ -114,8 +114,11 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         takeover: Takeover,
         *,
         mailbox: int,
-        stuck: bool,
+        stuck: Exception | None,
     ) -> PartitionStatus:
+        """`stuck`: the watchdog's reason to abandon the thread."""
+        if stuck is not None:
+            life = Lifecycle(Phase.FAILED, stuck)
         live = takeover.live
         record = live.record if live is not None else None
         return cls(
@@ -133,7 +136,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
             since=since,
             timings=takeover.timings.copy(),
             live=LiveStatus.of(live) if live else None,
-            stuck=stuck,
+            stuck=stuck is not None,
         )
 
 

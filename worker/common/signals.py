@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from statehold.worker.common.lifecycle import Event
 
@@ -22,19 +23,21 @@ class Signals:
         self.deadline = 0.0
         #: the process stops, so a full snapshot may be worth its time
         self.final = False
+        #: ends the thread's wait for records
+        self.wake: Callable[[], None] = lambda: None
 
     def lose(self) -> None:
         self._lost.set()
-        self.any.set()
+        self._notify()
 
     def revoke(self, deadline: float, *, final: bool) -> None:
         self.deadline, self.final = deadline, final
         self._revoked.set()
-        self.any.set()
+        self._notify()
 
     def fail(self, cause: BaseException) -> None:
         self.failure = cause
-        self.any.set()
+        self._notify()
 
     def raise_failure(self) -> None:
         """Raise the error that `fail` received, once."""
@@ -50,7 +53,7 @@ class Signals:
 
     def retry(self) -> None:
         self._retry.set()
-        self.any.set()
+        self._notify()
 
     def pause(self, seconds: float) -> bool:
         """Sleep; True if a signal ended it that the worker must obey: for a drain, the loss of the partition."""
@@ -73,6 +76,10 @@ class Signals:
             self._rearm()
             return Event.RETRY
         return None
+
+    def _notify(self) -> None:
+        self.any.set()
+        self.wake()
 
     def _rearm(self) -> None:
         """Clear `any`, then set it again if a signal is set; in this order no signal is lost."""

@@ -13,18 +13,18 @@ from typing import Any, Literal
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import bound_tables, declared, sinks_of
+from statehold.declared.attributes import bound_tables
 from statehold.declared.serdes import input_serde
 from statehold.handler import Handler
 from statehold.messages.command import COMMAND_HEADER, Command
-from statehold.output import Output, Sent
+from statehold.output import Sent
 from statehold.record import Message, Record
-from statehold.reference import Reference, SharedRows, references
-from statehold.sink import Sinks
+from statehold.reference import SharedRows
 from statehold.snapshot.state import Frozen, State
 from statehold.tables.system import by_default_name
 from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
+from statehold.worker.handler.binding import bind
 from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
@@ -63,7 +63,8 @@ class Engine:
         if state is None:
             state = State(map(methodcaller("fresh"), bound_tables(kind, traced)), track_delta=track_delta)
         self.state, self._traced, self._settings = state, traced, settings or Settings()
-        self._bind(output_partitions, shared or {})
+        bound = bind(self.handler, state, self.outputs, output_partitions, shared or {}, checked=traced)
+        self._bound_outputs, self.sinks, self.references = bound
         #: dead letters; None if no record can become one
         self.dead_letters: DeadLetterBook | None = None
         #: event time; None if the handler has no timer and no expiry
@@ -81,23 +82,6 @@ class Engine:
         self._batched = kind.on_batch is not Handler.on_batch
         self._single = kind.on_record is not Handler.on_record
         self._on_record = self.handler.on_record if self.event_time is None else self.event_time.handle
-
-    def _bind(self, output_partitions: Callable[[str], int], shared: Mapping[str, SharedRows]) -> None:
-        """Set the handler's attributes to instances for this partition: tables, outputs, sinks, reference data."""
-        kind = type(self.handler)
-        outputs: dict[str, Output[Any]] = {}
-        for name, output in declared(kind)[1].items():
-            partitions = output_partitions(output.topic) if output.partitioner else 0
-            outputs[name] = output.bind(self.outputs, partitions, checked=self._traced)
-        sinks = {name: sink.bind() for name, sink in sinks_of(kind).items()}
-        rows: dict[str, Reference[Any, Any]] = {}
-        for name, reference in references(kind).items():
-            rows[name] = reference.bind(shared.get(reference.topic) or SharedRows(0))
-        for attribute, value in (*self.state.tables.items(), *outputs.items(), *sinks.items(), *rows.items()):
-            setattr(self.handler, attribute, value)
-        self._bound_outputs, self.references = tuple(outputs.values()), rows
-        #: rows for a database; None if the handler has no sinks
-        self.sinks = Sinks(sinks.values()) if sinks else None
 
     # Handling
 

@@ -43,11 +43,7 @@ class FailureDecided(HandlingFailed):
 
 
 class OutputRejected(Exception):
-    """An output of the open transaction does not fit its topic; `search`: handle its records one by one."""
-
-    def __init__(self, *, search: bool) -> None:
-        super().__init__("an output was rejected")
-        self.search = search
+    """The broker rejected an output of the open transaction; which record sent it is not known yet."""
 
 
 def output_rejected(place: Place, what: str, error: MessageRefused, at: int) -> RecordFailed:

@@ -77,8 +77,7 @@ class KafkaTransaction:
             self.producer.begin()
             self.stage, self._outputs, self.increment_bytes = Stage.OPEN, 0, 0
             attempt, lineage = self.producer.attempt, self.record.lineage
-            start = self.record.positions[self._input]
-            header = Header(self.record.n + 1, attempt, lineage, start, self._place.writer)
+            header = Header(self.record.n + 1, attempt, lineage, self.position, self._place.writer)
             self._send_changelog(records.pack(header, self.record.format))
 
     def send(self, outputs: Sequence[Sent]) -> None:

@@ -97,7 +97,8 @@ class TransactionPipeline:
             self._emit(self._engine.take_outputs(), wait=wait)
         except MessageRefused as error:
             if len(messages) > 1:
-                raise OutputRejected(search=True) from error
+                state.buffer.suspect()
+                raise OutputRejected from error
             raise output_rejected(tools.place, "send an output", error, offset(messages[0])) from error
         if handled:
             state.newest = messages[handled - 1]
@@ -130,9 +131,7 @@ class TransactionPipeline:
 
     def settle(self) -> bool:
         """Wait for the commit in flight, if any, and send the outputs ahead of it. False: all was rolled back."""
-        if self.state.commit is None:
-            return True
-        return self._run(self._settle)
+        return self.state.commit is None or self._run(self._settle)
 
     def _launch(self) -> None:
         state, kafka, tools = self.state, self.state.kafka, self._tools
@@ -148,9 +147,8 @@ class TransactionPipeline:
         now = tools.clock()
         draft = self._draft()
         chunks = kafka.pack(draft)
-        call = tools.beside(
-            partial(kafka.commit, draft, chunks, membership.metadata), f"commit-{tools.place.partition}"
-        )
+        commit = partial(kafka.commit, draft, chunks, membership.metadata)
+        call = tools.beside(commit, f"commit-{tools.place.partition}")
         newest = state.newest.timestamp()[1] if state.newest is not None else 0
         state.commit = Commit(call, draft, state.outputs, now, newest)
         state.outputs, state.handler_seconds = 0, 0.0
@@ -199,14 +197,17 @@ class TransactionPipeline:
         return work.done
 
     def _send_side_outputs(self) -> None:
-        outputs = self._engine.take_outputs()
-        if not outputs:
-            return
         try:
-            self._emit(outputs, wait=False)
+            if outputs := self._engine.take_outputs():
+                self._emit(outputs, wait=False)
         except MessageRefused as error:
             what = "send an output of a command of the control topic, or of a record of a retry topic"
             raise output_rejected(self._tools.place, what, error, self.state.position) from error
+
+    def _settle(self) -> None:
+        self._await()
+        if self.state.policy.since is not None and not self.state.hold_outputs:
+            self._send_waiting()
 
     def _await(self) -> None:
         """Wait for the commit in flight."""
@@ -241,19 +242,16 @@ class TransactionPipeline:
         for committed in self.participants.on_committed:
             committed(record, draft)
 
-    def _settle(self) -> None:
-        self._await()
-        if self.state.policy.since is not None and not self.state.hold_outputs:
-            self._send_waiting()
-
     def _send_waiting(self) -> None:
         state = self.state
         state.kafka.require_clean()
         waiting, state.waiting = state.waiting, []
         try:
             state.kafka.send(waiting)
-        except MessageRefused as error:  # handling it again without a commit in flight finds the record
-            raise OutputRejected(search=state.hold_outputs) from error
+        except MessageRefused as error:
+            if state.hold_outputs:  # otherwise handling it again without a commit in flight finds the record
+                state.buffer.suspect()
+            raise OutputRejected from error
 
     # Failures
 
@@ -271,10 +269,11 @@ class TransactionPipeline:
             self.state.buffer.fail_at(failure)
             self.rollback.undo()
         except HandlingFailed as failure:
-            self._record_failed(failure)
-        except OutputRejected as rejected:
-            if rejected.search:
-                self.state.buffer.suspect()
+            self.decisions.failed(failure)
+            if self.state.commit is None or self._run(self._await):
+                self.state.buffer.fail_at(failure)  # everything before it is handled again, then its failure is faced
+                self.rollback.undo()
+        except OutputRejected:
             self.rollback.undo()
         except TransactionAborted as error:
             self.rollback.after_abort(error)
@@ -293,25 +292,17 @@ class TransactionPipeline:
             self.rollback.after_participant(failed)
         return False
 
-    def _record_failed(self, failure: HandlingFailed) -> None:
-        """Roll back to the last commit: everything before the record is handled again, then the failure is faced."""
-        self.decisions.failed(failure)
-        if self.state.commit is None or self._run(self._await):
-            self.state.buffer.fail_at(failure)
-            self.rollback.undo()
-
     def resume(self, record: CommitRecord, kafka: KafkaTransaction) -> bool:
         """Continue with a new producer: keep memory if `record`, the last one, allows it (rule T4). False: restore."""
         state = self.state
         expected, previous, commit = state.kafka.expected, state.kafka.record, state.commit
         # Without its commit record in the log the transaction cannot have committed.
-        committed = commit is not None and expected.n > previous.n and record.identity == expected.identity
-        if not committed and record.identity != previous.identity:
+        committed = commit if expected.n > previous.n and record.identity == expected.identity else None
+        if committed is None and record.identity != previous.identity:
             return False
         kafka.increment_bytes = state.kafka.increment_bytes
         state.kafka = kafka
-        if committed:
-            assert commit is not None
-            self._committed(commit)
+        if committed is not None:
+            self._committed(committed)
         self.rollback.forget()
         return True

@@ -23,15 +23,14 @@ class Mode(Enum):
     BISECTING = auto()
 
 
-_M = Mode
 #: which mode may follow; each may also stay
 EDGES: Final[dict[Mode, frozenset[Mode]]] = {
-    _M.NORMAL: frozenset({_M.CAREFUL, _M.FAILING, _M.BEHIND, _M.BISECTING}),
-    _M.CAREFUL: frozenset({_M.NORMAL, _M.FAILING, _M.BEHIND, _M.BISECTING}),
+    Mode.NORMAL: frozenset({Mode.CAREFUL, Mode.FAILING, Mode.BEHIND, Mode.BISECTING}),
+    Mode.CAREFUL: frozenset({Mode.NORMAL, Mode.FAILING, Mode.BEHIND, Mode.BISECTING}),
     # After its decision the record is handled again alone; an unreachable one is behind a barrier.
-    _M.FAILING: frozenset({_M.CAREFUL, _M.BEHIND}),
-    _M.BEHIND: frozenset({_M.NORMAL, _M.FAILING, _M.CAREFUL, _M.BISECTING}),
-    _M.BISECTING: frozenset({_M.NORMAL, _M.FAILING, _M.BEHIND, _M.CAREFUL}),
+    Mode.FAILING: frozenset({Mode.CAREFUL, Mode.BEHIND}),
+    Mode.BEHIND: frozenset({Mode.NORMAL, Mode.FAILING, Mode.CAREFUL, Mode.BISECTING}),
+    Mode.BISECTING: frozenset({Mode.NORMAL, Mode.FAILING, Mode.BEHIND, Mode.CAREFUL}),
 }
 
 

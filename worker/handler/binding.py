@@ -1,0 +1,40 @@
+"""Bind what a handler declares to one partition: outputs, sinks and reference data, next to the tables of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from statehold.declared.attributes import declared, sinks_of
+from statehold.handler import Handler
+from statehold.output import Output, Sent
+from statehold.reference import Reference, SharedRows, references
+from statehold.sink import Sinks
+from statehold.snapshot.state import State
+
+
+def bind(
+    handler: Handler[Any],
+    state: State,
+    sent: list[Sent],
+    output_partitions: Callable[[str], int],
+    shared: Mapping[str, SharedRows],
+    *,
+    checked: bool,
+) -> tuple[tuple[Output[Any], ...], Sinks | None, dict[str, Reference[Any, Any]]]:
+    """Set the handler's attributes to instances for one partition; outputs append to `sent`. See `Output.bind`.
+
+    Return the outputs, the rows for a database (None: the handler has no sinks), and the reference data by attribute.
+    """
+    kind = type(handler)
+    outputs: dict[str, Output[Any]] = {}
+    for name, output in declared(kind)[1].items():
+        partitions = output_partitions(output.topic) if output.partitioner else 0
+        outputs[name] = output.bind(sent, partitions, checked=checked)
+    sinks = {name: sink.bind() for name, sink in sinks_of(kind).items()}
+    rows: dict[str, Reference[Any, Any]] = {}
+    for name, reference in references(kind).items():
+        rows[name] = reference.bind(shared.get(reference.topic) or SharedRows(0))
+    for attribute, value in (*state.tables.items(), *outputs.items(), *sinks.items(), *rows.items()):
+        setattr(handler, attribute, value)
+    return tuple(outputs.values()), Sinks(sinks.values()) if sinks else None, rows
