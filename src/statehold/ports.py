@@ -135,20 +135,23 @@ class Transactions(Protocol):
 
 
 class FullSink(Protocol):
-    """Writes one full snapshot (rule S3): `open`, its chunks, `seal`, its manifest. For Kafka: a producer."""
+    """Writes one full snapshot (rule S3): `open`, its chunks, `seal`, its manifest. For Kafka: a producer.
+
+    By default the chunks go to the snapshot topic.
+    """
 
     def open(self, full: str) -> str:
         """Begin the full snapshot with this id. Return the location of its chunks, '' for the snapshot topic."""
-        ...
+        return ""
 
     @property
     def crowded(self) -> bool:
         """True if `send` would block, so the caller should wait for the next slice."""
-        ...
+        return False
 
     def seal(self) -> int:
         """End the chunks; only the manifest follows. Return the number of segments, 0 for the snapshot topic."""
-        ...
+        return 0
 
     def send(self, payload: bytes) -> None:
         """Queue a record for the snapshot topic. Blocks only while the queue is full."""

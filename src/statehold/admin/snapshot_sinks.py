@@ -36,16 +36,8 @@ class SnapshotSinkFactory:
         return KafkaFullSink(self._settings, self._names.snapshot, partition)
 
 
-class _NoManifests:
+class _NoManifests(FullSink):
     """`FullSink` behind a store's on an executor, because the driver writes the manifest."""
-
-    crowded = False
-
-    def open(self, full: str) -> str:
-        return ""
-
-    def seal(self) -> int:
-        return 0
 
     def send(self, payload: bytes) -> None:
         raise AssertionError("a manifest is sent by the driver")

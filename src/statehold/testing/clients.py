@@ -9,7 +9,7 @@ from statehold.common.names import Names
 from statehold.errors import OutcomeUnknown
 from statehold.messages.retry_record import Retried
 from statehold.output import Headers, Sent
-from statehold.ports import Asked, Bounds, Cancelled, Noted
+from statehold.ports import Asked, Bounds, Cancelled, FullSink, Noted
 from statehold.record import Message
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.log import MemoryLog, Outcome
@@ -132,22 +132,12 @@ class StableMemoryReader(MemoryReader):
         return {partition: self._broker.log(topic, partition).stable for partition in partitions}
 
 
-class MemoryFullSink:
+class MemoryFullSink(FullSink):
     """`ports.FullSink`."""
 
     def __init__(self, broker: MemoryBroker, topic: str, partition: int) -> None:
         self._broker, self._log = broker, broker.log(topic, partition)
         self._offsets: list[int] = []
-
-    def open(self, full: str) -> str:
-        return ""
-
-    @property
-    def crowded(self) -> bool:
-        return False
-
-    def seal(self) -> int:
-        return 0
 
     def send(self, payload: bytes) -> None:
         with self._broker.call("full"):

@@ -11,12 +11,13 @@ from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import translate
+from statehold.ports import FullSink
 
 #: seconds to wait while the client's queue is full: about the time to send one batch
 _FULL_QUEUE_WAIT: Final = 0.01
 
 
-class KafkaFullSink:
+class KafkaFullSink(FullSink):
     """`ports.FullSink` on an idempotent producer (rule S3)."""
 
     def __init__(self, settings: Settings, topic: str, partition: int) -> None:
@@ -25,16 +26,6 @@ class KafkaFullSink:
         self._offsets: list[int] = []
         self._sent = 0
         self._refused: str | None = None
-
-    def open(self, full: str) -> str:
-        return ""
-
-    @property
-    def crowded(self) -> bool:
-        return False
-
-    def seal(self) -> int:
-        return 0
 
     def send(self, payload: bytes) -> None:
         while True:
