@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
-from statehold.kafka.survey import api_versions
-from statehold.kafka.survey.api_versions import ApiVersions
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, FindingsOf
 
@@ -41,7 +39,7 @@ class Reachable:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen = FindingsOf(self)
-        for broker, answer in spoken(case).items():
+        for broker, answer in case.spoken.items():
             if isinstance(answer, str):
                 yield seen.failed(
                     broker,
@@ -62,7 +60,7 @@ class Certificates:
             from cryptography import x509
         except ImportError:
             raise NotAsked("certificates are read with an extra: pip install 'statehold[cli]'") from None
-        shown = {name: each.certificate for name, each in spoken(case).items() if not isinstance(each, str)}
+        shown = {name: each.certificate for name, each in case.spoken.items() if not isinstance(each, str)}
         found = {name: x509.load_der_x509_certificate(each) for name, each in shown.items() if each is not None}
         renew = dict.fromkeys(found, "renew it, and give it to the broker (ssl.keystore.location)")
         if own := case.settings.kafka.security.ssl_certificate_location:
@@ -91,7 +89,7 @@ class Versions:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen = FindingsOf(self)
-        answers = {broker: each for broker, each in spoken(case).items() if not isinstance(each, str)}
+        answers = {broker: each for broker, each in case.spoken.items() if not isinstance(each, str)}
         if not answers:
             raise NotAsked("no broker answers")
         for broker, answer in answers.items():
@@ -210,24 +208,6 @@ class LogDirectory:
                         f"keeps its data in {place.strip()}, which a restart of the machine may empty",
                         case.set_brokers("log.dirs", "/var/lib/kafka"),
                     )
-
-
-def spoken(case: Case) -> dict[str, ApiVersions | str]:
-    """`broker 1 at host:port` -> what it said, or why it said nothing; asked once for each case."""
-    kept: dict[str, ApiVersions | str] | None = case.__dict__.get("_spoken")
-    if kept is None:
-        tls = api_versions.tls_of(case.settings)
-        patience = case.settings.kafka.connection_timeout
-        kept = {}
-        for each in case.brokers:
-            try:
-                kept[f"broker {each.id} at {each.host}:{each.port}"] = api_versions.ask(
-                    each.host, each.port, tls, patience
-                )
-            except (OSError, ValueError) as error:
-                kept[f"broker {each.id} at {each.host}:{each.port}"] = str(error) or type(error).__name__
-        case.__dict__["_spoken"] = kept
-    return kept
 
 
 CHECKS = (Reachable, Certificates, Versions, SettingsDiffer, UncleanElection, Clocks, LogDirectory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from statehold.common.names import Names
@@ -12,6 +12,8 @@ from statehold.config.settings import Settings
 from statehold.errors import Misconfigured, StateholdError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
+from statehold.kafka.survey import api_versions
+from statehold.kafka.survey.api_versions import ApiVersions
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.kafka.survey.facts import BrokerAddress, Topic
 from statehold.ports import ConsumerGroup
@@ -49,8 +51,8 @@ class Case:
         self.sinks = None if sinks is None else list(sinks)
         self.admin = Admin(settings, names.group if names is not None else "statehold-doctor")
         self.cluster = ClusterSurvey(settings, self.admin)
-        self._broker_settings: dict[int, dict[str, str | None]] = {}
-        self._topic_settings: dict[str, dict[str, str | None]] = {}
+        self.broker_settings = cache(self.cluster.broker_settings)
+        self.topic_settings = cache(self.cluster.topic_settings)
 
     @property
     def names(self) -> Names:
@@ -68,10 +70,18 @@ class Case:
     def brokers(self) -> list[BrokerAddress]:
         return self.cluster.brokers()
 
-    def broker_settings(self, broker: int) -> dict[str, str | None]:
-        if broker not in self._broker_settings:
-            self._broker_settings[broker] = self.cluster.broker_settings(broker)
-        return self._broker_settings[broker]
+    @cached_property
+    def spoken(self) -> dict[str, ApiVersions | str]:
+        """`broker 1 at host:port` -> what it said, or why it said nothing."""
+        tls, patience = api_versions.tls_of(self.settings), self.settings.kafka.connection_timeout
+        found: dict[str, ApiVersions | str] = {}
+        for each in self.brokers:
+            name = f"broker {each.id} at {each.host}:{each.port}"
+            try:
+                found[name] = api_versions.ask(each.host, each.port, tls, patience)
+            except (OSError, ValueError) as error:
+                found[name] = str(error) or type(error).__name__
+        return found
 
     def setting(self, key: str) -> dict[int, str]:
         """Return a broker setting of each broker.
@@ -83,11 +93,6 @@ class Case:
         if len(shown) < len(found) or not found:
             raise NotAsked(f"the brokers do not show {key}")
         return shown
-
-    def topic_settings(self, topic: str) -> dict[str, str | None]:
-        if topic not in self._topic_settings:
-            self._topic_settings[topic] = self.cluster.topic_settings(topic)
-        return self._topic_settings[topic]
 
     def topic_setting(self, topic: str, key: str) -> str:
         """:raises NotAsked: the cluster does not show it."""

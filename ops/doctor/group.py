@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from statehold.config.common.units import format_duration
-from statehold.ops.doctor.brokers import spoken
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, FindingsOf
 
@@ -136,7 +135,7 @@ class GroupProtocol:
                     "group.protocol = 'classic', or "
                     + case.set_brokers("group.coordinator.rebalance.protocols", "..."),
                 )
-        for where, answer in spoken(case).items():
+        for where, answer in case.spoken.items():
             if not isinstance(answer, str) and answer.finalized.get("group.version", 0) < 1:
                 yield seen.failed(
                     where,

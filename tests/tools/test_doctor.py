@@ -169,7 +169,7 @@ def test_too_few_files(ledger: Ledger) -> None:
 def test_an_old_broker(ledger: Ledger, levels: tuple[int, int], level: str, told: str) -> None:
     case = Case(ledger.settings(), ledger.names)
     with _speaking(*levels) as port:
-        case.__dict__["_spoken"] = {f"broker 1 at 127.0.0.1:{port}": api_versions.ask("127.0.0.1", port, None, 10)}
+        case.spoken = {f"broker 1 at 127.0.0.1:{port}": api_versions.ask("127.0.0.1", port, None, 10)}
 
     (found,) = examine(case, checks=[Versions()])
 

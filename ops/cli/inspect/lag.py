@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated, Final
 
 import typer
@@ -37,11 +38,9 @@ def lag(
 
     Exit code 0: within --most and --most-seconds; 1: further behind.
     """
-    names, lags = about.names, Lags(about.settings, about.names)
-    try:
+    names = about.names
+    with closing(Lags(about.settings, names)) as lags:
         shown = lags.now(partitions_of(partitions))
-    finally:
-        lags.close()
     if as_json:
         output.print_json(shown)
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from statehold.admin.commands import Commander, CommandResult, SentCommand
+from statehold.admin.commands import Commander, CommandResult
 from statehold.errors import UsageError
 from statehold.messages.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
 from statehold.ops.cli.common import output
@@ -46,11 +46,8 @@ def command(
     if name in OWN or name == TICK:
         instead = "statehold snapshot take" if name == TAKE else f"statehold {name}"
         raise UsageError(f"{name!r} is statehold's own command: `{instead}`")
-    commander = Commander(about.settings, about.names)
-    sent = commander.send(
-        name, partitions_of(partitions), None if value is None else value.encode(), control=via_control_topic
-    )
-    follow(commander, name, sent, timeout if wait else None, as_json)
+    sent = None if value is None else value.encode()
+    send(about, name, partitions, sent, timeout if wait else None, as_json, control=via_control_topic)
 
 
 @with_subject
@@ -70,17 +67,25 @@ def take(
 
     Exit code 0: every snapshot is written, or the command is sent with --no-wait; 1: not in time; it stays pending.
     """
-    commander = Commander(about.settings, about.names)
-    sent = commander.send(TAKE, partitions_of(partitions), control=via_control_topic)
-    follow(commander, TAKE, sent, timeout if wait else None, as_json)
+    send(about, TAKE, partitions, None, timeout if wait else None, as_json, control=via_control_topic)
 
 
-def follow(commander: Commander, name: str, sent: Sequence[SentCommand], timeout: float | None, as_json: bool) -> None:
-    """Print the answer of each partition for at most `timeout` seconds; None: do not wait.
+def send(
+    about: Subject,
+    name: str,
+    partitions: str | None,
+    value: bytes | None,
+    timeout: float | None,
+    as_json: bool,
+    *,
+    control: bool,
+) -> None:
+    """Send a command and print the answer of each partition for at most `timeout` seconds; None: do not wait.
 
     :raises typer.Exit: code 1, not every partition has answered in time.
     """
-    full = name == TAKE
+    commander, full = Commander(about.settings, about.names), name == TAKE
+    sent = commander.send(name, partitions_of(partitions), value, control=control)
     if timeout is None:
         answers = [CommandResult(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
     else:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from statehold.admin.commands import Commander
 from statehold.messages.command import GO_ON, PAUSE
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
-from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.cli.service.command import Timeout, Wait, follow
+from statehold.ops.cli.common.target import Partitions
+from statehold.ops.cli.service.command import Timeout, Wait, send
 
 
 @with_subject
@@ -27,7 +26,7 @@ def pause(
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it takes effect in its turn).
     """
-    _switch(PAUSE, about, partitions, timeout if wait else None, as_json)
+    send(about, PAUSE, partitions, None, timeout if wait else None, as_json, control=True)
 
 
 @with_subject
@@ -44,10 +43,4 @@ def resume(
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it takes effect in its turn).
     """
-    _switch(GO_ON, about, partitions, timeout if wait else None, as_json)
-
-
-def _switch(name: str, about: Subject, partitions: str | None, timeout: float | None, as_json: bool) -> None:
-    commander = Commander(about.settings, about.names)
-    sent = commander.send(name, partitions_of(partitions), control=True)
-    follow(commander, name, sent, timeout, as_json)
+    send(about, GO_ON, partitions, None, timeout if wait else None, as_json, control=True)
