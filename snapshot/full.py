@@ -13,7 +13,7 @@ import msgspec
 
 from statehold.errors import DamagedIncrement, RestoreTimeout
 from statehold.ports import Clock, FullSink, OutOfRange, Reader
-from statehold.snapshot.format import frame, records
+from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, split
 from statehold.snapshot.state import State
@@ -49,6 +49,9 @@ class FullWriter:
         self._newest = newest
         self._checksums: list[int] = []
         self._keys = self._bytes = 0
+        self._decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
+        #: of the chunks as a restore would decode them
+        self._digest = 0
         self._all_sent = self._manifest_sent = False
         self._segments = 0
         self._manifest = Manifest(
@@ -84,6 +87,7 @@ class FullWriter:
 
         `budget` is in seconds; a negative budget writes the rest. `wait` limits the wait for acknowledgements.
         :raises KafkaTrouble: abandon the full snapshot.
+        :raises FullUnusable: a restore would not load this state from it; abandon it.
         """
         until = clock() + budget
         while not self._all_sent and (budget < 0 or (clock() < until and not self._sink.crowded)):
@@ -93,14 +97,40 @@ class FullWriter:
     def _slice(self, n: int) -> None:
         found = next(self._chunks, None)
         if found is None:
+            self._compare_digests()
             self._all_sent, self._segments = True, self._sink.seal()
             return
         self._through = n
         raw = records.entry(found)
+        self._prove(found, raw)
         payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw), self._manifest.format)
         self._checksums.append(frame.body_checksum(payload))
         self._keys, self._bytes = self._keys + len(found.keys), self._bytes + len(raw)
         self._sink.send(payload)
+
+    def _prove(self, found: Changes, raw: msgspec.Raw) -> None:
+        """Decode a chunk's entry as a restore would. :raises FullUnusable: it would load other keys."""
+        try:
+            loaded = self._decoder.decode(raw)
+        except frame.BadFrame as error:
+            raise FullUnusable(f"a restore could not read table {found.table!r}: {error}") from error
+        if loaded.keys != found.keys or records.entry(loaded) != raw:
+            wrong = next((key for key, back in zip(found.keys, loaded.keys, strict=True) if _differs(key, back)), None)
+            raise FullUnusable(f"table {found.table!r}: key {wrong!r} would be restored as another key")
+        if self._through == self._first:
+            self._digest += digest.table_digest(loaded.table, loaded.keys, loaded.values)
+
+    def _compare_digests(self) -> None:
+        """Compare with the commit record, if all chunks are of its boundary; a restore compares a later digest else.
+
+        :raises FullUnusable: they differ.
+        """
+        written = digest.to_bytes(self._digest)
+        if self._through == self._first and written != self._manifest.digest:
+            raise FullUnusable(
+                f"its digest is {digest.show(written)}, that of transaction {self._first} is "
+                f"{digest.show(self._manifest.digest)}: the state in memory differs from the committed one"
+            )
 
     def _acknowledge(self, wait: float) -> FullRef | None:
         offsets = self._sink.acknowledged(wait)
@@ -127,6 +157,10 @@ class FullWriter:
             keys=self._keys,
             size=self._bytes,
         )
+
+
+def _differs(key: Any, back: Any) -> bool:
+    return bool(key != back or type(key) is not type(back))
 
 
 def _chunks(tables: Sequence[Table[Any, Any]], chunk_bytes: int) -> Iterator[Changes]:

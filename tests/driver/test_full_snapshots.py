@@ -96,6 +96,23 @@ def test_a_rejected_chunk_abandons_the_full_snapshot_and_nothing_else(interval: 
     assert agrees(driver, OPS)
 
 
+@pytest.mark.parametrize("interval", MODES)
+def test_a_full_snapshot_that_a_restore_would_not_load_is_never_referred_to(interval: Interval) -> None:
+    """A planted key of another type than the table's: the proof ends the snapshot before its manifest is sent."""
+    driver = filled(interval)
+    good = driver.take_full()
+    assert good is not None
+    table = next(iter(driver._lanes[0].live().engine.state.tables.values()))
+    table.stored[b"planted"] = b"1"
+    table.order.append(b"planted")
+    assert driver.take_full() is None
+    assert f"a restore could not read table {table.name!r}" in events(driver, "full_abandoned")[-1]["cause"]
+    assert [ref.first for mark in marks(driver) for ref in mark.fulls if ref.first > good.first] == []
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, OPS)
+
+
 def flip(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 

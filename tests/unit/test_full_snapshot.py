@@ -264,3 +264,25 @@ def test_split_loses_nothing_and_keeps_to_the_limit(values: list[bytes], limit: 
     pieces = list(split(Changes("t", list(range(len(values))), [*values]), limit))
     assert [value for piece in pieces for value in piece.values] == values
     assert all(len(piece.keys) == 1 or records._size(piece) <= limit for piece in pieces)
+
+
+@pytest.mark.parametrize("key", [1.5, "1", True, None])
+def test_a_key_that_a_restore_would_not_load_as_it_is_ends_the_full_snapshot(key: object) -> None:
+    owner = Owner()
+    table = owner.state.tables["t"]
+    table.stored.pop(1)
+    table.stored[key] = b"planted"
+    table.order.append(key)
+    writer = owner.writer()
+    with pytest.raises(FullUnusable, match="table 't'"):
+        finish(owner, writer)
+    sent = [records.unpack(message.value()) for batch in owner.log.read(0, owner.log.end, 100) for message in batch]
+    assert not any(isinstance(record, Manifest) for record in sent)
+
+
+def test_a_state_that_differs_from_its_digest_ends_the_full_snapshot() -> None:
+    owner = Owner()
+    owner.state.tables["t"].stored[3] = b"planted"
+    writer = owner.writer()
+    with pytest.raises(FullUnusable, match="the state in memory differs from the committed one"):
+        writer.advance(owner.n, -1.0, owner.tick)

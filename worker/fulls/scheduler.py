@@ -9,7 +9,7 @@ from operator import attrgetter
 from statehold.errors import KafkaTrouble
 from statehold.ports import Bounds, FullSink
 from statehold.snapshot.format.records import CommitRecord, FullRef
-from statehold.snapshot.full import FullWriter
+from statehold.snapshot.full import FullUnusable, FullWriter
 from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -133,7 +133,7 @@ class FullSnapshots(Participant):
                 self._search is not None or (self._budget is not None and self._budget.looks(self._tools.clock()))
             ):
                 self._compaction_found(record)
-        except KafkaTrouble as error:
+        except (KafkaTrouble, FullUnusable) as error:
             self._give_up(str(error))
 
     def _compaction_found(self, record: CommitRecord) -> bool:
@@ -169,7 +169,7 @@ class FullSnapshots(Participant):
             return
         try:
             self._slice(self._writer, record)
-        except KafkaTrouble as error:
+        except (KafkaTrouble, FullUnusable) as error:
             self._give_up(str(error))
 
     def _slice(self, writer: FullWriter, record: CommitRecord) -> None:
@@ -204,7 +204,7 @@ class FullSnapshots(Participant):
                     self._verify_written(*self._written, wait=min(left, 0.1))
                 else:
                     return
-        except KafkaTrouble as error:
+        except (KafkaTrouble, FullUnusable) as error:
             self._give_up(str(error))
 
     @property

@@ -193,6 +193,9 @@ class StoppedService:
             if ref is None:
                 raise KafkaTrouble(f"{self.names.snapshot}[{place.partition}]: not written within {_ACKNOWLEDGE:.0f} s")
             self._prove(reader, place, ref, shown)
+        except FullUnusable as finding:
+            where = f"{self.names.snapshot}[{place.partition}]"
+            raise ToolRefused(f"{where}: write the full snapshot: {finding}. The state was not replaced") from finding
         finally:
             sink.close()
             reader.close()
