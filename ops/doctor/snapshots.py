@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from statehold.config.common.units import format_duration
+from statehold.errors import StateRefused, UsageError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, FindingsOf
+from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import forecast
+from statehold.snapshot.inspect.past import LATEST, at
+from statehold.snapshot.inspect.survey import Survey
 from statehold.snapshot.inspect.verify import verify
+
+#: bytes to read for states that are rebuilt without --deep; and the least that a partition counts
+_REBUILT: Final = 16 << 20
+_LEAST: Final = 1 << 20
 
 
 class Provable:
     name: ClassVar = "snapshots-provable"
     looks_at: ClassVar = (
-        "each partition's last commit record, a restore's full snapshot and the chain after it; with --deep every "
-        "chunk, checksum and digest as well (`statehold snapshot verify`)"
+        "each partition's last commit record, a restore's full snapshot and the chain after it; the state of small "
+        "partitions, which it rebuilds and compares by digest (16 MiB in all, at least 1 MiB each); with --deep every "
+        "chunk, checksum and digest of all (`statehold snapshot verify`)"
     )
     fails: ClassVar = "a partition could not be restored"
     warns: ClassVar = "the newest full snapshot is not usable, an older one is"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
+        left = _REBUILT
         again = f"statehold snapshot verify --name {names.service} --input {names.input}"
         for place, each in zip(case.places, case.surveys, strict=True):
             where = f"{names.input}[{each.partition}]"
@@ -37,6 +47,20 @@ class Provable:
                 for finding in verify(case.reader, place).findings:
                     if finding.fault:
                         yield seen.failed(where, str(finding), command)
+            elif (size := _size(case, place, each)) <= left:
+                left -= size
+                try:
+                    at(case.reader, place, LATEST)
+                except StateRefused as error:
+                    yield seen.failed(where, str(error), command)
+                except UsageError:  # without a full snapshot and deltas a restore replays the input
+                    continue
+
+
+def _size(case: Case, place: Place, seen: Survey) -> int:
+    """Return the bytes that rebuilding the state reads."""
+    work = forecast.workload(case.reader, place, seen)
+    return max(_LEAST, work.full_bytes + work.increment_bytes)
 
 
 class RestoreTime:

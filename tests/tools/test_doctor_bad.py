@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -28,9 +29,13 @@ from tests.system.processes import await_true
 from tests.tools.recorded import Ledger
 
 from statehold.dev import Cluster
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding, Level
+from statehold.snapshot.format import records
+from statehold.snapshot.restore.discovery import last_mark
 
 pytestmark = pytest.mark.kafka
 
@@ -332,6 +337,28 @@ def test_a_recreated_topic_and_a_state_that_is_gone(make: Callable[[], Patient])
     provable = replaced.look("snapshots-provable")
     assert levels(provable) == {"FAIL"}
     assert "hold no commit record" in provable[0].reason
+
+
+def test_a_state_that_differs_from_its_commit_record_is_found_without_deep(make: Callable[[], Patient]) -> None:
+    """The chain is complete: only rebuilding the state shows it."""
+    patient = make()
+    names = patient.ledger.names
+    settings = patient.ledger.settings()
+    reader = CommittedReader(settings, names.group, Admin(settings, names.group))
+    mark = last_mark(reader, names.changelog, 0)
+    reader.close()
+    assert mark is not None
+    n = mark.n + 1
+    forged = msgspec.structs.replace(mark, n=n, attempt="x", digest=b"\1" * 16, last_delta=n, start=0)
+    producer = Producer({"bootstrap.servers": patient.servers})
+    for record in (records.Header(n, "x", mark.lineage, 0), forged):
+        producer.produce(names.changelog, records.pack(record), partition=0)
+    assert producer.flush(30) == 0
+
+    (found,) = patient.look("snapshots-provable")
+
+    assert (found.level, found.about) == (Level.FAIL, f"{names.input}[0]")
+    assert "digest" in found.reason
 
 
 # Rights
