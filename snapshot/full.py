@@ -118,7 +118,7 @@ class FullWriter:
             wrong = next((key for key, back in zip(found.keys, loaded.keys, strict=True) if _differs(key, back)), None)
             raise FullUnusable(f"table {found.table!r}: key {wrong!r} would be restored as another key")
         if self._through == self._first:
-            self._digest += digest.table_digest(loaded.table, loaded.keys, loaded.values)
+            self._digest += digest.table_digest(loaded.table, loaded.keys, loaded.values)  # type: ignore[arg-type]
 
     def _compare_digests(self) -> None:
         """Compare with the commit record, if all chunks are of its boundary; a restore compares a later digest else.
