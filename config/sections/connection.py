@@ -205,7 +205,7 @@ class GroupSettings:
     standbys: int = count(
         0,
         "Number of other instances that keep a copy of each partition's state up to date, so that a takeover "
-        "reads only the newest changes (docs/standby.md). A copy takes as much memory as the state, and needs "
+        "reads only the newest changes. A copy takes as much memory as the state, and needs "
         "deltas. 0: none. One less than the number of instances: every instance has a copy of every partition.",
         high=100,
     )

@@ -175,7 +175,7 @@ class RestoreSettings:
     memory_limit: int | Literal["auto", "off"] = size(
         "auto",
         "Memory that this process may use. A partition whose state would not fit below nine tenths of it is "
-        "rejected before it is loaded (MemoryShort); the others keep running. See docs/sizing.md. auto: the "
+        "rejected before it is loaded (MemoryShort); the others keep running. auto: the "
         "smallest limit of its cgroups (MemoryMax of a unit, a container's limit) and the machine.",
         low=16_777_216,
         high=10**15,

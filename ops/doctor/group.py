@@ -68,16 +68,16 @@ class Instances:
         if members > count:
             yield seen.warned(
                 case.names.group,
-                f"{members} members for {count} partitions: {members - count} have nothing to do but to stand by",
+                f"{members} members for {count} partitions: {members - count} are idle",
                 f"stop some, or: statehold state repartition MODULE:SERVICE --to {members} --why ...",
             )
 
 
 class StaticMembers:
     name: ClassVar = "static-members"
-    looks_at: ClassVar = "group.instance_id against the members that are there, and those against one another"
+    looks_at: ClassVar = "group.instance_id against the ids of the present members, and those against one another"
     fails: ClassVar = "a live member on another host has the same id: the two would fence each other"
-    warns: ClassVar = "a live member on this host has it: fine if that is the very instance that is looked at"
+    warns: ClassVar = "a live member on this host has the same id: correct if it is the checked instance itself"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, own = FindingsOf(self), case.settings.group.instance_id

@@ -59,9 +59,9 @@ class SinkDatabase:
         )
         if standby:
             mend = "name the primary in sink.url, or all of them with ?target_session_attrs=read-write"
-            yield seen.failed("sink.url", "the server is a standby: nothing can be written there", mend)
+            yield seen.failed("sink.url", "the server is a standby, which accepts no writes", mend)
         tell = seen.failed if case.strict else seen.warned
-        loses = "after a crash of the server committed rows are gone, and the partitions are refused (SinkDisagrees)"
+        loses = "a crash of the server loses committed rows, and the partitions then fail (SinkDisagrees)"
         if synchronous == "off":
             mend = f"{_PSQL} -c 'ALTER ROLE CURRENT_USER SET synchronous_commit = on'"
             yield tell("synchronous_commit", f"it is off: {loses}", mend)

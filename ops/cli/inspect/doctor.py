@@ -47,7 +47,7 @@ def doctor(
     Without a service it checks the cluster and this machine only.
 
     Exit code 0: all checks pass; 10: warnings; 11: a check could not run;
-    12: a check failed. docs/doctor.md has every check.
+    12: a check failed.
     """
     strange = set(only or ()) - {each.name for each in CHECKS}
     if strange:

@@ -111,9 +111,9 @@ def _said(name: str, answer: CommandResult) -> str:
     if name != TAKE:
         return said
     if answer.full is None:
-        return f"{said}; no full yet"
+        return f"{said}; no full snapshot yet"
     held = "truncated since" if answer.keys is None else f"{answer.keys} keys, {answer.bytes} bytes"
-    return f"{said}; full at {answer.full}, {held}"
+    return f"{said}; full snapshot at {answer.full}, {held}"
 
 
 def _late(name: str, late: Sequence[CommandResult], timeout: float) -> str:

@@ -34,7 +34,7 @@ def drain(
         output.print_json(drained)
     for each in drained:
         handed = ", ".join(map(str, each.partitions)) or "none"
-        said = "has left the group and ended" if each.ended else f"is still at work after {wait:.0f} s"
+        said = "has left the group and ended" if each.ended else f"is still running after {wait:.0f} s"
         if not as_json:
             output.tell(f"{each.service} {instance} (pid {each.pid}) {said}; its partitions: {handed}")
     raise typer.Exit(0 if all(each.ended for each in drained) else 1)

@@ -51,7 +51,7 @@ def run(
     Exit code 0: stopped cleanly; 1: an error, reported in one line;
     3: a partition failed, with failure.on_partition_failure = "exit"; 4: a handler is stuck (failure.stuck_exit);
     5: an obstacle that a restart does not remove.
-    docs/cli.md lists all of them.
+    The page "Command line" of the documentation lists all of them.
     """
     try:
         settings = load_settings(

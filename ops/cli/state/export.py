@@ -55,7 +55,7 @@ def export(
     Exit code 0: written and counted; 1: failed.
     """
     if [at_offset is not None, at_time is not None, latest].count(True) != 1:
-        raise UsageError("say which state: one of --at-offset OFFSET, --at-time TIME, --latest")
+        raise UsageError("choose the state by one of --at-offset OFFSET, --at-time TIME and --latest")
     if form not in ("parquet", "jsonl"):
         raise UsageError(f"--format {form}: parquet or jsonl")
     options = spark_options("exports need", spark_master, spark_memory)
@@ -102,7 +102,9 @@ def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_t
         given = dict.fromkeys(partitions, given)
     missing = [str(partition) for partition in partitions if partition not in given]
     if missing:
-        raise UsageError(f"--at-offset {at_offset}: says nothing of partition {', '.join(missing)}; see --partitions")
+        raise UsageError(
+            f"--at-offset {at_offset}: names no offset of partition {', '.join(missing)}; see --partitions"
+        )
     return {partition: Moment("position", given[partition], str(given[partition])) for partition in partitions}
 
 

@@ -99,7 +99,7 @@ def _print_replayed(replayed: Replayed) -> None:
     output.tell(
         f"partition {replayed.partition}: replayed {replayed.records} records, positions {replayed.start} to "
         f"{replayed.end}; {replayed.outputs} outputs compared"
-        + (f"; {replayed.not_kept} are not kept any more" if replayed.not_kept else "")
+        + (f"; {replayed.not_kept} are no longer stored" if replayed.not_kept else "")
         + (": equal" if not replayed.differences else "")
     )
     for each in replayed.differences:

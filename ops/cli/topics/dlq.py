@@ -49,7 +49,7 @@ def list_(
         shown.print_json([_plain(letter) for letter in letters])
         return
     if not letters:
-        shown.tell("no letter waits")
+        shown.tell("no dead letter waits")
         return
     rows = []
     for line in by_key(letters).values():
@@ -174,27 +174,31 @@ def _undone(outcome: DeadLetterResult) -> str:
     if outcome.failed:
         first = f"{outcome.partition}@{outcome.failed[0]}"
         return (
-            f"partition {outcome.partition}: {len(outcome.failed)} failed again, and those behind them wait; "
-            f"`statehold dlq show {first}` says why"
+            f"partition {outcome.partition}: {len(outcome.failed)} failed again, and those behind them wait. Next: "
+            f"`statehold dlq show {first}` shows the reason"
         )
     if outcome.late:
         return (
-            f"partition {outcome.partition}: not acknowledged in time. The commands stay on the control topic and are "
-            f"obeyed once the partition is live (`statehold status`); asked twice, a letter is settled once"
+            f"partition {outcome.partition}: not acknowledged in time. The commands stay on the control topic and run "
+            f"once the partition is live. Next: `statehold status`; you may repeat the command, because a dead letter "
+            f"is resolved only once"
         )
-    return f"partition {outcome.partition}: some were settled before, or it was not their turn; `statehold dlq list`"
+    return (
+        f"partition {outcome.partition}: some were resolved before, or an older dead letter comes first. Next: "
+        f"`statehold dlq list`"
+    )
 
 
 def _require_some(found: Sequence[object]) -> None:
     if not found:
-        shown.complain("no such letter waits; `statehold dlq list` names those that do")
+        shown.complain("no matching dead letter waits. Next: `statehold dlq list`")
         raise typer.Exit(1)
 
 
 def _chosen(key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
     """:raises UsageError: neither or more than one is given."""
     if (key is not None) + (place is not None) + everything != 1:
-        raise UsageError("which letters: --key TEXT, --letter P@OFFSET or --all")
+        raise UsageError("choose dead letters by one of --key TEXT, --letter P@OFFSET and --all")
     return _wanted(key, place)
 
 

@@ -93,9 +93,9 @@ def _show(names: Names, findings: Sequence[TopicFinding], as_json: bool) -> None
         wrong = [finding.topic for finding in findings if not finding.good]
         missing = any(finding.state == "missing" for finding in findings)
         remedy = (
-            "`statehold topics create ... --start-at ... --partitions N` creates what is missing"
+            "`statehold topics create ... --start-at ... --partitions N` creates the missing ones"
             if missing
-            else "fix it as the table says"
+            else "the table shows each wrong setting"
         )
-        output.complain(f"{names.group}: not as it must be: {', '.join(wrong)}; {remedy}")
+        output.complain(f"{names.group}: wrong or missing topics: {', '.join(wrong)}; {remedy}")
         raise typer.Exit(1)

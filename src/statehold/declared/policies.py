@@ -41,8 +41,8 @@ def policies(kind: type[Handler[Any]]) -> list[Policy]:
     tables = timers + [name for cls in kind.__mro__ for name, value in vars(cls).items() if isinstance(value, Table)]
     if tables and any(policy.delays and not policy.any_order for policy in found):
         raise UsageError(
-            f"{kind.__name__} keeps state ({', '.join(tables)}), and retry_later handles a record after later ones, "
-            f"of its key, too: use retry(...) or dead_letter(), or say retry_later(..., any_order=True)"
+            f"{kind.__name__} keeps state ({', '.join(tables)}), and retry_later handles a record after later records "
+            f"of the same key: use retry(...) or dead_letter(), or pass retry_later(..., any_order=True)"
         )
     return found
 

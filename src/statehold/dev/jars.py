@@ -198,7 +198,7 @@ class MavenDownloads(logging.Handler):
             yield
         except (OSError, RuntimeError, ValueError) as error:
             reason = str(error).split(" in remote repositories")[0][:200] or type(error).__name__
-            raise JarsUnavailable(f"cannot fetch {what}: is there such a version, and a network? ({reason})") from error
+            raise JarsUnavailable(f"cannot fetch {what}: check the version and the network ({reason})") from error
         finally:
             jgo.removeHandler(self)
         if self._warnings:

