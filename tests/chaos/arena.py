@@ -175,14 +175,14 @@ class Arena:
     def _create_topics(self) -> None:
         if self.shape.target == "statehold":
             settings = load(env={k: v for k, v in self._environment().items() if k.startswith("STATEHOLD_")})
-            self._create_ours(ServiceTopics(settings, self.names, [self.output, *self.letter_topics]))
+            self._create_ours(ServiceTopics(settings, self.names, [self.output, *self.dead_letter_topics]))
             return
         new = [NewTopic(topic, self.shape.partitions) for topic in (self.names.input, self.output)]
         for future in self.admin.create_topics(new).values():
             future.result(30)
 
     @property
-    def letter_topics(self) -> list[str]:
+    def dead_letter_topics(self) -> list[str]:
         """Dead letters, then the retry topics, shortest delay first; none where nothing fails."""
         return [self.names.dead, *map(self.names.retry, DELAYS)] if self.shape.failing else []
 
@@ -209,7 +209,7 @@ class Arena:
     def add_worker(self, name: str) -> Worker:
         """A process that is not started."""
         job = self.directory / f"{name}.job.json"
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "service": self.names.service,
             "bootstrap": self.servers,
             "input": self.names.input,
@@ -221,7 +221,7 @@ class Arena:
             "sockets": self.operator.sockets,
             "state_dir": str(self.directory / f"{name}.state"),
         }
-        job.write_bytes(job_of(**targets.job(self.shape.target, told)))
+        job.write_bytes(job_of(**targets.job(self.shape.target, reported)))
         command = targets.command(self.shape.target, job)
         worker = Worker(name, self.directory, command, self._environment(), self.history)
         self.workers.append(worker)
@@ -280,7 +280,7 @@ class Arena:
 
     def _answers(self) -> int:
         try:
-            topics = [self.output, *self.letter_topics[:1]]
+            topics = [self.output, *self.dead_letter_topics[:1]]
             return sum(len(read_all(self.servers, topic, self.history, 20.0)) for topic in topics)
         except (AssertionError, KafkaException):
             return -1

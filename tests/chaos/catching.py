@@ -79,7 +79,7 @@ CATCHES: dict[str, Catch] = {
     "no-taint": Catch(torn, TWICE | {"torn transaction", "partition failed"}, rest=3.0, settings=OPEN),
     "effects-in-replay": Catch(several(WorkerKilled, 2), frozenset({"effect in a replay"}), settings=MARKS_ONLY),
     "reset-to-earliest": Catch(several(OutOfRange, 1), TWICE | {"partition failed"}),
-    "nobody-follows": Catch(several(WorkerKilled, 2), TWICE | {"letter lost"}, failing=50),
+    "no-record-follows": Catch(several(WorkerKilled, 2), TWICE | {"letter lost"}, failing=50),
     "undecided": Catch(several(WorkerKilled, 4), TWICE | FAILED, settings=SELDOM, failing=50),
     "retries-forgotten": Catch(several(WorkerKilled, 4), TWICE | FAILED, failing=50),
     "failed-skipped": Catch(several(WorkerKilled, 2), TWICE, failing=50),

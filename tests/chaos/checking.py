@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.chaos.arena import Arena
 from tests.chaos.chain import Chain
-from tests.chaos.failing import LATE, STOPS, check_letters, check_tries
+from tests.chaos.failing import LATE, STOPS, check_dead_letters, check_tries
 from tests.chaos.observer import read_all
 from tests.chaos.operating import trouble
 from tests.chaos.rows import Row
@@ -43,11 +43,11 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """One line for each anomaly, with its first few cases."""
-        told = []
+        reported = []
         for anomaly, texts in self.findings.items():
             shown = "; ".join(texts[:_SHOWN])
-            told.append(f"{anomaly} ({len(texts)}): {shown}{'; ...' if len(texts) > _SHOWN else ''}")
-        return told
+            reported.append(f"{anomaly} ({len(texts)}): {shown}{'; ...' if len(texts) > _SHOWN else ''}")
+        return reported
 
 
 def judge(arena: Arena, verdict: Verdict) -> None:
@@ -58,7 +58,7 @@ def judge(arena: Arena, verdict: Verdict) -> None:
     ends = arena.committed_positions() if arena.may_stop else {}
     expected = fold(inputs, {partition: max(0, ends.get(partition, 0)) for partition in arena.may_stop})
     check_exact(verdict, expected, rows)
-    aside = {topic: read_all(arena.servers, topic, arena.history) for topic in arena.letter_topics}
+    aside = {topic: read_all(arena.servers, topic, arena.history) for topic in arena.dead_letter_topics}
     if aside:
         check_failed(verdict, arena, expected, list(aside.values()))
     check_reading(verdict, arena, rows)
@@ -101,12 +101,17 @@ def check_failed(verdict: Verdict, arena: Arena, expected: Fold, found: Sequence
     """Trades that fail by design: each is a letter or on the retry topics exactly where it must be."""
     letters, *tries = found
     given = read_all(arena.servers, arena.names.input, arena.history)
-    for anomaly, texts in check_letters(expected.letters, given, letters).items():
+    for anomaly, texts in check_dead_letters(expected.letters, given, letters).items():
         verdict.add(anomaly, texts)
     verdict.add("tried later", check_tries(expected.tried, tries))
     followed = sum(why == "followed" for _, _, why in expected.letters.due.values())
-    told = {"letters": len(letters), "followed": followed, "late": len(expected.late), "tries": sum(map(len, tries))}
-    verdict.figures |= told | {"paused": len(arena.operator.paused), "stopped": len(arena.operator.stopped)}
+    reported = {
+        "letters": len(letters),
+        "followed": followed,
+        "late": len(expected.late),
+        "tries": sum(map(len, tries)),
+    }
+    verdict.figures |= reported | {"paused": len(arena.operator.paused), "stopped": len(arena.operator.stopped)}
 
 
 def check_reading(verdict: Verdict, arena: Arena, rows: Sequence[Row]) -> None:
@@ -124,7 +129,7 @@ def check_stable(verdict: Verdict, arena: Arena, seconds: float = 90.0) -> None:
     """No transaction is open any more: readers see to the end of every topic."""
     topics = [arena.output]
     if arena.shape.target == "statehold":
-        topics += [arena.names.changelog, arena.names.snapshot, *arena.letter_topics]
+        topics += [arena.names.changelog, arena.names.snapshot, *arena.dead_letter_topics]
     deadline = arena.history.now() + seconds
     while True:
         open_ = [text for topic in topics for text in _unstable(arena, topic)]

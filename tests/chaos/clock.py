@@ -17,11 +17,11 @@ def file_of(directory: Path | str, instance: str) -> Path:
 
 def install(directory: str) -> None:
     """In a worker, before its service is made."""
-    told, real = file_of(directory, os.environ.get("STATEHOLD_SERVICE__INSTANCE", "")), time.time
+    reported, real = file_of(directory, os.environ.get("STATEHOLD_SERVICE__INSTANCE", "")), time.time
 
     def stepped() -> float:
         try:
-            return real() + float(told.read_text() or 0)
+            return real() + float(reported.read_text() or 0)
         except FileNotFoundError:
             return real()
 

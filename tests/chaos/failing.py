@@ -41,7 +41,7 @@ DELAYS: Final = (1, 4)
 AGE: Final = 2.5
 _BEFORE_GARBAGE: Final = b"no trade: "
 #: of the dead letters that follow no other: exception, and the least number of attempts
-_LETTERS: Final = {
+_DEAD_LETTERS: Final = {
     REFUSED: ("Refused", 1),
     LOOSE: ("Loose", 1),
     NEVER: ("TooEarly", 3),
@@ -97,7 +97,7 @@ class Accounts:
             return Fate(why="followed")
         if kind == REFUSED:
             self.waiting[account] = offset, offset, 1
-        if kind in _LETTERS:
+        if kind in _DEAD_LETTERS:
             return Fate(why="raised")
         return Fate(handled=True, late=kind == LATE)
 
@@ -105,18 +105,18 @@ class Accounts:
 def stored(row: tuple[int, int, int]) -> bytes:
     """An account that waits, as its table stores it (docs/format.md)."""
     first, last, letters = row
-    return frames.packed([first, last, -1, letters, _LETTERS[REFUSED][0]])
+    return frames.packed([first, last, -1, letters, _DEAD_LETTERS[REFUSED][0]])
 
 
 @dataclass
-class Letters:
+class DeadLetters:
     """Dead letters that there must be."""
 
     #: input partition and offset -> trade's id, kind, why
     due: dict[tuple[int, int], tuple[str, str, str]] = field(default_factory=dict)
 
 
-def check_letters(due: Letters, given: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
+def check_dead_letters(due: DeadLetters, given: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
     """Each once, on its partition, as it was received, an account's in order; findings by anomaly."""
     inputs = {(row.partition, row.offset): row for row in given}
     seen: Counter[tuple[int, int]] = Counter()
@@ -129,11 +129,11 @@ def check_letters(due: Letters, given: Sequence[Row], found: Sequence[Row]) -> d
     for row in found:
         place = int(row.headers["statehold-dead-partition"]), int(row.headers["statehold-dead-offset"])
         seen[place] += 1
-        told, original = due.due.get(place), inputs.get(place)
-        if told is None or original is None:
+        reported, original = due.due.get(place), inputs.get(place)
+        if reported is None or original is None:
             wrong("letter of a handled trade", f"{place}")
             continue
-        name, kind, why = told
+        name, kind, why = reported
         if (row.partition, row.key, row.value) != (place[0], original.key, original.value):
             wrong("letter changed", f"{name} at {place} lies in {row.partition} as {row.value[:60]!r}")
         if (said := _said(row.headers, kind, why)) != "":
@@ -151,27 +151,27 @@ def check_letters(due: Letters, given: Sequence[Row], found: Sequence[Row]) -> d
 
 def _said(headers: Mapping[str, bytes], kind: str, why: str) -> str:
     """What is wrong with the headers of a letter."""
-    error, attempts = _LETTERS[kind] if why == "raised" else (_LETTERS[REFUSED][0], 0)
-    told = headers["statehold-dead-why"].decode(), headers["statehold-dead-error"].decode()
+    error, attempts = _DEAD_LETTERS[kind] if why == "raised" else (_DEAD_LETTERS[REFUSED][0], 0)
+    reported = headers["statehold-dead-why"].decode(), headers["statehold-dead-error"].decode()
     tried = int(headers["statehold-dead-attempts"])
-    if told != (why, error) or tried < attempts:  # more, where a kill or an abort came between
-        return f"{told} after {tried} attempts, not {(why, error)} after {attempts}"
+    if reported != (why, error) or tried < attempts:  # more, where a kill or an abort came between
+        return f"{reported} after {tried} attempts, not {(why, error)} after {attempts}"
     return ""
 
 
 def check_tries(due: Mapping[tuple[int, int], str], found: Sequence[Sequence[Row]]) -> list[str]:
     """What stands on the retry topics, shortest delay first: `due` are the trades that must have been there."""
-    told: list[str] = []
+    reported: list[str] = []
     for level, rows in enumerate(found):
         seen: Counter[tuple[int, int]] = Counter()
         for row in rows:
             seen[row.partition, int(row.headers["statehold-retry-offset"])] += 1
-        told += [f"{place} is on retry topic {level} and should not" for place in seen if place not in due]
+        reported += [f"{place} is on retry topic {level} and should not" for place in seen if place not in due]
         for place, kind in due.items():
             least = 1 if kind == NEVER else 0  # a late one may be old enough when it is read
             if not least <= seen[place] <= 1:
-                told.append(f"{place} ({kind}) is {seen[place]} times on retry topic {level}")
-    return told
+                reported.append(f"{place} ({kind}) is {seen[place]} times on retry topic {level}")
+    return reported
 
 
 def policies() -> dict[type[BaseException], Any]:

@@ -257,7 +257,7 @@ class Storm(Fault):
 
     def heal(self, arena: Arena) -> None:
         for worker in arena.workers:
-            if worker.running and not worker.told_to_end:
+            if worker.running and not worker.asked_to_end:
                 continue
             worker.wait(40)
             worker.start()

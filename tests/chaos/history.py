@@ -17,7 +17,7 @@ class History:
         self._file = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
         #: what is printed as the timeline
-        self.told: list[tuple[float, str]] = []
+        self.lines: list[tuple[float, str]] = []
 
     def now(self) -> float:
         return time.monotonic() - self._began
@@ -33,7 +33,7 @@ class History:
     def tell(self, text: str) -> None:
         """A line for people, too."""
         at = self.note("told", text=text)
-        self.told.append((at, text))
+        self.lines.append((at, text))
         print(f"{at:8.2f} s  {text}", flush=True)
 
     def close(self) -> None:

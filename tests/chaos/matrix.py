@@ -142,8 +142,8 @@ def run_tests(scenario: Scenario, seed: int) -> dict[str, Any]:
     """One row: pytest in a process of its own. A test that is skipped shows nothing."""
     began = time.monotonic()
     command = [sys.executable, "script/test.py", "--long", "-q", "-p", "no:cacheprovider", *scenario.tests]
-    told = {**os.environ, "STATEHOLD_SEED": str(seed)}
-    done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False)
+    reported = {**os.environ, "STATEHOLD_SEED": str(seed)}
+    done = subprocess.run(command, cwd=ROOT, env=reported, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
     closing = lines[-1].strip("= ") if lines else ""
     good = done.returncode == 0 and "passed" in closing and "skipped" not in closing

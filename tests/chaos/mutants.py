@@ -166,7 +166,7 @@ def reset_to_earliest() -> None:
     client.consumer = lenient
 
 
-def nobody_follows() -> None:
+def no_record_follows() -> None:
     """Later records of a key that has a dead letter are handled."""
     from statehold.worker.handler.dead_letters import DeadLetterBook
 
@@ -233,7 +233,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "no-taint": no_taint,
     "effects-in-replay": effects_in_replay,
     "reset-to-earliest": reset_to_earliest,
-    "nobody-follows": nobody_follows,
+    "no-record-follows": no_record_follows,
     "undecided": undecided,
     "retries-forgotten": retries_forgotten,
     "failed-skipped": failed_skipped,

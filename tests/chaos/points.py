@@ -98,11 +98,11 @@ def install(directory: str) -> None:
     _after(KafkaTransactions, "commit", lambda: armed.hit("after_commit"))
     _after(KafkaFullSink, "send", lambda: armed.hit("mid_full"))
     _before(Drain, "run", lambda: armed.hit("mid_drain"))
-    _wrap_fulls(FullSnapshots, armed)
+    _wrap_snapshots(FullSnapshots, armed)
     _wrap_read(KafkaReader, armed)
 
 
-def _wrap_fulls(fulls: Any, armed: _Armed) -> None:
+def _wrap_snapshots(fulls: Any, armed: _Armed) -> None:
     boundary = fulls.boundary
 
     def wrapped(self: Any, mark: Any) -> Any:

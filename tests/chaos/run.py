@@ -69,7 +69,7 @@ def run(
     seed: int,
     title: str,
     cluster: Cluster | None = None,
-    beside: Callable[[Arena], None] = lambda _: None,
+    meanwhile: Callable[[Arena], None] = lambda _: None,
     recovery: float = RECOVERY,
 ) -> Result:
     """Raises what keeps the run from happening; what the service did wrong is in the verdict.
@@ -81,12 +81,12 @@ def run(
         arena.history.note("run", seed=seed, title=title, shape=repr(shape), versions=versions())
         arena.history.tell(f"seed {seed}: {title}")
         _begin(arena)
-        _play(arena, planned, beside)
+        _play(arena, planned, meanwhile)
         _end(arena, result.verdict, recovery)
         judge(arena, result.verdict)
         _measure(arena, planned, result.verdict)
         _say(arena, result)
-        result.timeline = list(arena.history.told)
+        result.timeline = list(arena.history.lines)
         if not result.good:
             arena.keep_brokers()
     return result
@@ -105,7 +105,7 @@ def _begin(arena: Arena) -> None:
     arena.history.tell("every partition answers")
 
 
-def _play(arena: Arena, planned: Sequence[Planned], beside: Callable[[Arena], None]) -> None:
+def _play(arena: Arena, planned: Sequence[Planned], meanwhile: Callable[[Arena], None]) -> None:
     """Each fault begins and ends at its time, or as soon after it as the one before it lets."""
     began = arena.history.now()
     steps: list[tuple[float, int, str, Planned]] = []
@@ -115,7 +115,7 @@ def _play(arena: Arena, planned: Sequence[Planned], beside: Callable[[Arena], No
     while steps:
         at, _, what, each = heapq.heappop(steps)
         while (left := began + at - arena.history.now()) > 0:
-            beside(arena)
+            meanwhile(arena)
             arena.revive()
             pause(min(left, 0.25))
         arena.history.tell(f"{'+' if what == 'inject' else '-'} {each.fault}, victim {each.fault.victim}")
@@ -155,7 +155,7 @@ def _measure(arena: Arena, planned: Sequence[Planned], verdict: Verdict) -> None
         for before, after in pairwise(times):
             if after - before > longest:
                 longest, where, when = after - before, partition, before
-    notes = [told for told in arena.history.told if when - 15 <= told[0] <= when + longest and told[1][0] in "+"]
+    notes = [line for line in arena.history.lines if when - 15 <= line[0] <= when + longest and line[1][0] in "+"]
     verdict.figures |= {
         "faults": len(planned),
         "longest_gap": round(longest, 1),

@@ -61,15 +61,17 @@ class Sampler:
 
     def slopes(self) -> dict[str, dict[str, float]]:
         """By process that grew old enough: kilobytes, threads and files an hour, and what it used in the end."""
-        told = {}
+        reported = {}
         for (name, pid), samples in self.samples.items():
             old = [sample for sample in samples if sample["t"] - samples[0]["t"] > WARM]
             if len(old) < 30:
                 continue
             times = [sample["t"] / 3600 for sample in old]
             grown = {what: linear_regression(times, [s[what] for s in old]).slope for what in LIMITS}
-            told[f"{name} ({pid})"] = {f"{what}/h": round(slope, 1) for what, slope in grown.items()} | dict(old[-1])
-        return told
+            reported[f"{name} ({pid})"] = {f"{what}/h": round(slope, 1) for what, slope in grown.items()} | dict(
+                old[-1]
+            )
+        return reported
 
 
 def growing(slopes: dict[str, dict[str, float]]) -> list[str]:
@@ -86,7 +88,7 @@ def soak(seed: int, minutes: float, per_second: int, directory: Path) -> Result:
     """Findings of a run, and `not flat` where something grew."""
     shape = Shape(1, 3, 6, per_second, accounts=3000, settings={"STATEHOLD_SNAPSHOT__FULL_INTERVAL": "60"})
     sampler = Sampler()
-    result = run(shape, plan(seed, minutes * 60), directory, seed=seed, title="soak", beside=sampler)
+    result = run(shape, plan(seed, minutes * 60), directory, seed=seed, title="soak", meanwhile=sampler)
     slopes = sampler.slopes()
     result.verdict.figures["usage"] = slopes
     result.verdict.add("not flat", growing(slopes))

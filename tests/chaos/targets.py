@@ -23,11 +23,11 @@ def command(target: str, job: Path) -> list[str]:
     return statehold_command(job)
 
 
-def job(target: str, told: dict[str, Any]) -> dict[str, Any]:
+def job(target: str, reported: dict[str, Any]) -> dict[str, Any]:
     """The job file's content; the peers read what the benchmarks write for them, and these settings."""
     if target == "statehold":
-        return told
-    peer = {**told, "group": told["service"], "commit_seconds": 0.1, "caching": True}
+        return reported
+    peer = {**reported, "group": reported["service"], "commit_seconds": 0.1, "caching": True}
     if target == "quix":
         return peer | {"consumer": _CONSUMER}
     return peer | {"settings": {name: str(value) for name, value in _CONSUMER.items()}}

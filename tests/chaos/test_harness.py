@@ -14,7 +14,7 @@ from tests.chaos.arena import Shape
 from tests.chaos.catching import CATCHES
 from tests.chaos.chain import Chain, StateAt
 from tests.chaos.checking import Verdict, check_exact
-from tests.chaos.failing import check_letters, check_tries
+from tests.chaos.failing import check_dead_letters, check_tries
 from tests.chaos.faults import REGISTRY
 from tests.chaos.history import History
 from tests.chaos.mutants import MUTANTS
@@ -46,12 +46,12 @@ def test_a_seed_is_a_schedule() -> None:
     shape = Shape(brokers=3)
     codes = schedule.usual(shape)
 
-    def told(seed: int) -> list[tuple[float, str, int, float]]:
+    def plan_of(seed: int) -> list[tuple[float, str, int, float]]:
         return [(p.at, str(p.fault), p.fault.victim, p.fault.hold) for p in schedule.plan(seed, 300, codes, shape)]
 
-    assert told(3) == told(3)
-    assert told(3) != told(4)
-    assert {line[1].split(" ")[0] for line in told(3)} == set(codes), "not every fault came once within five minutes"
+    assert plan_of(3) == plan_of(3)
+    assert plan_of(3) != plan_of(4)
+    assert {line[1].split(" ")[0] for line in plan_of(3)} == set(codes), "not every fault came once within five minutes"
 
 
 def test_a_fault_that_does_not_fit_is_rejected() -> None:
@@ -123,7 +123,7 @@ def test_a_whole_chain_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "reported"),
     [
         ([*WHOLE[:3], WHOLE[3], header(3, 4), mark(3, 4, 5)], "torn commit"),
         ([*WHOLE[:3], WHOLE[4]], "torn abort"),
@@ -134,8 +134,8 @@ def test_a_whole_chain_has_no_finding() -> None:
         ([*WHOLE, header(3, 4, "two"), mark(3, 4, 5, "two"), header(4, 5), mark(4, 5, 6)], "two owners at once"),
     ],
 )
-def test_the_checker_names_each_break_of_a_chain(rows: list[Row], told: str) -> None:
-    assert told in "\n".join(walked(*rows).findings)
+def test_the_checker_names_each_break_of_a_chain(rows: list[Row], reported: str) -> None:
+    assert reported in "\n".join(walked(*rows).findings)
 
 
 def test_outputs_are_counted_by_transaction() -> None:
@@ -178,9 +178,9 @@ def test_the_input_alone_determines_which_trades_fail() -> None:
     assert before.digest(6, 2) != after.digest(6, 3) == StateAt(FAILS, late).digest(6)
 
 
-def letter(sent: Sent, why: str, error: str, attempts: int, **changed: Any) -> Row:
-    told = {"partition": 0, "offset": sent.offset, "why": why, "error": error, "attempts": attempts, "ordered": 1}
-    headers = {f"statehold-dead-{name}": str(value).encode() for name, value in (told | changed).items()}
+def dead_letter(sent: Sent, why: str, error: str, attempts: int, **changed: Any) -> Row:
+    plan_of = {"partition": 0, "offset": sent.offset, "why": why, "error": error, "attempts": attempts, "ordered": 1}
+    headers = {f"statehold-dead-{name}": str(value).encode() for name, value in (plan_of | changed).items()}
     return Row(0, sent.offset, b"as received", None, sent.trade.account.encode(), headers)
 
 
@@ -188,32 +188,32 @@ def test_dead_letters_are_compared_with_the_input() -> None:
     given = [Row(0, sent.offset, b"as received", None, sent.trade.account.encode()) for sent in FAILS]
     due = fold({0: FAILS}).letters
     good = [
-        letter(FAILS[1], "raised", "Refused", 1),
-        letter(FAILS[3], "followed", "Refused", 0),
-        letter(FAILS[4], "raised", "TooEarly", 3, ordered=0),
-        letter(FAILS[7], "followed", "Refused", 0),
+        dead_letter(FAILS[1], "raised", "Refused", 1),
+        dead_letter(FAILS[3], "followed", "Refused", 0),
+        dead_letter(FAILS[4], "raised", "TooEarly", 3, ordered=0),
+        dead_letter(FAILS[7], "followed", "Refused", 0),
     ]
-    assert check_letters(due, given, good) == {}
-    assert check_letters(due, given, good[1:]).keys() == {"letter lost"}
-    assert check_letters(due, given, [*good, good[0]]).keys() >= {"letter duplicated"}
-    assert check_letters(due, given, [good[1], good[0], *good[2:]]).keys() == {"letter out of order"}
-    assert check_letters(due, given, [good[0]._replace(value=b"{}"), *good[1:]]).keys() == {"letter changed"}
-    assert check_letters(due, given, [*good, letter(FAILS[0], "raised", "Loose", 1)]).keys() == {
+    assert check_dead_letters(due, given, good) == {}
+    assert check_dead_letters(due, given, good[1:]).keys() == {"letter lost"}
+    assert check_dead_letters(due, given, [*good, good[0]]).keys() >= {"letter duplicated"}
+    assert check_dead_letters(due, given, [good[1], good[0], *good[2:]]).keys() == {"letter out of order"}
+    assert check_dead_letters(due, given, [good[0]._replace(value=b"{}"), *good[1:]]).keys() == {"letter changed"}
+    assert check_dead_letters(due, given, [*good, dead_letter(FAILS[0], "raised", "Loose", 1)]).keys() == {
         "letter of a handled trade"
     }
-    early = letter(FAILS[4], "raised", "TooEarly", 2, ordered=0)
-    assert check_letters(due, given, [*good[:2], early, good[3]]).keys() == {"letter wrong"}
+    early = dead_letter(FAILS[4], "raised", "TooEarly", 2, ordered=0)
+    assert check_dead_letters(due, given, [*good[:2], early, good[3]]).keys() == {"letter wrong"}
 
 
 def test_the_operator_fixes_only_what_the_logs_name(tmp_path: Path) -> None:
     history = History(tmp_path / "history", began=0.0)
     operator, worker = Operator(tmp_path, history, needed=True), Worker("w", tmp_path, [], {}, history)
-    told = "trades[1]@7: the handler raised {}. Nothing of this record was kept"
+    plan_of = "trades[1]@7: the handler raised {}. Nothing of this record was kept"
     events = [
-        {"event": "failed", "partition": 1, "cause": told.format("Parks: t6")},
-        {"event": "stopped", "cause": told.format("Stops: t7")},
-        {"event": "failed", "partition": 2, "cause": told.format("Stops: t8")},
-        {"event": "stopped", "cause": told.format("Parks: t9")},
+        {"event": "failed", "partition": 1, "cause": plan_of.format("Parks: t6")},
+        {"event": "stopped", "cause": plan_of.format("Stops: t7")},
+        {"event": "failed", "partition": 2, "cause": plan_of.format("Stops: t8")},
+        {"event": "stopped", "cause": plan_of.format("Parks: t9")},
         {"event": "failed", "partition": 3, "cause": "trades[3]@4: the handler raised ValueError: t10."},
     ]
     lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)

@@ -32,9 +32,9 @@ class Worker:
         #: of processes that ended by themselves
         self.exit_codes: list[int] = []
         self.starts = 0
-        self.told_to_end = False
+        self.asked_to_end = False
         #: bytes of the log that `news` has returned
-        self._told = 0
+        self._read_to = 0
 
     @property
     def running(self) -> bool:
@@ -50,7 +50,7 @@ class Worker:
             return
         self._reap()
         self.starts += 1
-        self.told_to_end = False
+        self.asked_to_end = False
         with self.log.open("ab") as log:
             log.write(json.dumps({"event": "started_by_harness", "t": self._history.now()}).encode() + b"\n")
             log.flush()
@@ -78,7 +78,7 @@ class Worker:
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
-            self.told_to_end = self.told_to_end or number in (signal.SIGKILL, signal.SIGTERM)
+            self.asked_to_end = self.asked_to_end or number in (signal.SIGKILL, signal.SIGTERM)
             self._history.note("process", worker=self.name, what=number.name, pid=self.pid)
             self._process.send_signal(number)
 
@@ -103,7 +103,7 @@ class Worker:
 
     def ended_by_itself(self) -> int | None:
         """Return the exit code of a process that ended without a signal of the test."""
-        if self._process is None or self.told_to_end:
+        if self._process is None or self.asked_to_end:
             return None
         return self._process.poll()
 
@@ -116,9 +116,9 @@ class Worker:
         if not self.log.exists():
             return []
         with self.log.open("rb") as log:
-            log.seek(self._told)
+            log.seek(self._read_to)
             whole, end, _ = log.read().rpartition(b"\n")
-        self._told += len(whole) + len(end)
+        self._read_to += len(whole) + len(end)
         return _events(whole, names)
 
     def tail(self, lines: int = 15) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
-from tests.chaos.failing import LATE, NEVER, Accounts, Kinds, Letters, trade_of, written
+from tests.chaos.failing import LATE, NEVER, Accounts, DeadLetters, Kinds, trade_of, written
 from tests.chaos.history import History
 from tests.chaos.rows import Row
 
@@ -67,7 +67,7 @@ class Fold:
     #: those whose answer comes in no order, and where all that were tried later lie: partition, offset -> kind
     late: set[str] = field(default_factory=set)
     tried: dict[tuple[int, int], str] = field(default_factory=dict)
-    letters: Letters = field(default_factory=Letters)
+    letters: DeadLetters = field(default_factory=DeadLetters)
 
     def running(self, got: Sequence[Running]) -> list[Running]:
         """An account's answers as they must be in the order in which they came."""

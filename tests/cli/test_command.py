@@ -61,10 +61,10 @@ def test_a_command_is_acknowledged_and_a_full_snapshot_is_taken_at_its_place(on_
     again = on_kafka.start("--set", "snapshot.periodic_full=false")
     again.wait_for("full_written")
     assert [event["partition"] for event in again.events("full_written")] == [1]
-    beside = on_kafka.run("snapshot", "take", "app:service", "--via-control-topic", "--json")
-    assert beside.returncode == 0, beside.stderr
-    assert [each["offset"] for each in json.loads(beside.stdout)] == [0, 0]
-    assert [each["position"] for each in json.loads(beside.stdout)] == [4, 6]
+    via_control = on_kafka.run("snapshot", "take", "app:service", "--via-control-topic", "--json")
+    assert via_control.returncode == 0, via_control.stderr
+    assert [each["offset"] for each in json.loads(via_control.stdout)] == [0, 0]
+    assert [each["position"] for each in json.loads(via_control.stdout)] == [4, 6]
     by_control = on_kafka.run("command", "open", "app:service", "--via-control-topic", "--value", "up", "--json")
     assert by_control.returncode == 0, by_control.stderr
     assert [each["offset"] for each in json.loads(by_control.stdout)] == [1, 1]

@@ -76,7 +76,7 @@ def test_a_set_without_a_value_shows_how(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "reported"),
     [
         ("absent:service", r"there is no module 'absent' in .*; run the command in the directory that holds absent"),
         ("app", r"'app': write module:service, such as examples\.clearing\.app:service"),
@@ -87,7 +87,9 @@ def test_a_set_without_a_value_shows_how(tmp_path: Path) -> None:
         ("served:servce", r"module served has no 'servce'; its services: service"),
     ],
 )
-def test_a_wrong_target_is_explained(target: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_target_is_explained(
+    target: str, reported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "plain.py").write_text("number = 1\n")
     (tmp_path / "served.py").write_text(
         "from statehold import Handler, Service\nservice = Service('s', input='i', handler=Handler)\n"
@@ -95,12 +97,12 @@ def test_a_wrong_target_is_explained(target: str, told: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=reported):
         find_service(target)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (
             "x = 1\ny = x / 0\n",
@@ -114,14 +116,14 @@ def test_a_wrong_target_is_explained(target: str, told: str, tmp_path: Path, mon
     ],
 )
 def test_a_module_that_fails_on_import_names_the_line(
-    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, reported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"broken_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    with pytest.raises(StartError, match=told):
+    with pytest.raises(StartError, match=reported):
         find_service(f"{name}:service")
 
 
@@ -131,9 +133,9 @@ def test_a_wrong_module_is_one_line_of_the_log(statehold: Commands) -> None:
 
     assert done.returncode == 5
     (line,) = done.stderr.splitlines()
-    told = json.loads(line)
-    assert (told["event"], told["error"], told["exit_code"]) == ("stopped", "UsageError", 5)
-    assert "there is no module 'absent'" in told["cause"]
+    reported = json.loads(line)
+    assert (reported["event"], reported["error"], reported["exit_code"]) == ("stopped", "UsageError", 5)
+    assert "there is no module 'absent'" in reported["cause"]
 
 
 @pytest.mark.slow
@@ -150,7 +152,7 @@ def test_for_people_it_is_a_sentence(statehold: Commands) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("topics", "check"), "statehold: name the service: module:service, "),
         (("topics", "check", "--name", "x"), "statehold: name the service: module:service, "),
@@ -161,11 +163,11 @@ def test_for_people_it_is_a_sentence(statehold: Commands) -> None:
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
-def test_one_line_says_what_is_wrong(statehold: Commands, arguments: tuple[str, ...], told: str) -> None:
+def test_one_line_says_what_is_wrong(statehold: Commands, arguments: tuple[str, ...], reported: str) -> None:
     done = statehold.run(*arguments)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(told)
+    assert done.stderr.startswith(reported)
     assert done.stderr.count("\n") == 1
 
 

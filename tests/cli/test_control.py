@@ -52,10 +52,10 @@ def control() -> Iterator[ControlServer]:
 
 
 def test_the_socket_answers_with_the_status(control: ControlServer) -> None:
-    told = control_sockets.ask(control.path, "/status")
+    reported = control_sockets.ask(control.path, "/status")
 
-    assert (told["name"], told["pid"], told["input"]) == (told["service"], os.getpid(), "orders")
-    assert (told["running"], told["partitions"]) == (False, [])
+    assert (reported["name"], reported["pid"], reported["input"]) == (reported["service"], os.getpid(), "orders")
+    assert (reported["running"], reported["partitions"]) == (False, [])
 
 
 def test_only_this_user_may_ask(control: ControlServer, runtime: Path) -> None:
@@ -121,10 +121,10 @@ def test_only_state_requests_need_a_token() -> None:
 
 
 def test_the_stacks_of_every_thread(control: ControlServer) -> None:
-    told = control_sockets.ask(control.path, "/stacks")
+    reported = control_sockets.ask(control.path, "/stacks")
 
-    assert told["pid"] == os.getpid()
-    assert "test_the_stacks_of_every_thread" in str(told["stacks"])
+    assert reported["pid"] == os.getpid()
+    assert "test_the_stacks_of_every_thread" in str(reported["stacks"])
 
 
 def test_drain_is_answered_before_it_is_done(control: ControlServer) -> None:

@@ -41,11 +41,11 @@ def catches(process: subprocess.Popen[str], number: signal.Signals) -> bool:
 
 def assert_stopped(process: subprocess.Popen[str], commands: Commands) -> None:
     try:
-        _, told = process.communicate(timeout=60)
+        _, reported = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 0, told
-    assert "Traceback" not in told
+    assert process.returncode == 0, reported
+    assert "Traceback" not in reported
     assert not list(Path(commands.environment["XDG_RUNTIME_DIR"]).rglob("*.sock"))
 
 

@@ -50,8 +50,8 @@ def test_the_page_names_each_command(command: tuple[str, ...], root: Path) -> No
     group, last = " ".join(command[:-1]), command[-1]
 
     rows = re.findall(r"^\| `statehold ([^`]*)` \|", page.replace("\\|", "|"), re.MULTILINE)
-    told = [row for row in rows if row.startswith(group) and last in re.split(r"[ |]+", row)]
-    assert told, f"docs/cli.md has no row for statehold {' '.join(command)}"
+    reported = [row for row in rows if row.startswith(group) and last in re.split(r"[ |]+", row)]
+    assert reported, f"docs/cli.md has no row for statehold {' '.join(command)}"
 
 
 def named(text: str) -> Iterator[list[str]]:

@@ -23,7 +23,7 @@ REFUSED = (
     "FAIL [rdkafka#producer-{n}] [thrd:127.0.0.1:9092/bootstrap]: 127.0.0.1:9092/bootstrap: "
     "Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after {n}ms in state CONNECT)"
 )
-TOLD = (
+LOGGED = (
     "_TRANSPORT(-195): GroupCoordinator: 127.0.0.1:9092: "
     "Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
 )
@@ -93,9 +93,9 @@ def test_exceptions_are_text() -> None:
     except KeyError as error:
         Log().error("failed", exc_info=error)
 
-    told = written.events()[0]["exception"]
-    assert told.startswith("Traceback")
-    assert told.endswith("KeyError: 'account'")
+    logged = written.events()[0]["exception"]
+    assert logged.startswith("Traceback")
+    assert logged.endswith("KeyError: 'account'")
 
 
 def test_what_json_does_not_know_is_written_as_text() -> None:
@@ -180,13 +180,13 @@ def tell(clock: Clock) -> Callable[[str, str], dict[str, Any] | None]:
     """Give a line to the processor; None when it is left out."""
     lines = KafkaLines(every=10, clock=clock)
 
-    def told(level: str, message: str) -> dict[str, Any] | None:
+    def logged(level: str, message: str) -> dict[str, Any] | None:
         try:
             return dict(lines(None, "debug", {"event": "kafka_log", "level": level, "message": message}))
         except structlog.DropEvent:
             return None
 
-    return told
+    return logged
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_fault_that_many_clients_report_is_logged_once(tell: Callable[..., Any
     assert first["message"].startswith("127.0.0.1:9092/bootstrap: Connect to")
 
     assert [tell("error", REFUSED.format(n=n)) for n in range(2, 50)] == [None] * 48
-    assert tell("error", TOLD) is None, "error_cb says the same again"
+    assert tell("error", LOGGED) is None, "error_cb says the same again"
 
     clock.now += 10
     assert tell("error", REFUSED.format(n=1))["left_out"] == 49

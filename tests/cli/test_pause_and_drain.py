@@ -12,9 +12,9 @@ pytestmark = pytest.mark.kafka
 
 
 def instance_of(service: Commands) -> str:
-    told = service.run("status", "--service", service.name, "--json")
-    assert told.returncode == 0, told.stderr
-    (process,) = json.loads(told.stdout)
+    reported = service.run("status", "--service", service.name, "--json")
+    assert reported.returncode == 0, reported.stderr
+    (process,) = json.loads(reported.stdout)
     return str(process["instance"])
 
 
@@ -24,9 +24,9 @@ def positions(answers: str) -> dict[int, int]:
 
 def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafka: Commands) -> None:
     on_kafka.create_topics(2)
-    refused = on_kafka.run("pause", "app:service")
-    assert refused.returncode == 1
-    assert "`statehold topics create --control`" in refused.stderr
+    rejected = on_kafka.run("pause", "app:service")
+    assert rejected.returncode == 1
+    assert "`statehold topics create --control`" in rejected.stderr
     made = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--control")
     assert made.returncode == 0, made.stderr
     daemon = on_kafka.start()
@@ -57,14 +57,14 @@ def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafk
     instance = instance_of(on_kafka)
     drained = on_kafka.run("drain", instance, "--service", on_kafka.name, "--json")
     assert drained.returncode == 0, drained.stderr
-    (told,) = json.loads(drained.stdout)
-    assert (sorted(told["partitions"]), told["ended"]) == ([0, 1], True)
+    (reported,) = json.loads(drained.stdout)
+    assert (sorted(reported["partitions"]), reported["ended"]) == ([0, 1], True)
     assert again.process.wait(60) == 0
     assert len(again.events("drained")) == 2
 
-    nobody = on_kafka.run("drain", instance, "--service", on_kafka.name)
-    assert nobody.returncode == 1
-    assert f"no instance {instance!r}" in nobody.stderr
+    absent = on_kafka.run("drain", instance, "--service", on_kafka.name)
+    assert absent.returncode == 1
+    assert f"no instance {instance!r}" in absent.stderr
     late = on_kafka.run("resume", "app:service", "--timeout", "0.5")
     assert late.returncode == 1
     assert "stay in the control topic" in late.stderr

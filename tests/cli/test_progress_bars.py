@@ -89,11 +89,15 @@ def test_a_replay_is_a_bar_on_the_terminal_and_a_field_of_status(on_kafka: Comma
     )
     with ending(process):
         wait_until(lambda: " s left" in terminal.plain, "a bar with a guess of the time left")
-        told = status(on_kafka)
+        reported = status(on_kafka)
         wait_until(lambda: re.search(r"\blive\b", terminal.plain) is not None, "live")
     terminal.close()
-    assert (told["phase"], told["restore"]["step"], told["restore"]["end"]) == ("replaying", "replay", REPLAYED)
-    assert 0 < told["restore"]["position"] <= REPLAYED
+    assert (reported["phase"], reported["restore"]["step"], reported["restore"]["end"]) == (
+        "replaying",
+        "replay",
+        REPLAYED,
+    )
+    assert 0 < reported["restore"]["position"] <= REPLAYED
     plain = terminal.plain
     assert re.search(r"partition 0 replay +\S+ +\d+% [\d.]+ KB, [\d.]+ KB/s, [\d,]+ keys, \d+ s left", plain), plain
     lines = plain.replace("\r", "\n").splitlines()

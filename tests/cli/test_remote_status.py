@@ -24,9 +24,9 @@ def test_instances_are_asked_over_http_with_the_token(on_kafka: Commands, tmp_pa
     names = ("--name", on_kafka.name, "--input", f"{on_kafka.name}.in", "--json")
     assert on_kafka.run("status", "--service", on_kafka.name).returncode == 3
 
-    refused = on_kafka.run("status", *names)
-    assert refused.returncode == 1
-    assert "401" in refused.stdout
+    rejected = on_kafka.run("status", *names)
+    assert rejected.returncode == 1
+    assert "401" in rejected.stdout
     assert {row["phase"] for row in json.loads(on_kafka.run("top", *names).stdout)["rows"]} == {"assigned"}
 
     on_kafka.environment = on_kafka.environment | {"STATEHOLD_OPS__TOKEN": TOKEN}

@@ -22,7 +22,7 @@ RECORDS = 6
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "reported"),
     [
         (["accept-gap", "--why", "x", "--to", "middle"], 1, "--to middle: beginning, end, an offset"),
         (["accept-gap", "--why", "x", "--dry-run", "--yes"], 1, "--dry-run and --yes contradict each other"),
@@ -33,10 +33,10 @@ RECORDS = 6
     ],
     ids=["place", "both", "full", "why", "records", "from"],
 )
-def test_a_wrong_command_is_rejected(statehold: Commands, options: list[str], code: int, told: str) -> None:
+def test_a_wrong_command_is_rejected(statehold: Commands, options: list[str], code: int, reported: str) -> None:
     done = statehold.run("repair", options[0], "app:service", *options[1:])
     assert (done.returncode, done.stdout) == (code, "")
-    assert told in done.stderr
+    assert reported in done.stderr
     assert code == 2 or done.stderr.count("\n") == 1
 
 
@@ -72,7 +72,7 @@ class Stopped:
         (step,) = json.loads(done.stdout)["partitions"]
         return step
 
-    def refuses(self, *options: str) -> str:
+    def rejects(self, *options: str) -> str:
         done = self.commands.run("repair", options[0], "app:service", *options[1:], *WORD)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.count("\n") == 1
@@ -96,7 +96,7 @@ class Stopped:
 @pytest.mark.kafka
 def test_accept_gap_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> None:
     stopped = Stopped(on_kafka)
-    assert "no partition has a gap" in stopped.refuses("accept-gap")
+    assert "no partition has a gap" in stopped.rejects("accept-gap")
     stopped.feed(4)
     place = TopicPartition(stopped.topic, 0, RECORDS + 2)
     stopped.admin.delete_records([place])[place].result(30)
@@ -143,7 +143,7 @@ def test_adopt_offsets_shows_then_does_and_leaves_its_trace(on_kafka: Commands) 
 @pytest.mark.parametrize("kind", ["replay", "again"])
 def test_rebase_shows_then_does_and_leaves_its_trace(on_kafka: Commands, kind: str) -> None:
     stopped = Stopped(on_kafka)
-    assert "every partition can be restored" in stopped.refuses("rebase", "--records", kind)
+    assert "every partition can be restored" in stopped.rejects("rebase", "--records", kind)
     shown = stopped.repair("rebase", "--records", kind, "--partitions", "0", "--dry-run")
     assert shown["finding"] == "chosen by the operator"
     done = stopped.repair("rebase", "--records", kind, "--partitions", "0", "--yes")
@@ -163,5 +163,5 @@ def test_a_repair_is_rejected_while_the_group_has_members(on_kafka: Commands) ->
     stopped = Stopped(on_kafka)
     daemon = on_kafka.start("--set", "log.format=json")
     daemon.wait_for("live")
-    assert "has 1 member" in stopped.refuses("rebase", "--records", "replay", "--partitions", "0", "--yes")
+    assert "has 1 member" in stopped.rejects("rebase", "--records", "replay", "--partitions", "0", "--yes")
     assert daemon.stop() == 0

@@ -69,9 +69,9 @@ def test_a_failed_partition_is_shown_and_tried_again(on_kafka: Commands) -> None
     assert (shown.returncode, "odd lot" in shown.stdout) == (1, True)
     assert (shown.stdout.count(" live "), shown.stdout.count(" failed ")) == (1, 1)
 
-    refused = on_kafka.run("retry", "0", "--service", on_kafka.name)
-    assert refused.returncode == 1
-    assert refused.stderr == f"statehold: partition 0 of {on_kafka.name} is live, not failed; nothing to retry\n"
+    rejected = on_kafka.run("retry", "0", "--service", on_kafka.name)
+    assert rejected.returncode == 1
+    assert rejected.stderr == f"statehold: partition 0 of {on_kafka.name} is live, not failed; nothing to retry\n"
 
     again = on_kafka.run("retry", "1", "--service", on_kafka.name)
     assert again.returncode == 1
@@ -121,5 +121,5 @@ def test_reload_waits_for_a_change_when_the_module_is_broken(on_kafka: Commands)
 
 
 def position(commands: Commands) -> int | None:
-    told = json.loads(commands.run("status", "--service", commands.name, "--json").stdout)
-    return next((each["position"] for process in told for each in process["partitions"]), None)
+    reported = json.loads(commands.run("status", "--service", commands.name, "--json").stdout)
+    return next((each["position"] for process in reported for each in process["partitions"]), None)

@@ -17,7 +17,7 @@ def halve(key, old):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (["migrate", "--why", "x"], "nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE"),
         (["migrate", "--why", "x", "--table", "pairs=fixes:double"], "fixes:double: there is no such function"),
@@ -25,10 +25,10 @@ def halve(key, old):
         (["repartition", "--to", "3", "--why", "x", "--partitioner", "fixes"], "fixes: there is no such function"),
     ],
 )
-def test_a_wrong_command_is_rejected_in_one_line(statehold: Commands, options: list[str], told: str) -> None:
+def test_a_wrong_command_is_rejected_in_one_line(statehold: Commands, options: list[str], reported: str) -> None:
     statehold.write_app(KEEPING)
     (statehold.directory / "fixes.py").write_text(FIXES)
     done = statehold.run("state", options[0], "app:service", *options[1:])
     assert (done.returncode, done.stdout) == (1, "")
-    assert told in done.stderr
+    assert reported in done.stderr
     assert done.stderr.count("\n") == 1

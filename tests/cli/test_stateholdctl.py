@@ -180,9 +180,9 @@ def test_wrong_usage(desk: Desk, arguments: tuple[str, str]) -> None:
 
 
 def test_a_service_without_a_description(desk: Desk) -> None:
-    refused = desk.ctl("start", "other")
-    assert refused.returncode == 1
-    assert "other.ctl cannot be read" in refused.stderr
+    rejected = desk.ctl("start", "other")
+    assert rejected.returncode == 1
+    assert "other.ctl cannot be read" in rejected.stderr
 
 
 @pytest.mark.kafka

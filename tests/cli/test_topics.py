@@ -23,9 +23,9 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
     assert missing.stderr.count("\n") == 1
     assert "`statehold topics create" in missing.stderr
 
-    refused = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == (
+    rejected = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
+    assert (rejected.returncode, rejected.stdout) == (1, "")
+    assert rejected.stderr == (
         f"statehold: {name}.in: the input does not exist. Next: add --partitions N, which creates it [TopicMissing]\n"
     )
 

@@ -103,8 +103,8 @@ def _complaint(key: str, value: str) -> str:
     config = {"bootstrap.servers": NOWHERE, "group.id": "clearing", key: value}
     try:
         confluent_kafka.Consumer(config).close()
-    except (confluent_kafka.KafkaException, ValueError) as refused:
-        return str(refused)
+    except (confluent_kafka.KafkaException, ValueError) as rejected:
+        return str(rejected)
     return ""
 
 

@@ -87,9 +87,9 @@ def _read(config: client.ClientConfig, topic: str) -> None:
     consumer.assign([TopicPartition(topic, 0, 0)])
     # poll() never reports an assigned topic that does not exist: a restore must look it up first.
     assert consumer.poll(0) is None
-    with pytest.raises(KafkaException) as refused:
+    with pytest.raises(KafkaException) as rejected:
         consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS)
-    assert refused.value.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
+    assert rejected.value.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
     consumer.close()
 
 

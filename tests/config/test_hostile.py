@@ -26,10 +26,10 @@ from statehold.config.load import load
 def test_a_broken_file_is_one_error(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.toml"
     file.write_bytes(content)
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as reported:
         load(file, env={})
-    assert "Traceback" not in str(told.value)
-    assert len(str(told.value)) < 20_000
+    assert "Traceback" not in str(reported.value)
+    assert len(str(reported.value)) < 20_000
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_a_broken_file_is_one_error(tmp_path: Path, content: bytes) -> None:
     ["kafka.security.sasl_password", "kafka.security.oauth_client_secret", "ops.token", "kafka.extra.ssl.key.pem"],
 )
 def test_a_secret_on_the_command_line_is_rejected_and_not_repeated(key: str) -> None:
-    with pytest.raises(SettingsError, match="every user of the machine can read command lines") as told:
+    with pytest.raises(SettingsError, match="every user of the machine can read command lines") as reported:
         load(overrides={key: "hunter2-and-some-more"}, env={})
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(reported.value)

@@ -227,9 +227,9 @@ def test_reading_is_repeatable_and_keeps_no_state() -> None:
 @settings(deadline=None)  # a busy machine is no finding
 @given(st.sampled_from(sorted(known_options())), st.text(max_size=12))
 def test_any_text_for_any_setting_is_a_value_or_a_rejection_that_names_its_origin(key: str, text: str) -> None:
-    refused: tuple[Problem, ...] = ()
+    rejected: tuple[Problem, ...] = ()
     try:
         load(overrides={key: text}, env={})
     except SettingsError as wrong:
-        refused = wrong.problems
-    assert all(problem.cause and problem.origin for problem in refused)
+        rejected = wrong.problems
+    assert all(problem.cause and problem.origin for problem in rejected)

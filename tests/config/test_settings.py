@@ -188,9 +188,9 @@ def test_a_login_needs_its_protocol_and_its_name() -> None:
     "url", ["postgresql://bank:hush@db/bank", "host=db password=hush", "postgresql:///b?password=hush"]
 )
 def test_a_database_is_named_without_its_password(url: str) -> None:
-    with pytest.raises(SettingsError, match=r"sink\.password") as refused:
+    with pytest.raises(SettingsError, match=r"sink\.password") as rejected:
         Settings(sink=SinkSettings(url=url))
-    assert "hush" not in str(refused.value)
+    assert "hush" not in str(rejected.value)
     for good in ("postgresql://bank@db:5432/bank?options=-csearch_path%3Dx", "host=db user=bank passfile=/x"):
         assert Settings(sink=SinkSettings(url=good)).sink.url == good
 

@@ -73,6 +73,6 @@ def test_any_text_is_either_read_or_rejected_as_a_value(text: str) -> None:
     for read in (parse_duration, parse_size):
         try:
             outcome = f"a number of {read(text)}"
-        except ValueError as refused:
-            outcome = str(refused)
+        except ValueError as rejected:
+            outcome = str(rejected)
         assert outcome.startswith("a number of")

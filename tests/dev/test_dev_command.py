@@ -42,7 +42,7 @@ class Command:
         ]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
-    def told(self, *arguments: str) -> Any:
+    def shown(self, *arguments: str) -> Any:
         done = self.run(*arguments, "--json")
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
@@ -61,31 +61,31 @@ def port() -> str:
 
 
 def test_up_status_down_and_up_again(dev: Command, port: str) -> None:
-    up = dev.told("up", "--port", port)
+    up = dev.shown("up", "--port", port)
     assert (up["bootstrap_servers"], up["brokers"][0]["state"]) == (f"127.0.0.1:{port}", "ready")
     assert listed_brokers(up["bootstrap_servers"], 5) == frozenset({1})
     assert dev.run("status").returncode == 0
 
-    assert dev.told("down")["stopped"] == [up["brokers"][0]["pid"]]
+    assert dev.shown("down")["stopped"] == [up["brokers"][0]["pid"]]
     assert dev.run("status").returncode == 3
-    assert dev.told("down")["stopped"] == []
+    assert dev.shown("down")["stopped"] == []
 
-    again = dev.told("up")  # the port of last time, not the default
+    again = dev.shown("up")  # the port of last time, not the default
     assert again["bootstrap_servers"] == up["bootstrap_servers"]
 
 
 def test_a_killed_broker_is_seen_and_up_recovers_it(dev: Command, port: str) -> None:
-    pid = dev.told("up", "--port", port)["brokers"][0]["pid"]
+    pid = dev.shown("up", "--port", port)["brokers"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
     broker = Identity.of(pid)
     assert broker is None or broker.wait_gone(60)
 
-    assert dev.told("status")["brokers"][0]["state"] == "down"
-    assert dev.told("up")["brokers"][0]["state"] == "ready"
+    assert dev.shown("status")["brokers"][0]["state"] == "down"
+    assert dev.shown("up")["brokers"][0]["state"] == "ready"
 
 
 def test_a_directory_in_use_names_the_holder_and_nothing_is_stopped(dev: Command, port: str) -> None:
-    pid = dev.told("up", "--port", port)["brokers"][0]["pid"]
+    pid = dev.shown("up", "--port", port)["brokers"][0]["pid"]
 
     second = dev.run("up")
 
@@ -98,26 +98,26 @@ def test_a_directory_in_use_names_the_holder_and_nothing_is_stopped(dev: Command
 def test_a_port_in_use_names_the_holder(dev: Command, kafka: Cluster) -> None:
     held = kafka.ports[1]
 
-    refused = dev.run("up", "--port", str(held))
+    rejected = dev.run("up", "--port", str(held))
 
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(f"statehold: port {held} is held by pid ")
-    assert "kafka.Kafka" in refused.stderr
+    assert rejected.returncode == 1
+    assert rejected.stderr.startswith(f"statehold: port {held} is held by pid ")
+    assert "kafka.Kafka" in rejected.stderr
     assert kafka.is_alive(1)
 
 
 def test_a_cluster_of_a_test_is_not_taken_over(dev: Command) -> None:
     with Cluster(directory=dev.directory) as mine:
-        refused = dev.run("up")
-        assert refused.returncode == 1
-        assert f"directory {dev.directory} is held by pid" in refused.stderr
+        rejected = dev.run("up")
+        assert rejected.returncode == 1
+        assert f"directory {dev.directory} is held by pid" in rejected.stderr
         assert mine.is_alive(1)
 
 
 def test_down_never_stops_what_it_did_not_start(dev: Command, port: str) -> None:
     """Another process has the recorded pid."""
-    dev.told("up", "--port", port)
-    dev.told("down")
+    dev.shown("up", "--port", port)
+    dev.shown("down")
     known = load(dev.directory)
     assert known is not None
     with subprocess.Popen(["sleep", "600"]) as stranger:
@@ -126,7 +126,7 @@ def test_down_never_stops_what_it_did_not_start(dev: Command, port: str) -> None
         recorded = BrokerState(known.brokers[0].address, replace(now, started="an earlier life"))
         save(dev.directory, msgspec.structs.replace(known, brokers=(recorded,)))
 
-        assert dev.told("down")["stopped"] == []
+        assert dev.shown("down")["stopped"] == []
 
         assert stranger.poll() is None
         stranger.kill()

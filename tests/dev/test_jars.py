@@ -98,7 +98,7 @@ def test_a_warning_of_jgo_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "major"),
+    ("reported", "major"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('openjdk version "21" 2023-09-19', 21),
@@ -106,8 +106,8 @@ def test_a_warning_of_jgo_is_a_failure(tmp_path: Path) -> None:
         ("command not found", 0),
     ],
 )
-def test_the_version_of_java_is_read(told: str, major: int) -> None:
-    assert parse_major(told) == major
+def test_the_version_of_java_is_read(reported: str, major: int) -> None:
+    assert parse_major(reported) == major
 
 
 @pytest.fixture

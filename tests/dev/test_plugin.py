@@ -22,9 +22,9 @@ def run_pytest(python: str, folder: Path, **environment: str) -> subprocess.Comp
 
 @pytest.mark.kafka
 def test_the_fixture_is_there_without_a_conftest(python: str, tmp_path: Path) -> None:
-    told = run_pytest(python, tmp_path)
+    reported = run_pytest(python, tmp_path)
 
-    assert "1 passed" in told.stdout, told.stdout
+    assert "1 passed" in reported.stdout, reported.stdout
 
 
 @pytest.fixture
@@ -37,15 +37,15 @@ def without_java(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_without_java_it_skips_and_says_why(python: str, tmp_path: Path, without_java: dict[str, str]) -> None:
-    told = run_pytest(python, tmp_path, **without_java)
+    reported = run_pytest(python, tmp_path, **without_java)
 
-    assert told.returncode == 0
-    assert "no Kafka here: Kafka needs Java 17 or newer" in told.stdout
+    assert reported.returncode == 0
+    assert "no Kafka here: Kafka needs Java 17 or newer" in reported.stdout
 
 
 @pytest.mark.slow
 def test_without_java_it_fails_in_ci(python: str, tmp_path: Path, without_java: dict[str, str]) -> None:
-    told = run_pytest(python, tmp_path, **without_java, CI="true")
+    reported = run_pytest(python, tmp_path, **without_java, CI="true")
 
-    assert told.returncode == 1
-    assert "JavaMissing: Kafka needs Java 17 or newer" in told.stdout
+    assert reported.returncode == 1
+    assert "JavaMissing: Kafka needs Java 17 or newer" in reported.stdout

@@ -160,7 +160,7 @@ def test_the_whole_input_handled_again_includes_its_commands() -> None:
     assert driver.table("sums") == {"now": 5, "cut": 6}
 
 
-def send_beside(driver: Driver, name: str) -> None:
+def send_control(driver: Driver, name: str) -> None:
     """What `snapshot take --via-control-topic` does."""
     driver.broker.log(driver.names.control, 0).append(None, headers=[header(name, f"id of {name}")])
 
@@ -171,7 +171,7 @@ def test_take_on_the_control_topic_runs_once(interval: Interval) -> None:
     snapshot(driver, periodic_full=False)
     driver.feed(Op("ann", 1))
     driver.commit()
-    send_beside(driver, TAKE)
+    send_control(driver, TAKE)
     driver.advance(30.0)
     (acknowledging,) = [mark for mark in marks(driver) if mark.commands]
     assert acknowledging.commands == (Command(TAKE, f"id of {TAKE}", "", 0),)
@@ -183,7 +183,7 @@ def test_take_on_the_control_topic_runs_once(interval: Interval) -> None:
         driver.feed(Op("ann", 2))
         driver.advance(30.0)
     assert (len(driver.mark().fulls), driver.mark().positions[driver.names.control]) == (1, 1)
-    send_beside(driver, TAKE)
+    send_control(driver, TAKE)
     driver.advance(30.0)
     assert len(driver.mark().fulls) == 2
     assert agrees(driver, [Op("ann", 1), Op("ann", 2), Op("ann", 2)])
@@ -193,7 +193,7 @@ def test_the_successful_commit_acknowledges_a_command_of_the_control_topic() -> 
     driver = Driver(Accounts)
     driver.feed(Op("ann", 1))
     driver.commit()
-    send_beside(driver, TAKE)
+    send_control(driver, TAKE)
     driver.rebalance()
     driver.feed(Op("ann", 2))
     driver.commit()

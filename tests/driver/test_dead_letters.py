@@ -44,7 +44,7 @@ class Book(Handler[Posting]):
     }
     balances = Table(key=str, value=int)
     lines = Output("lines", value=str)
-    refused: ClassVar[set[int]] = set()
+    rejected: ClassVar[set[int]] = set()
     down = 0
 
     def on_record(self, record: Record[Posting]) -> None:
@@ -52,8 +52,8 @@ class Book(Handler[Posting]):
         balance = self.balances.get(posting.account, 0) + posting.amount
         self.balances[posting.account] = balance
         self.lines.send(f"{posting.account} {posting.amount}", key=posting.account)
-        if posting.amount in Book.refused:
-            raise ValueError(f"{posting.amount} is refused")
+        if posting.amount in Book.rejected:
+            raise ValueError(f"{posting.amount} is rejected")
         if Book.down > 0:
             Book.down -= 1
             raise Down("no answer")
@@ -61,7 +61,7 @@ class Book(Handler[Posting]):
 
 @pytest.fixture(autouse=True)
 def _as_new() -> None:
-    Book.refused, Book.down = set(), 0
+    Book.rejected, Book.down = set(), 0
 
 
 def letters(driver: Driver) -> list[DeadLetter]:
@@ -79,7 +79,7 @@ def post(driver: Driver, account: str, amount: int) -> int:
 
 @pytest.mark.parametrize("interval", DELTAS)
 def test_later_records_of_the_key_follow_and_others_continue(interval: Interval) -> None:
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book, delta_interval=interval)
     for account, amount in (("ann", 1), ("ann", 13), ("bob", 2), ("ann", 3), ("ann", 13), ("bob", 4)):
         post(driver, account, amount)
@@ -91,11 +91,11 @@ def test_later_records_of_the_key_follow_and_others_continue(interval: Interval)
         (4, "followed", 3),
     ]
     first = letters(driver)[0]
-    assert (first.error, first.text, first.attempts, first.topic) == ("ValueError", "13 is refused", 1, "input")
+    assert (first.error, first.text, first.attempts, first.topic) == ("ValueError", "13 is rejected", 1, "input")
     assert first.value == b'{"account":"ann","amount":13}'
     assert driver.table(PARKED)[b"ann"].waiting == 3
     driver.crash()
-    Book.refused = set()  # it would work now: what was decided stays decided
+    Book.rejected = set()  # it would work now: what was decided stays decided
     driver.restore()
     assert driver.table("balances") == {"ann": 1, "bob": 6}
     assert driver.table(PARKED)[b"ann"].waiting == 3
@@ -105,12 +105,12 @@ def test_later_records_of_the_key_follow_and_others_continue(interval: Interval)
 
 @pytest.mark.parametrize("interval", DELTAS)
 def test_a_released_key_is_handled_in_its_order_once_and_a_replay_does_the_same(interval: Interval) -> None:
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book, delta_interval=interval)
     for amount in (1, 13, 2, 3):
         post(driver, "ann", amount)
-    Book.refused = set()
-    assert driver.release("ann", why="mended") == 3
+    Book.rejected = set()
+    assert driver.release("ann", why="fixed") == 3
     driver.release("ann")  # asked for twice: the second one finds nothing to do
     post(driver, "ann", 4)  # handled before the commands: it follows, too
     driver.commit()
@@ -129,7 +129,7 @@ def test_a_released_key_is_handled_in_its_order_once_and_a_replay_does_the_same(
 
 
 def test_a_dead_letter_that_fails_again_stays_at_the_head_of_its_key() -> None:
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book)
     for amount in (1, 13, 2):
         post(driver, "ann", amount)
@@ -180,7 +180,7 @@ def test_a_record_that_failed_and_then_worked_may_fail_again_in_a_replay() -> No
 
 
 def test_an_undecodable_record_and_one_without_a_key() -> None:
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book)
     driver.feed(b"no json", key="ann", headers=[("trace", b"t-1")])
     driver.feed(Posting("ann", 13))
@@ -194,7 +194,7 @@ def test_an_undecodable_record_and_one_without_a_key() -> None:
         (3, "UndecodableRecord", True),
     ]
     assert (found[0].value, found[0].headers) == (b"no json", (("trace", b"t-1"),))
-    Book.refused = set()
+    Book.rejected = set()
     driver.release()
     driver.release()
     driver.advance(1)  # the one without a key is replayed once, however often that is asked
@@ -245,10 +245,10 @@ def test_a_later_try_whose_output_is_rejected_follows_its_policy() -> None:
         on_failure: ClassVar = {OutputRefused: dead_letter(ordered=False), ValueError: retry_later(60)}
 
     driver = Driver(Sends)
-    Hooks.refused = {13}
+    Hooks.rejected = {13}
     driver.feed(Posting("ann", 13), key="ann")
     driver.commit()
-    Hooks.refused = set()
+    Hooks.rejected = set()
     driver.broker.fail("send", MessageRefused("too large"), times=1)
     driver.advance(61)
     driver.feed(Posting("ann", 1), key="ann")
@@ -258,7 +258,7 @@ def test_a_later_try_whose_output_is_rejected_follows_its_policy() -> None:
 
 def test_a_rejected_dead_letter_fails_the_partition() -> None:
     """What was decided cannot be carried out, and nothing is passed over."""
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book)
     post(driver, "ann", 13)
     driver.commit()
@@ -272,20 +272,20 @@ def test_a_rejected_dead_letter_fails_the_partition() -> None:
 
 
 def test_a_flood_of_failures_is_an_outage() -> None:
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book)
     for number in range(20):
         post(driver, f"k{number}", 13)
     with pytest.raises(TooManyFailures, match="21 records in a row"):
         post(driver, "last", 13)
     assert len(driver.letters()) == 20
-    Book.refused = set()
+    Book.rejected = set()
     driver.restore()
     assert driver.outputs("lines") == ["last 13"]
 
 
 def test_the_share_of_failures_is_limited_too() -> None:
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book)
     for number in range(100):
         post(driver, f"k{number}", 13)
@@ -295,7 +295,7 @@ def test_the_share_of_failures_is_limited_too() -> None:
 
 
 def test_an_abort_takes_the_dead_letter_and_what_it_left_in_the_state_along() -> None:
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Book)
     post(driver, "ann", 1)
     post(driver, "ann", 13)
@@ -311,17 +311,17 @@ class Hooks(Handler[Posting]):
 
     on_failure: ClassVar = {ValueError: retry_later(60, 600)}
     lines = Output("lines", value=str)
-    refused: ClassVar[set[int]] = set()
+    rejected: ClassVar[set[int]] = set()
 
     def on_record(self, record: Record[Posting]) -> None:
         self.lines.send(f"{record.offset} {record.value.amount} {dict(record.headers)} {record.timestamp}")
-        if record.value.amount in Hooks.refused:
+        if record.value.amount in Hooks.rejected:
             raise ValueError("not now")
 
 
 @pytest.mark.parametrize("interval", DELTAS)
 def test_a_record_retried_later_is_handled_once_and_blocks_no_other(interval: Interval) -> None:
-    Hooks.refused = {13, 14, 15}
+    Hooks.rejected = {13, 14, 15}
     driver = Driver(Hooks, delta_interval=interval)
     for amount in (1, 13, 14, 15, 2):
         driver.feed(Posting("ann", amount), key="ann", headers=[("h", b"v")], timestamp=amount)
@@ -329,12 +329,12 @@ def test_a_record_retried_later_is_handled_once_and_blocks_no_other(interval: In
     driver.advance(50)
     driver.crash()
     driver.restore()
-    Hooks.refused = {14, 15}
+    Hooks.rejected = {14, 15}
     driver.advance(15)
     assert driver.outputs("lines")[2:] == ["1 13 {'h': b'v'} 13"]
     driver.advance(500)
     assert len(driver.outputs("lines")) == 3
-    Hooks.refused = {15}
+    Hooks.rejected = {15}
     driver.crash()
     driver.restore()
     driver.advance(200)
@@ -346,14 +346,14 @@ def test_a_record_retried_later_is_handled_once_and_blocks_no_other(interval: In
     driver.restore()
     driver.advance(2000)
     assert len(driver.outputs("lines")) == 4
-    Hooks.refused = set()
+    Hooks.rejected = set()
     driver.release()
     driver.advance(1)
     assert driver.outputs("lines")[4:] == ["3 15 {'h': b'v'} 15"]
-    Hooks.refused = {1, 2}  # what was decided stays decided, and comes back where it came back
+    Hooks.rejected = {1, 2}  # what was decided stays decided, and comes back where it came back
     with pytest.raises(HandlerFailed):
         driver.replay()
-    Hooks.refused = set()
+    Hooks.rejected = set()
     driver.replay()
 
 
@@ -368,8 +368,8 @@ class Log(Handler[Posting]):
         type(self).calls += 1
         posting = record.value
         self.lines[posting.account] = [*self.lines.get(posting.account, []), posting.amount]
-        if posting.amount in Book.refused:
-            raise ValueError(f"{posting.amount} is refused")
+        if posting.amount in Book.rejected:
+            raise ValueError(f"{posting.amount} is rejected")
 
 
 class Posts(Log):
@@ -396,11 +396,11 @@ def test_a_handler_with_tables_tries_nothing_later_unless_it_says_so() -> None:
 
     with pytest.raises(UsageError, match=r"keeps state \(balances\)"):
         Driver(Stateful)
-    Book.refused = {13}
+    Book.rejected = {13}
     driver = Driver(Declared, delta_interval=3600.0)
     post(driver, "ann", 13)
     post(driver, "ann", 1)
-    Book.refused = set()
+    Book.rejected = set()
     driver.advance(61)
     assert driver.outputs("lines") == ["ann 1", "ann 13"]
     post(driver, "ann", 2)
@@ -414,11 +414,11 @@ def test_a_handler_with_tables_tries_nothing_later_unless_it_says_so() -> None:
 def test_a_replay_handles_a_record_retried_later_where_it_came_back() -> None:
     """A table that shows the order: the replay must not take it from the input."""
     driver = Driver(Log, delta_interval=30.0)
-    Book.refused = {13, 14}
+    Book.rejected = {13, 14}
     for amount in (1, 13, 2, 14, 3):
         post(driver, "ann", amount)
     driver.advance(61)  # 13 and 14 fail again
-    Book.refused = {14}
+    Book.rejected = {14}
     post(driver, "ann", 4)
     driver.advance(601)
     post(driver, "ann", 5)
@@ -437,16 +437,16 @@ def test_a_replay_handles_a_record_retried_later_where_it_came_back() -> None:
 
 def test_a_delay_may_end_in_a_partition_that_waits() -> None:
     driver = Driver(Waits)
-    Book.refused = {13}
+    Book.rejected = {13}
     post(driver, "ann", 13)
     post(driver, "ann", 1)
-    with pytest.raises(HandlerFailed, match="13 is refused") as caught:
+    with pytest.raises(HandlerFailed, match="13 is rejected") as caught:
         driver.advance(61)
     assert caught.value.position == 0
     driver.restore()
     with pytest.raises(HandlerFailed):
         driver.advance(1)
-    Book.refused = set()
+    Book.rejected = set()
     driver.restore()
     driver.advance(1)
     post(driver, "ann", 2)
@@ -455,11 +455,11 @@ def test_a_delay_may_end_in_a_partition_that_waits() -> None:
 
 def test_records_that_fail_again_are_each_handled_a_few_times_only() -> None:
     driver = Driver(Log)
-    Book.refused = {12, 13}
+    Book.rejected = {12, 13}
     for number in range(900):
         post(driver, "ann", 1 if number % 12 else 12 + number // 12 % 2)
     before = Log.calls
-    Book.refused = {13}
+    Book.rejected = {13}
     driver.advance(75)
     assert driver.letters() == []
     assert driver.table("lines")["ann"].count(12) == 38
@@ -473,7 +473,7 @@ def test_no_record_follows_a_dead_letter_of_a_retry_topic() -> None:
         on_failure: ClassVar = {ValueError: retry_later(60, any_order=True).then(dead_letter())}
 
     driver = Driver(Ends)
-    Book.refused = {13}
+    Book.rejected = {13}
     post(driver, "ann", 13)
     driver.advance(61)
     post(driver, "ann", 1)
@@ -485,7 +485,7 @@ def test_a_removed_delay_is_logged_while_records_wait_for_it() -> None:
     class Other(Hooks):
         on_failure: ClassVar = {ValueError: retry_later(600)}
 
-    def told(kind: type[Hooks]) -> list[tuple[str, int]]:
+    def reported(kind: type[Hooks]) -> list[tuple[str, int]]:
         driver.crash()
         driver._factory = kind
         before = len(driver.events)
@@ -495,29 +495,29 @@ def test_a_removed_delay_is_logged_while_records_wait_for_it() -> None:
         return [(each["topic"], each["offset"]) for each in unread]
 
     driver = Driver(Hooks)
-    Hooks.refused = {13}
+    Hooks.rejected = {13}
     driver.feed(Posting("ann", 13), key="ann")
     driver.commit()
-    assert told(Hooks) == []
-    assert told(Other) == told(Other) == [("hooks.input.retry.60", 0)]
+    assert reported(Hooks) == []
+    assert reported(Other) == reported(Other) == [("hooks.input.retry.60", 0)]
     driver.feed(Posting("ann", 1), key="ann")
-    Hooks.refused = set()
+    Hooks.rejected = set()
     driver.advance(1000)
     assert len(driver.outputs("lines")) == 1
-    assert told(Hooks) == []
+    assert reported(Hooks) == []
     driver.advance(1)
     assert len(driver.outputs("lines")) == 2, "it was kept"
-    assert told(Other) == [], "nothing waits"
+    assert reported(Other) == [], "nothing waits"
 
 
 def test_a_paused_partition_retries_nothing() -> None:
     driver = Driver(Hooks)
-    Hooks.refused = {13}
+    Hooks.rejected = {13}
     driver.feed(Posting("ann", 13), key="ann")
     driver.commit()
     driver.command("pause", via_control_topic=True)
     driver.advance(1)
-    Hooks.refused = set()
+    Hooks.rejected = set()
     driver.advance(1000)
     assert driver.outputs("lines") == []
     driver.command("resume", via_control_topic=True)
@@ -529,11 +529,11 @@ def test_a_retried_record_waits_while_too_many_side_effects_are_pending() -> Non
     driver = Driver(Posts, run_effects=True)
     driver.settings = replace(driver.settings, effects=EffectsSettings(pending=20))
     driver.fail_effects(ConnectionError("no answer"))
-    Book.refused = {13}
+    Book.rejected = {13}
     for _ in range(60):
         post(driver, "good", 0)
         post(driver, "ann", 13)
-    Book.refused = set()
+    Book.rejected = set()
     driver.advance(100)
     assert len(driver.owed) <= 21
     driver.fail_effects(None)

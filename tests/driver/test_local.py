@@ -35,7 +35,7 @@ def stopped(directory: Path) -> Driver:
 
 
 @contextmanager
-def reads_of_fulls(driver: Driver) -> Iterator[list[int]]:
+def reads_of_snapshots(driver: Driver) -> Iterator[list[int]]:
     """How often the snapshot topic was read: the manifest is one, the chunks another."""
     reads = [0]
 
@@ -62,7 +62,7 @@ def await_kept(driver: Driver, count: int = 1) -> None:
 
 def restored_from_kafka(driver: Driver, directory: Path) -> None:
     """Right, from Kafka, and with a good file afterwards."""
-    with reads_of_fulls(driver) as reads:
+    with reads_of_snapshots(driver) as reads:
         driver.restore()
     last = events(driver, "restored")[-1]
     assert last["from_disk"] is None
@@ -80,7 +80,7 @@ def test_a_restart_reads_the_manifest_from_kafka_and_the_chunks_from_the_disk(tm
     driver = stopped(tmp_path)
     assert events(driver, "local_full_kept")
     assert file_of(tmp_path).stat().st_mode & 0o777 == 0o600
-    with reads_of_fulls(driver) as reads:
+    with reads_of_snapshots(driver) as reads:
         driver.restore()
     assert events(driver, "restored")[-1]["from_disk"]
     assert reads[0] == 1

@@ -29,7 +29,7 @@ class Carts(Handler[str]):
         self.schedule(timer.due + 50_000, timer.payload, id="next " + timer.id)
 
 
-def dealt(driver: Driver, to: int) -> list[dict[str, set[Any]]]:
+def redistributed(driver: Driver, to: int) -> list[dict[str, set[Any]]]:
     found: list[dict[str, set[Any]]] = [{} for _ in range(to)]
     state = driver._lanes[0].engine().state
     drop_partition_data(state)
@@ -47,7 +47,7 @@ def test_expiry_goes_with_its_key_and_a_timer_with_its_record() -> None:
     driver.commit()
     timers = {name: timer.payload for name, timer in driver.table(TIMERS).items()}
     assert all(name.startswith("next ") for name in timers)
-    parts = dealt(driver, 4)
+    parts = redistributed(driver, 4)
     for there, part in enumerate(parts):
         mine = {key for key in keys if murmur2(key.encode(), 4) == there}
         assert part["carts"] == part["seen"] == part[f"{EXPIRY}carts"] == mine
@@ -60,7 +60,7 @@ def test_a_timer_of_a_record_without_a_key_belongs_nowhere() -> None:
     driver.feed("a", timestamp=1_000_000)
     driver.commit()
     with pytest.raises(UsageError, match="is not a record key"):
-        dealt(driver, 4)
+        redistributed(driver, 4)
 
 
 class Buries(Handler[str]):
@@ -80,4 +80,4 @@ def test_resolved_dead_letters_stay_with_their_partition() -> None:
     driver.release(discard=True, why="a test")
     driver.advance(1)
     assert driver.table(SETTLED) == {1: 1}
-    assert set().union(*dealt(driver, 2)) == {"counts"}
+    assert set().union(*redistributed(driver, 2)) == {"counts"}

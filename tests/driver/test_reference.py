@@ -125,7 +125,7 @@ def test_a_transaction_with_a_new_version_carries_a_delta() -> None:
 
 def test_a_replay_names_a_version_that_compaction_has_removed() -> None:
     """Never another state: the digest refuses it. With a delta in every commit nothing is replayed."""
-    for interval, refused in ((1000.0, True), ("commit", False)):
+    for interval, rejected in ((1000.0, True), ("commit", False)):
         driver = Driver(Valued, delta_interval=interval, autocommit=False)  # type: ignore[arg-type]
         driver.publish(PRICES, "a", 1)
         for _ in range(3):
@@ -134,7 +134,7 @@ def test_a_replay_names_a_version_that_compaction_has_removed() -> None:
         driver.crash()
         driver.publish(PRICES, "a", 2)
         driver.broker.log(PRICES, 0).abort_record(0)  # as compaction would: a newer value is there
-        if refused:
+        if rejected:
             with pytest.raises(NonDeterministicReplay):
                 driver.restore()
             continue
@@ -183,9 +183,9 @@ def test_a_recreated_topic_does_not_get_a_new_client_five_times_a_second() -> No
     feed._ending.wait = paused  # type: ignore[method-assign, assignment]
     feed.run()
     assert min(pauses) >= 1.0
-    told = [fields["cause"] for event, fields in driver.events if event == "reference_trouble"]
-    assert len(told) == 1
-    assert "was it created again?" in told[0]
+    reported = [fields["cause"] for event, fields in driver.events if event == "reference_trouble"]
+    assert len(reported) == 1
+    assert "was it created again?" in reported[0]
 
 
 def test_a_copy_takes_the_version_over_too() -> None:

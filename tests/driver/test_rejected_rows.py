@@ -98,7 +98,7 @@ def booked(driver: Driver) -> dict[str, list[int]]:
     return found
 
 
-def buried(driver: Driver) -> list[int]:
+def dead_lettered(driver: Driver) -> list[int]:
     return [letter.offset for letter in driver.letters()]
 
 
@@ -108,7 +108,7 @@ def test_one_rejected_row_among_many_is_found_and_the_others_are_booked(bad: int
     amounts = [BAD if number == bad else 100 + number for number in range(40)]
     pay(driver, *amounts)
     driver.commit()
-    assert buried(driver) == [bad]
+    assert dead_lettered(driver) == [bad]
     assert booked(driver)["ann"] == [amount for amount in amounts if amount != BAD]
     (letter,) = driver.letters()
     assert (letter.error, letter.attempts) == ("SinkRefused", 1)
@@ -125,7 +125,7 @@ def test_several_rejected_rows_in_one_transaction() -> None:
     pay(driver, 1, BAD, 2, BAD, BAD, 3)
     pay(driver, 4, BAD, account="bob")
     driver.commit()
-    assert buried(driver) == [1, 3, 4, 7]
+    assert dead_lettered(driver) == [1, 3, 4, 7]
     assert booked(driver) == {"ann": [1, 2, 3], "bob": [4]}
     driver.replay()
 
@@ -140,7 +140,7 @@ def test_later_records_of_the_key_follow_where_that_is_said() -> None:
     driver.database.refuses = lambda table, row: ""
     driver.release("ann")
     driver.advance(1)
-    assert buried(driver) == []
+    assert dead_lettered(driver) == []
     assert booked(driver) == {"ann": [1, BAD, 2], "bob": [3]}
 
 
@@ -158,7 +158,7 @@ def test_tries_in_place_come_first() -> None:
     driver.database.refuses = passing
     pay(driver, 1, BAD, 2)
     driver.commit()
-    assert buried(driver) == []
+    assert dead_lettered(driver) == []
     assert booked(driver)["ann"] == [1, BAD, 2]
     driver.database.refuses = lambda table, row: "foreign key" if row["amount"] == BAD else ""
     pay(driver, 4, BAD, 5)
@@ -209,19 +209,19 @@ def test_a_dead_letter_that_is_rejected_once_more_waits_on() -> None:
     pay(driver, 1, BAD)
     pay(driver, BAD, 2, account="bob")
     driver.commit()
-    assert buried(driver) == [1, 2]
+    assert dead_lettered(driver) == [1, 2]
     driver.database.refuses = lambda table, row: "still" if row["amount"] == BAD and row["account"] == "ann" else ""
     assert driver.release() == 2
     driver.command("bob", b"8", via_control_topic=True)
     pay(driver, 3, account="bob")
     driver.commit()
     driver.advance(5)
-    assert buried(driver) == [1]
+    assert dead_lettered(driver) == [1]
     assert booked(driver) == {"ann": [1], "bob": [2, BAD, 8, 3]}
     assert len(events(driver, "replay_failed")) == 1
     driver.release(discard=True)
     driver.advance(5)
-    assert buried(driver) == []
+    assert dead_lettered(driver) == []
 
 
 def test_a_dead_letter_in_the_transaction_of_a_rejected_record_is_not_blamed() -> None:
@@ -232,7 +232,7 @@ def test_a_dead_letter_in_the_transaction_of_a_rejected_record_is_not_blamed() -
     driver.release()
     pay(driver, 14, account="bob")
     driver.commit()
-    assert buried(driver) == [1]
+    assert dead_lettered(driver) == [1]
     assert booked(driver) == {"ann": [BAD]}
     assert not events(driver, "replay_failed")
 
@@ -244,7 +244,7 @@ def test_a_dead_letter_and_a_tick_in_one_transaction() -> None:
     driver.release()
     driver.clock.advance(20)
     driver.advance(10)
-    assert buried(driver) == [1]
+    assert dead_lettered(driver) == [1]
     assert booked(driver) == {"ann": [50, 51]}
 
 
@@ -258,7 +258,7 @@ def test_a_stop_during_a_bisection_keeps_the_good_records() -> None:
     driver.restore()
     driver.commit()
     driver.advance(5)
-    assert buried(driver) == [0, 2]
+    assert dead_lettered(driver) == [0, 2]
     assert booked(driver) == {"ann": [3, 4]}
 
 
@@ -267,7 +267,7 @@ def test_a_row_rejected_once_and_in_no_half_fails_no_record() -> None:
     pay(driver, 1, 2)
     driver.database.fail("commit", BadRow("two of them at once"))
     driver.commit()
-    assert buried(driver) == []
+    assert dead_lettered(driver) == []
     assert booked(driver)["ann"] == [1, 2]
 
 
@@ -276,7 +276,7 @@ def test_a_rejected_session_is_abandoned_even_when_its_producer_is_replaced() ->
     pay(driver, 1, BAD, 2)
     driver.broker.fail("abort", OutcomeUnknown("?"))
     driver.commit()
-    assert buried(driver) == [1]
+    assert dead_lettered(driver) == [1]
     assert booked(driver)["ann"] == [1, 2]
 
 
@@ -320,7 +320,7 @@ def test_a_command_in_the_input_is_a_record() -> None:
     driver.command("ann", b"13")
     pay(driver, 2)
     driver.commit()
-    assert buried(driver) == [1]
+    assert dead_lettered(driver) == [1]
     assert booked(driver)["ann"] == [1, 2]
 
 
@@ -424,7 +424,7 @@ def test_any_history_books_each_payment_once_or_dead_letters_it(
         driver.release()
         driver.advance(5)
     books, discarded = booked(driver), _discarded(driver)
-    assert buried(driver) == []
+    assert dead_lettered(driver) == []
     for account in "abc":
         here = [offset for offset, each in enumerate(fed) if each.account == account and offset not in discarded]
         paid = [fed[offset].amount for offset in here]

@@ -145,7 +145,7 @@ def test_a_replica_whose_partition_is_assigned_here_waits_until_it_is_taken() ->
 
 def test_the_counts_of_a_replica_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no full snapshot comes; what it hands its next owner does not depend on that."""
-    told = []
+    reported = []
     for counted in (10_000, 5):
         monkeypatch.setattr("statehold.snapshot.restore.standby_copy._COUNTED", counted)
         driver = Driver(Accounts, autocommit=False)
@@ -156,9 +156,9 @@ def test_the_counts_of_a_replica_do_not_grow_without_end(monkeypatch: pytest.Mon
         copy = driver.standbys.copies()[0]
         assert len(copy._unsaved) <= counted
         work = copy.restored(0, 0.0, driver.clock).work
-        told.append((work.transactions, work.entries, work.increment_bytes))
-    assert told[0] == told[1]
-    assert told[0][:2] == (29, 30)
+        reported.append((work.transactions, work.entries, work.increment_bytes))
+    assert reported[0] == reported[1]
+    assert reported[0][:2] == (29, 30)
 
 
 def test_an_owner_commits_while_its_replica_is_built() -> None:

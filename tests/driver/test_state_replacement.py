@@ -152,9 +152,11 @@ def test_partitions_of_several_generations_are_rejected() -> None:
     driver.commit()
     driver.crash()
     Tool(driver).adopt(double)
-    with pytest.raises(MixedLineages, match="its state generation is second, that of partition 1 is driver") as refused:
+    with pytest.raises(
+        MixedLineages, match="its state generation is second, that of partition 1 is driver"
+    ) as rejected:
         driver.restore()
-    assert (refused.value.topic, refused.value.partition) == ("input", 0)
+    assert (rejected.value.topic, rejected.value.partition) == ("input", 0)
 
 
 def test_an_owner_of_before_is_fenced() -> None:

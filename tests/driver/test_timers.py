@@ -91,14 +91,14 @@ STEPS = st.lists(st.tuples(st.one_of(st.integers(-9, 9), st.floats(0.1, 30.0)), 
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-@given(steps=STEPS, refused=st.integers(0, 15))
+@given(steps=STEPS, rejected=st.integers(0, 15))
 @hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_timer_fires_once_at_its_place_with_any_owner(
-    interval: Interval, steps: list[tuple[int | float, bool]], refused: int
+    interval: Interval, steps: list[tuple[int | float, bool]], rejected: int
 ) -> None:
     driver = Driver(Sums, delta_interval=interval, batch=3, autocommit=False)
     for at, (step, crash) in enumerate(steps):
-        if at == refused:
+        if at == rejected:
             driver.rebalance()
         if isinstance(step, int):
             driver.feed(step)

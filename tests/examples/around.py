@@ -123,7 +123,7 @@ class Outside:
         self._taker: Taker | None = None
 
     def open(self) -> None:
-        self._taker = Taker(self._port, self._told)
+        self._taker = Taker(self._port, self._notify)
         threading.Thread(target=self._taker.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Outside:
             taker.shutdown()
             taker.server_close()
 
-    def _told(self, key: str, body: bytes) -> None:
+    def _notify(self, key: str, body: bytes) -> None:
         with self._lock:
             self.heard.append((key, body))
             happens, self.at_next = self.at_next, None

@@ -34,14 +34,14 @@ class Row(NamedTuple):
 
     def record(self) -> tuple[bytes, bytes]:
         """Key and value on the input topic: the ledger does not get the balance."""
-        told = {
+        reported = {
             "id": self.id,
             "account": self.account,
             "date": self.date,
             "type": self.type,
             "amount": self.amount,
         }
-        return str(self.account).encode(), msgspec.json.encode(told)
+        return str(self.account).encode(), msgspec.json.encode(reported)
 
 
 def rows() -> list[Row]:
@@ -76,8 +76,8 @@ def running(transactions: Iterable[Row]) -> dict[int, list[dict[str, int]]]:
     answers: dict[int, list[dict[str, int]]] = defaultdict(list)
     for row in transactions:
         balances[row.account] += row.movement
-        told = {"id": row.id, "account": row.account, "date": row.date, "balance": balances[row.account]}
-        answers[row.account].append(told)
+        reported = {"id": row.id, "account": row.account, "date": row.date, "balance": balances[row.account]}
+        answers[row.account].append(reported)
     return answers
 
 

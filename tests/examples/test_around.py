@@ -212,11 +212,11 @@ def test_every_movement_is_in_one_statement_though_the_clock_closes_the_day(kafk
         assert process.wait(60) == 0
     finally:
         scene.close()
-    told, moved = Counter[str](), Counter[str]()
+    reported, moved = Counter[str](), Counter[str]()
     for statement in statements():
-        told[statement.account] += statement.sum
+        reported[statement.account] += statement.sum
     for _, _, value in committed(kafka.bootstrap_servers, scene.names.input):
         movement = msgspec.json.decode(value, type=endofday.Movement)
         moved[movement.account] += movement.amount
-    assert told == moved
+    assert reported == moved
     assert len({(each.account, each.until) for each in statements()}) == len(statements()), "a day is closed once"

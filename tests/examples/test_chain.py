@@ -59,13 +59,13 @@ class Expected:
         account, who = step["account"], {"id": step["id"], "account": step["account"]}
         earlier = self.streams["chain.ab"].get(account, [{"count": 0, "total": 0}])[-1]
         total = earlier["total"] + step["amount"]
-        told = who | {"count": earlier["count"] + 1, "total": total}
+        reported = who | {"count": earlier["count"] + 1, "total": total}
         peaks, trails = self.tables["chain-b"]["peaks"], self.tables["chain-c"]["trails"]
         peaks[account] = max(peaks.get(account, 0), total)
         below = peaks[account] - total
         trails[account] = (31 * trails.get(account, 1) + below + step["id"]) % MODULUS
-        self.tables["chain-a"]["totals"][account] = told
-        self.streams["chain.ab"].setdefault(account, []).append(told)
+        self.tables["chain-a"]["totals"][account] = reported
+        self.streams["chain.ab"].setdefault(account, []).append(reported)
         self.streams["chain.bc"].setdefault(account, []).append(who | {"total": total, "peak": peaks[account]})
         self.streams["chain.end"].setdefault(account, []).append(who | {"below": below, "trail": trails[account]})
 

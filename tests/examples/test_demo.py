@@ -36,7 +36,7 @@ def demo(folder: Path, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
             process.wait()
 
 
-def told(folder: Path) -> str:
+def output_of(folder: Path) -> str:
     return folder.with_suffix(".txt").read_text()
 
 
@@ -48,8 +48,8 @@ def left_by(folder: Path) -> list[str]:
 def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with demo(folder, "--records", "60000") as process:
-        assert process.wait(300) == 0, told(folder)
-    lines = told(folder).splitlines()
+        assert process.wait(300) == 0, output_of(folder)
+    lines = output_of(folder).splitlines()
     assert lines[-1] == "demo ok"
     assert any("restored from the compaction's full snapshots" in line for line in lines)
     assert any(line.startswith("0 lost, 0 duplicated, digests equal in 4 of 4") for line in lines)
@@ -60,18 +60,18 @@ def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
 def test_an_end_in_the_middle_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "demo"
     with demo(folder) as process:
-        wait_until(lambda: "kill -9" in told(folder) or process.poll() is not None, "the kill", 90.0)
+        wait_until(lambda: "kill -9" in output_of(folder) or process.poll() is not None, "the kill", 90.0)
         process.send_signal(number)
         assert process.wait(60) == 128 + number
-    assert "demo ok" not in told(folder)
-    assert "the end of alpha's log" in told(folder)
+    assert "demo ok" not in output_of(folder)
+    assert "the end of alpha's log" in output_of(folder)
     assert left_by(folder) == []
 
 
 def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with demo(folder) as process:
-        wait_until(lambda: "kill -9" in told(folder) or process.poll() is not None, "the kill", 90.0)
+        wait_until(lambda: "kill -9" in output_of(folder) or process.poll() is not None, "the kill", 90.0)
         process.kill()
         process.wait(30)
     wait_until(lambda: started_with(f"TMPDIR={folder}") == [], "the end of what it started", 30.0)

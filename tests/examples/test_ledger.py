@@ -35,7 +35,7 @@ def test_the_ledger_agrees_with_the_bank() -> None:
     ends: dict[Day, int] = {(answer.account, answer.date): answer.balance for answer in answers}
     assert len(answers) == len(transactions) == 49_102
     assert agreement(transactions, ends) == (39_932, 37_703, 39_960)
-    last = {account: told[-1]["balance"] for account, told in running(transactions).items()}
+    last = {account: reported[-1]["balance"] for account, reported in running(transactions).items()}
     assert {account: driver.table("accounts")[account].balance for account in last} == last
 
 
@@ -44,6 +44,6 @@ def test_the_ledger_agrees_with_the_bank() -> None:
 def test_one_record_lost_or_doubled_shows(damage: str) -> None:
     transactions = rows()
     changed = transactions[:20_000] + transactions[20_001 if damage == "lost" else 19_999 :]
-    ends = {(a["account"], a["date"]): a["balance"] for told in running(changed).values() for a in told}
-    whole = {(a["account"], a["date"]): a["balance"] for told in running(transactions).values() for a in told}
+    ends = {(a["account"], a["date"]): a["balance"] for reported in running(changed).values() for a in reported}
+    whole = {(a["account"], a["date"]): a["balance"] for reported in running(transactions).values() for a in reported}
     assert agreement(transactions, whole | ends) != (39_932, 37_703, 39_960)

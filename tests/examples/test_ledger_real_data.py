@@ -49,7 +49,7 @@ def test_a_killed_ledger_ends_with_the_banks_balances(
         feed.stop()
         bank.join()
         ledger.kill()
-    assert told_balances(servers, book) == Agreement(close=39_932, exact=37_703, days=39_960)
+    assert check_balances(servers, book) == Agreement(close=39_932, exact=37_703, days=39_960)
     check_state(servers, book)
 
 
@@ -64,13 +64,13 @@ def kill_three_times(servers: str, ledger: ServiceProcess, records: int, random:
             ledger.start()
 
 
-def told_balances(servers: str, book: list[Row]) -> Agreement:
+def check_balances(servers: str, book: list[Row]) -> Agreement:
     """Compare the answers one by one with a recomputation, then the evenings with the bank."""
     answers = by_key(read_committed(servers, "booked"))
-    expected = {str(account): told for account, told in running(book).items()}
+    expected = {str(account): reported for account, reported in running(book).items()}
     found = compare_events("booked", expected, answers)
     assert found.ok, found.first
-    ends = {(each["account"], each["date"]): each["balance"] for told in answers.values() for each in told}
+    ends = {(each["account"], each["date"]): each["balance"] for reported in answers.values() for each in reported}
     return agreement(book, ends)
 
 

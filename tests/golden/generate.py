@@ -108,7 +108,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
     path.with_suffix(".expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
-def command_beside(driver: Driver) -> None:
+def control_command(driver: Driver) -> None:
     """Commands of the control topic between the records of a gap that no delta covers."""
     for number, move in enumerate(moves(12, 400)):
         driver.feed(move, key=move.account)
@@ -141,7 +141,7 @@ def main(number: int) -> None:
     if number > 2:
         driver = Driver(kind, delta_interval="off")
         run(driver, 3, seed=100)
-        command_beside(driver)
+        control_command(driver)
         dump(driver, HERE / f"format-{number}" / "beside", __version__)
         for name, interval in AROUND.items():
             dump(around(interval), HERE / f"format-{number}" / name, __version__)

@@ -41,9 +41,9 @@ def test_new_clients_ask_for_the_end_of_a_predecessor_and_only_the_last_continue
         handle.get().begin_transaction()
         handle.get().produce(topic, b"committed")
         handle.get().commit_transaction(30)
-    with pytest.raises(KafkaException) as refused:
+    with pytest.raises(KafkaException) as rejected:
         dead.commit_transaction(30)
-    assert refused.value.args[0].code() == KafkaError._FENCED
+    assert rejected.value.args[0].code() == KafkaError._FENCED
 
 
 def initialised(handle: ProducerHandle) -> None:

@@ -20,10 +20,10 @@ STALE = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FE
 
 @pytest.mark.parametrize("name", STALE)
 def test_a_transaction_that_a_moved_group_rejects_is_handled_again_and_the_error_is_named(name: str) -> None:
-    refused = translate(KafkaException(KafkaError(getattr(KafkaError, name))))
-    assert isinstance(refused, TransactionAborted)
-    assert refused.stale
-    assert str(refused).startswith(f"{name}(")
+    rejected = translate(KafkaException(KafkaError(getattr(KafkaError, name))))
+    assert isinstance(rejected, TransactionAborted)
+    assert rejected.stale
+    assert str(rejected).startswith(f"{name}(")
 
 
 def fatal(name: str) -> KafkaError:

@@ -71,10 +71,10 @@ def test_every_panel_and_alert_has_series(kafka: Cluster, tmp_path: Path) -> Non
 
 
 def test_what_a_compaction_leaves_has_the_names_that_its_alerts_look_at() -> None:
-    told = {family.name for family in registry_of("desk", [], 1.0, ok=False).collect()}
+    reported = {family.name for family in registry_of("desk", [], 1.0, ok=False).collect()}
     for alert in ALERTS:
         if alert.name in OF_A_JOB:
-            assert any(name in alert.series for name in told)
+            assert any(name in alert.series for name in reported)
 
 
 @pytest.mark.parametrize("title", sorted(ONLY_THEN | NOT_USED))

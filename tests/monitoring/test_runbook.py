@@ -34,9 +34,9 @@ def test_each_alert_has_its_section_and_links_to_it() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_a_section_says_what_one_needs_at_night(alert: Alert) -> None:
-    told = re.findall(r"^- \*\*(.+?)\*\* (.+)$", sections("alerts")[alert.name], re.MULTILINE)
-    assert [part for part, _ in told] == list(PARTS)
-    assert all(len(text) > 3 for _, text in told)
+    reported = re.findall(r"^- \*\*(.+?)\*\* (.+)$", sections("alerts")[alert.name], re.MULTILINE)
+    assert [part for part, _ in reported] == list(PARTS)
+    assert all(len(text) > 3 for _, text in reported)
 
 
 def all_errors() -> list[type[errors.StateholdError]]:
@@ -60,8 +60,8 @@ def test_each_error_has_its_section() -> None:
     declared = [
         name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.StateholdError)
     ]
-    told = [name for name in sections("errors") if name != "Of tools"]
-    assert sorted(told) == sorted(declared), (
+    reported = [name for name in sections("errors") if name != "Of tools"]
+    assert sorted(reported) == sorted(declared), (
         "docs/runbook/errors.md has a section for each class of src/statehold/errors.py"
     )
 
@@ -74,10 +74,10 @@ def test_each_section_of_an_error_says_what_one_needs_at_night() -> None:
 
 @pytest.mark.slow
 def test_the_errors_of_tools_are_named_too() -> None:
-    told = sections("errors")["Of tools"]
+    reported = sections("errors")["Of tools"]
     missing = [
         each.__name__
         for each in all_errors()
-        if each.__module__ != "statehold.errors" and f"`{each.__name__}`" not in told
+        if each.__module__ != "statehold.errors" and f"`{each.__name__}`" not in reported
     ]
     assert missing == []

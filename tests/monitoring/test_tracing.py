@@ -90,12 +90,12 @@ def test_a_service_passes_the_context_on_and_exports_its_spans(kafka: Cluster, s
     with ExitStack() as stack:
         stack.enter_context(OpsServer(service))
         stack.enter_context(service)
-        told = outputs(names, 3)
-    assert told[1] == {"traceparent": PARENT, "tracestate": "vendor=1"}
+        reported = outputs(names, 3)
+    assert reported[1] == {"traceparent": PARENT, "tracestate": "vendor=1"}
     batches = named(spans, f"process {names.input}")
     own = {format(span.context.trace_id, "032x") for span in batches if span.context}
-    assert told[2]["traceparent"].split("-")[1] in own  # the batch's: the record had none
-    assert told[3] == {"traceparent": "no such thing"}  # as it came
+    assert reported[2]["traceparent"].split("-")[1] in own  # the batch's: the record had none
+    assert reported[3] == {"traceparent": "no such thing"}  # as it came
     assert set().union(*map(linked, batches)) == {TRACE}
     assert all((span.attributes or {})["messaging.consumer.group.name"] == names.service for span in batches)
     commits = named(spans, f"commit {names.input}")

@@ -128,8 +128,8 @@ def test_the_next_owner_discards_what_a_killed_owner_left_open(stage: Stage, clu
     await_true(lambda: all(leader(stage.admin, topic) < 0 for topic in alone), "they have no leader", 120)
     heir = stage.process("third", **PATIENT)
     heir.await_event("fencing")
-    told = "kafka_retry" if stage.output in alone else "fencing"
-    heir.await_event(told, seconds=120)
+    reported = "kafka_retry" if stage.output in alone else "fencing"
+    heir.await_event(reported, seconds=120)
     cluster.start(VICTIM)
     heir.await_live(0, 1, seconds=180)
     found = {p for event in heir.events("hidden_records") for p in event["partitions"]}
@@ -166,8 +166,8 @@ def test_a_committed_transaction_without_its_marker_is_left_alone_and_logged(
     heir = KafkaTransactions(settings, names, 0, log, time.monotonic, hidden=remains)
     heir.fence(lambda: False)
     assert hidden(stage.admin, names.changelog, 0) == 1, "nothing was thrown away"
-    told = capsys.readouterr()
-    assert "commit_hidden" in told.out + told.err
+    reported = capsys.readouterr()
+    assert "commit_hidden" in reported.out + reported.err
     member.close()
 
 

@@ -123,8 +123,8 @@ def test_all_three_are_stopped_for_three_minutes(stage: Stage, cluster: Cluster)
     for broker in (1, 2, 3):
         cluster.kill(broker)
     pause(180.0)
-    told = [event["seconds"] for event in process.events("outage")]
-    assert len(told) >= 2, "once a minute"
+    reported = [event["seconds"] for event in process.events("outage")]
+    assert len(reported) >= 2, "once a minute"
     revive(cluster)
     stage.feed(2000)
     settle(stage, process)

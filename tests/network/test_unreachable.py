@@ -42,7 +42,7 @@ def requests_only(net: Net, host: int) -> None:
     net.drop(HERE, host)
 
 
-def mended(net: Net) -> None:
+def healed(net: Net) -> None:
     net.heal()
     for host in (1, 2, 3):
         net.plug(host)
@@ -57,7 +57,7 @@ def test_the_flow_continues_while_one_host_of_three_is_cut_off(stage_of: StageOf
             stage.await_progress()
             fault(net, host)
             stage.await_progress(240)
-            mended(net)
+            healed(net)
             stage.await_progress(240)
     settle(stage)
     assert process.stop() == 0
@@ -76,7 +76,7 @@ def test_a_partition_without_a_possible_leader_waits_and_continues_by_itself(
             stage.await_progress()
             fault(net, host)
             process.await_event("producer_replaced", len(process.events("producer_replaced")) + 1, seconds=240)
-            mended(net)
+            healed(net)
             stage.await_progress(240)
     settle(stage)
     assert process.stop() == 0

@@ -30,7 +30,7 @@ def status(*phases: str, turned: float | None = 0.02, away: float = 0.0, running
 
 
 @pytest.mark.parametrize(
-    ("told", "live", "ready", "started"),
+    ("reported", "live", "ready", "started"),
     [
         (status("live", "live"), True, True, True),
         (status(), True, True, True),  # a standby
@@ -42,24 +42,24 @@ def status(*phases: str, turned: float | None = 0.02, away: float = 0.0, running
         (status(running=False), False, False, False),
     ],
 )
-def test_each_status_has_its_health_answers(told: dict[str, Any], live: bool, ready: bool, started: bool) -> None:
-    assert (health.live(told).ok, health.ready(told).ok, health.started(told).ok) == (live, ready, started)
-    assert all([*health.live(told).why, *health.ready(told).why])
+def test_each_status_has_its_health_answers(reported: dict[str, Any], live: bool, ready: bool, started: bool) -> None:
+    assert (health.live(reported).ok, health.ready(reported).ok, health.started(reported).ok) == (live, ready, started)
+    assert all([*health.live(reported).why, *health.ready(reported).why])
 
 
 def test_why_names_the_partition_its_progress_and_its_cause() -> None:
-    told = status("restoring", "failed", "live")
-    told["partitions"][0]["restore"] = {"step": "full", "position": 3, "end": 9}
-    told["partitions"][1]["cause"] = "the handler raised KeyError"
-    assert health.ready(told).why == [
+    reported = status("restoring", "failed", "live")
+    reported["partitions"][0]["restore"] = {"step": "full", "position": 3, "end": 9}
+    reported["partitions"][1]["cause"] = "the handler raised KeyError"
+    assert health.ready(reported).why == [
         "partition 0 is restoring, full 3 of 9",
         "partition 1 is failed: the handler raised KeyError",
     ]
-    told["partitions"][1]["stuck"] = True
-    assert health.live(told) == (False, ["partition 1: the handler raised KeyError"])
-    told["partitions"][1]["stuck"] = False
-    told["stuck"] = [{"doing": "flush", "partition": 2, "seconds": 90.2}]
-    assert health.live(told) == (False, ["partition 2: flush has not come back for 90 s (its stack is in the log)"])
+    reported["partitions"][1]["stuck"] = True
+    assert health.live(reported) == (False, ["partition 1: the handler raised KeyError"])
+    reported["partitions"][1]["stuck"] = False
+    reported["stuck"] = [{"doing": "flush", "partition": 2, "seconds": 90.2}]
+    assert health.live(reported) == (False, ["partition 2: flush has not come back for 90 s (its stack is in the log)"])
 
 
 # The door
@@ -208,9 +208,9 @@ def test_the_group_gets_the_advertised_url() -> None:
     ],
 )
 def test_settings_that_would_open_a_door_are_rejected(environment: dict[str, str], wrong: str) -> None:
-    with pytest.raises(SettingsError, match=wrong) as refused:
+    with pytest.raises(SettingsError, match=wrong) as rejected:
         load(env=environment)
-    assert "short" not in str(refused.value).replace("shorter", "")
+    assert "short" not in str(rejected.value).replace("shorter", "")
 
 
 def test_a_token_does_not_show() -> None:

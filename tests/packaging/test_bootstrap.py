@@ -34,10 +34,10 @@ def test_a_second_run_needs_no_network(root: Path) -> None:
 def test_a_broker_starts_without_a_route(root: Path, python: str) -> None:
     program = "from statehold.dev import Cluster\nwith Cluster() as kafka:\n    print(kafka.bootstrap_servers)\n"
 
-    told = run(*NO_ROUTE, python, "-c", LOOPBACK_UP, python, "-c", program, cwd=root)
+    reported = run(*NO_ROUTE, python, "-c", LOOPBACK_UP, python, "-c", program, cwd=root)
 
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.startswith("127.0.0.1:")
+    assert reported.returncode == 0, reported.stderr
+    assert reported.stdout.startswith("127.0.0.1:")
 
 
 @pytest.mark.parametrize("with_uv", [True, False])
@@ -59,10 +59,10 @@ def test_a_first_run_without_a_network_says_so_in_one_sentence(root: Path, tmp_p
         "PIP_RETRIES": "0",
     }
 
-    refused = run(*NO_ROUTE, "script/bootstrap", cwd=tree, **empty)
+    rejected = run(*NO_ROUTE, "script/bootstrap", cwd=tree, **empty)
 
-    assert refused.returncode == 1
-    last = refused.stderr.strip().splitlines()[-1]
+    assert rejected.returncode == 1
+    last = rejected.stderr.strip().splitlines()[-1]
     assert last.startswith("bootstrap: ")
     assert last.endswith("is there a network?")
     assert not (tree / ".venv").exists()

@@ -29,12 +29,12 @@ def test_mypy_checks_a_new_file_in_every_package_and_one_that_it_does_not_see_is
         (tree / folder / "brand_new.py").write_text('wrong: int = "not a number"\n')
     (tree / "src" / "statehold" / "snapshot").unlink()  # a link that is missing hides a whole folder
 
-    told = run(python, "-c", "import check; print(check.types())", cwd=tree, PYTHONPATH=str(tree / "script"))
+    reported = run(python, "-c", "import check; print(check.types())", cwd=tree, PYTHONPATH=str(tree / "script"))
 
-    assert told.stdout.count("brand_new.py:") == len(FOLDERS) + 5, told.stdout + told.stderr
+    assert reported.stdout.count("brand_new.py:") == len(FOLDERS) + 5, reported.stdout + reported.stderr
     there, hidden = len(_sources(tree)), len(list((tree / "snapshot").rglob("*.py")))
-    assert f"mypy checked {there - hidden} of {there} files" in told.stdout
-    assert told.stdout.startswith("(1, ")
+    assert f"mypy checked {there - hidden} of {there} files" in reported.stdout
+    assert reported.stdout.startswith("(1, ")
 
 
 def _sources(tree: Path) -> list[Path]:

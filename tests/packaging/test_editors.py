@@ -90,12 +90,12 @@ def test_pyright_resolves_every_import_without_an_environment(clone: Path) -> No
     )
     program = str(Path(sys.executable).with_name("basedpyright"))
     done = run(program, "--outputjson", "--pythonpath", "/usr/bin/python3", cwd=clone)
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
     first_party = ("statehold", "tests", "examples", "benchmarks")
     unresolved = [
         each["message"]
-        for each in told["generalDiagnostics"]
+        for each in reported["generalDiagnostics"]
         if each["message"].startswith(tuple(f'Import "{name}' for name in first_party))
     ]
-    assert told["summary"]["filesAnalyzed"] > 700
+    assert reported["summary"]["filesAnalyzed"] > 700
     assert unresolved == []

@@ -154,13 +154,15 @@ def test_the_command_writes_replaces_and_shows(root: Path, tmp_path: Path) -> No
     shown = run("--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert not (tmp_path / "u").exists()
-    told = json.loads(run("--json").stdout)
-    assert told["written"]
-    assert {Path(each["path"]).read_text() for each in told["units"]} == {each["content"] for each in told["units"]}
-    assert all(f"# {each['path']}\n{each['content']}" in shown.stdout for each in told["units"])
+    reported = json.loads(run("--json").stdout)
+    assert reported["written"]
+    assert {Path(each["path"]).read_text() for each in reported["units"]} == {
+        each["content"] for each in reported["units"]
+    }
+    assert all(f"# {each['path']}\n{each['content']}" in shown.stdout for each in reported["units"])
     assert run("--instances", "3").returncode == 0
     assert "@3.service" in (tmp_path / "u" / "statehold-clearing.target").read_text()
     (tmp_path / "file").touch()
-    refused = run("--output", str(tmp_path / "file" / "below"))
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("statehold: ")
+    rejected = run("--output", str(tmp_path / "file" / "below"))
+    assert rejected.returncode == 1
+    assert rejected.stderr.startswith("statehold: ")

@@ -106,7 +106,7 @@ def test_the_example_runs_from_the_wheel(root: Path, wheel: Path, python: str, t
     shutil.copytree(root / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
 
     demo = [str(programs / "python"), "-m", "examples.clearing.demo", "--records", "40000"]
-    told = run(*demo, cwd=tmp_path)
+    reported = run(*demo, cwd=tmp_path)
 
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert told.stdout.splitlines()[-1] == "demo ok"
+    assert reported.returncode == 0, reported.stdout + reported.stderr
+    assert reported.stdout.splitlines()[-1] == "demo ok"

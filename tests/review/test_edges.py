@@ -29,18 +29,18 @@ def exits_once(key: EffectKey) -> None:
 
 
 def test_an_effect_that_exits_is_a_failed_attempt() -> None:
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
     runner = EffectRunner(
-        Driver(Accounts).handler(), EffectSetting("effects", lambda effect, error, attempt: told.append(error))
+        Driver(Accounts).handler(), EffectSetting("effects", lambda effect, error, attempt: reported.append(error))
     )
     effect = Effect(f"{__name__}:exits_once", "input", 0, 7, 0, b"\x90")
     runner.submit([effect])
     until = time.monotonic() + 60
     while runner.unfinished():
-        assert time.monotonic() < until, f"still pending: {told}"
+        assert time.monotonic() < until, f"still pending: {reported}"
         time.sleep(0.01)
     assert runner.close(1.0) == ()
-    assert [type(error) for error in told] == [SystemExit]
+    assert [type(error) for error in reported] == [SystemExit]
 
 
 done: list[int] = []

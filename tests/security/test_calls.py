@@ -142,16 +142,16 @@ def test_a_service_without_one_of_its_rights_is_denied_just_that(
     with telling.without(_rule(stage, "service", right)):
         with suppress(Exception), Local(stage, **_login(telling, stage, "service"), **FULLS):
             stage.feed(50)
-            await_true(lambda: any(_covers(right, use) for use in refused(telling, stage) - before), shape, 120)
-        if not any(_covers(right, use) for use in refused(telling, stage) - before):
+            await_true(lambda: any(_covers(right, use) for use in denied(telling, stage) - before), shape, 120)
+        if not any(_covers(right, use) for use in denied(telling, stage) - before):
             # What was refused first may have been the DESCRIBE that comes with it; the start ends there.
-            assert any(_covers(right._replace(operation="DESCRIBE"), use) for use in refused(telling, stage) - before)
+            assert any(_covers(right._replace(operation="DESCRIBE"), use) for use in denied(telling, stage) - before)
     with Local(stage, **_login(telling, stage, "service")) as local:
         local.await_live(0, 1)
         stage.await_all(120)
 
 
-def refused(broker: Secured, stage: Stage) -> set[Use]:
+def denied(broker: Secured, stage: Stage) -> set[Use]:
     return uses(broker, stage, "service", "Denied")
 
 
@@ -211,7 +211,7 @@ def test_a_compactor_uses_each_of_its_rights_and_no_other(telling: Secured, stag
 def test_an_operator_uses_each_of_its_rights_and_no_other(telling: Secured, stage: Stage, tmp_path: Path) -> None:
     """Creates topics, adopts offsets, restores a backup and repartitions the state. Must be the last test."""
     names, why = stage.names, ["--why", "x"]
-    anew(telling, stage)
+    delete_own_topics(telling, stage)
     operate(telling, stage, ["topics", "create", SERVED, "--start-at", "beginning", "--control"])
     with Local(stage, **_login(telling, stage, "service"), **FULLS) as local:
         local.await_live(0, 1)
@@ -222,7 +222,7 @@ def test_an_operator_uses_each_of_its_rights_and_no_other(telling: Secured, stag
     telling.admin.alter_consumer_group_offsets([reset])[names.group].result(30)
     operate(telling, stage, ["repair", "adopt-offsets", SERVED, "--from", "mark", "--yes", *why])
     operate(telling, stage, ["snapshot", "backup", SERVED, "--to", str(tmp_path / "backup")])
-    anew(telling, stage)
+    delete_own_topics(telling, stage)
     back = ["--from", str(tmp_path / "backup"), "--input-at", "same", "--accept-duplicates"]
     operate(telling, stage, ["snapshot", "restore", SERVED, *back, *why])
     operate(telling, stage, ["state", "repartition", SERVED, "--to", "3", "--quiet", "0", *why])
@@ -233,7 +233,7 @@ def operate(broker: Secured, stage: Stage, call: list[str]) -> None:
     command(broker, stage, "operator", [(call, False)])
 
 
-def anew(broker: Secured, stage: Stage) -> None:
+def delete_own_topics(broker: Secured, stage: Stage) -> None:
     """The service's own topics are gone."""
     names = stage.names
     for future in broker.admin.delete_topics([names.changelog, names.snapshot, names.control]).values():

@@ -93,17 +93,17 @@ def test_a_start_names_the_right_that_is_missing(guarded: Secured, stage: Stage,
     """The thing, the operation, the principal, and the line that fixes it."""
     right, user = real(stage, "service", shape), user_of(stage, "service")
     with guarded.without(rule(stage, "service", right)):
-        told = told_at_start(stage, guarded.scram(user), right)
-    assert f"{right.operation} on {right.kind} {right.name}" in told
-    assert right.rule(f"User:{user}") in told
+        reported = logged_at_start(stage, guarded.scram(user), right)
+    assert f"{right.operation} on {right.kind} {right.name}" in reported
+    assert right.rule(f"User:{user}") in reported
 
 
-def told_at_start(stage: Stage, login: dict[str, str], right: Right) -> str:
+def logged_at_start(stage: Stage, login: dict[str, str], right: Right) -> str:
     if right.kind != IDS and not right.optional:
-        with pytest.raises(AccessRefused) as refused:
+        with pytest.raises(AccessRefused) as rejected:
             stage.service(**login).start()
-        assert f"User:{login['STATEHOLD_KAFKA__SECURITY__SASL_USERNAME']} may not" in str(refused.value)
-        return str(refused.value)
+        assert f"User:{login['STATEHOLD_KAFKA__SECURITY__SASL_USERNAME']} may not" in str(rejected.value)
+        return str(rejected.value)
     with Local(stage, **login) as local:
         if right.kind == IDS:
             return local.await_failed(0, AccessLost)
@@ -119,9 +119,9 @@ def test_a_silence_is_explained_where_a_right_on_the_group_is_missing(guarded: S
     assert missing_right(settings, stage.names.group, rights, "reader", silence) == ""
     lost = next(right for right in rights if right.kind == GROUP)
     with guarded.without(rule(stage, "reader", lost)):
-        told = missing_right(settings, stage.names.group, rights, "reader", silence)
-    assert f"User:{user} may not: DESCRIBE on group {stage.names.group}. " in told
-    assert lost.rule(f"User:{user}") in told
+        reported = missing_right(settings, stage.names.group, rights, "reader", silence)
+    assert f"User:{user} may not: DESCRIBE on group {stage.names.group}. " in reported
+    assert lost.rule(f"User:{user}") in reported
 
 
 @pytest.mark.long
@@ -131,24 +131,24 @@ def test_a_command_names_what_it_may_not_do(guarded: Secured, stage: Stage, role
     with Local(stage, **guarded.scram(user_of(stage, "service"))) as local:
         local.await_live(0, 1)
         if role not in PROVEN:
-            assert not refusals(guarded, stage, role), "with all of its rights"
+            assert not denials(guarded, stage, role), "with all of its rights"
             PROVEN.add(role)
         with guarded.without(rule(stage, role, right)):
-            told = refusals(guarded, stage, role)
-    assert told
-    for each in told:
+            reported = denials(guarded, stage, role)
+    assert reported
+    for each in reported:
         assert f"{right.operation} on {right.kind} {right.name}" in each, each
         assert right.rule(f"User:{user_of(stage, role)}") in each, each
 
 
-def refusals(guarded: Secured, stage: Stage, role: str) -> list[str]:
+def denials(guarded: Secured, stage: Stage, role: str) -> list[str]:
     """What each command of the role said that was refused something."""
     environment = {**os.environ, **stage.environment(**guarded.scram(user_of(stage, role)))}
     named = ["--name", stage.names.service, "--input", stage.names.input]
-    told = []
+    reported = []
     for call in CALLS[role](stage):
         command = [sys.executable, "-m", "statehold.ops.cli.entry", *call[0], *(named if call[1] else ())]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode != 0:
-            told.append(done.stdout + done.stderr)
-    return told
+            reported.append(done.stdout + done.stderr)
+    return reported

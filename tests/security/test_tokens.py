@@ -45,9 +45,9 @@ def test_a_service_logs_in_with_tokens_of_an_endpoint(
     with (
         TokenEndpoint(guarded.identity, "us", "hush", "tina", seconds=10) as endpoint,
         TokenEndpoint(guarded.identity, "us", "hush", "tina") as theirs,
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as in_parallel,
     ):
-        stranger = beside.submit(shown, by_endpoint(guarded, theirs, "wrong-and-long"), stage.names.input)
+        stranger = in_parallel.submit(shown, by_endpoint(guarded, theirs, "wrong-and-long"), stage.names.input)
         with Local(stage, **by_endpoint(guarded, endpoint, "hush")) as local:
             local.await_live(0, 1)
             began = endpoint.given
@@ -88,16 +88,16 @@ def test_the_content_of_the_file_is_never_logged(tmp_path: Path) -> None:
     assert until > 0
     for content in (b"hush", b"\xffhush", b""):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match="oauth_token_file") as told:
+        with pytest.raises(ValueError, match="oauth_token_file") as reported:
             TokenFile(str(file))()
-        assert "hush" not in str(told.value)
+        assert "hush" not in str(reported.value)
     file.unlink()
     with pytest.raises(ValueError, match="No such file"):
         TokenFile(str(file))()
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ({}, "needs kafka.security.oauth_token_url"),
         ({"oauth_token_url": "https://id.example/token"}, "needs kafka.security.oauth_client_id"),
@@ -111,7 +111,7 @@ def test_the_content_of_the_file_is_never_logged(tmp_path: Path) -> None:
     ],
     ids=["nothing", "no-client", "both", "readable-secret", "readable-token", "other-mechanism"],
 )
-def test_settings_that_cannot_be_meant(given: dict[str, str], told: str) -> None:
+def test_settings_that_cannot_be_meant(given: dict[str, str], reported: str) -> None:
     wanted = {"protocol": "sasl_ssl", "sasl_mechanism": "OAUTHBEARER"} | given
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=reported):
         load(env={f"{SECURITY}{key.upper()}": value for key, value in wanted.items()})

@@ -143,12 +143,12 @@ class Stage:
         there is a dead letter, and nothing else is.
         """
         balances, numbers, expected = Counter[str](), Counter[str](), set()
-        refused = set[tuple[int, int]]()
+        rejected = set[tuple[int, int]]()
         for message in self._read(self.input, self.fed):
             payment = json.loads(message.value() or b"")
             account, amount = payment["account"], payment["amount"]
             if self.strict and amount == BAD:
-                refused.add((message.partition() or 0, message.offset() or 0))
+                rejected.add((message.partition() or 0, message.offset() or 0))
                 continue
             balances[account] += amount
             numbers[account] += 1
@@ -158,16 +158,16 @@ class Stage:
         wanted = {(account, balances[account], numbers[account]) for account in numbers}
         assert set(self.run("SELECT account, balance, payments FROM accounts")) == wanted
         if self.strict:
-            told = [dict(letter.headers() or ()) for letter in self._read(self.service.names.dead, len(refused))]
-            places = [(int(each[f"{DEAD}partition"] or b""), int(each[f"{DEAD}offset"] or b"")) for each in told]
-            assert sorted(places) == sorted(refused)
-            assert {each[f"{DEAD}error"] for each in told} == {b"SinkRefused"}
+            reported = [dict(letter.headers() or ()) for letter in self._read(self.service.names.dead, len(rejected))]
+            places = [(int(each[f"{DEAD}partition"] or b""), int(each[f"{DEAD}offset"] or b"")) for each in reported]
+            assert sorted(places) == sorted(rejected)
+            assert {each[f"{DEAD}error"] for each in reported} == {b"SinkRefused"}
         return True
 
     def _read(self, topic: str, count: int) -> Iterator[Message]:
         """Every committed record of the topic, whose number is to be this."""
-        told = {"group.id": "-", "auto.offset.reset": "error", "enable.partition.eof": True}
-        consumer = Consumer({"bootstrap.servers": self.servers, **told})
+        reported = {"group.id": "-", "auto.offset.reset": "error", "enable.partition.eof": True}
+        consumer = Consumer({"bootstrap.servers": self.servers, **reported})
         try:
             consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(self.partitions)])
             deadline, seen, ended = time.monotonic() + PATIENCE, 0, set[int | None]()

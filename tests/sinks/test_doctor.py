@@ -194,6 +194,6 @@ def test_the_command_knows_the_services_sinks(stage: Stage) -> None:
             check=False,
         )
     assert done.returncode == 12, done.stderr
-    told = [each for each in json.loads(done.stdout)["findings"] if each["about"] == "accounts"]
-    assert told[0]["level"] == "FAIL"
-    assert "does not exist" in told[0]["reason"]
+    reported = [each for each in json.loads(done.stdout)["findings"] if each["about"] == "accounts"]
+    assert reported[0]["level"] == "FAIL"
+    assert "does not exist" in reported[0]["reason"]

@@ -162,9 +162,9 @@ def test_an_older_owner_commits_nothing(lab: Lab) -> None:
     assert first is not None
     assert second is not None
     assert second.epoch > first.epoch
-    with pytest.raises(Outdated, match="epoch") as refused:
+    with pytest.raises(Outdated, match="epoch") as rejected:
         old.commit(first, 5, b"", rows(Row(1, "a", 1)))
-    assert refused.value.fenced
+    assert rejected.value.fenced
     assert lab.table() == []
     new.commit(second, 3, b"", rows(Row(2, "a", 2)))
     assert lab.table() == [(2, "a", 2, "")]
@@ -175,9 +175,9 @@ def test_another_position_is_rejected(lab: Lab) -> None:
     held = session.take(again=False)
     assert held is not None
     session.commit(held, 5, b"", [])
-    with pytest.raises(Outdated, match="position 5, not 0") as refused:
+    with pytest.raises(Outdated, match="position 5, not 0") as rejected:
         session.commit(held, 9, b"", rows(Row(1, "a", 1)))
-    assert not refused.value.fenced
+    assert not rejected.value.fenced
     assert lab.table() == []
 
 
@@ -189,9 +189,9 @@ def test_an_owner_comes_back_unless_another_came_first(lab: Lab) -> None:
     assert second is not None
     assert second.epoch == first.epoch + 1
     assert theirs(0, never).take(again=False) is not None
-    with pytest.raises(Outdated) as refused:
+    with pytest.raises(Outdated) as rejected:
         mine(0, never).take(again=True)
-    assert refused.value.fenced
+    assert rejected.value.fenced
 
 
 def test_a_partition_without_a_row_is_absent(lab: Lab) -> None:
@@ -270,9 +270,9 @@ def test_a_rejected_row_and_a_rejected_table_raise_different_errors(
         session.commit(held, 1, b"", rows(*others, bad))
     lab.run("DROP TABLE rows CASCADE")
     fresh = lab.owner()(0, never)
-    with pytest.raises(RowsRefused, match="does not exist") as refused:
+    with pytest.raises(RowsRefused, match="does not exist") as rejected:
         fresh.take(again=False)
-    assert not isinstance(refused.value, BadRow)
+    assert not isinstance(rejected.value, BadRow)
 
 
 def test_a_table_that_is_not_there_is_rejected_when_the_epoch_is_taken(labs: Labs) -> None:

@@ -22,7 +22,7 @@ from statehold.snapshot.spark.io.source import Session
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 
-NO_FULLS = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
+NO_SNAPSHOTS = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
 
 
 class Looking:
@@ -37,7 +37,7 @@ class Looking:
 
     def feed(self, count: int, keys: int = 500) -> None:
         """The service handles this number of records and stops; only compactions make full snapshots."""
-        with Local(self.stage, **NO_FULLS, **self._more):
+        with Local(self.stage, **NO_SNAPSHOTS, **self._more):
             self.stage.feed(count, keys=keys)
             self.stage.await_all()
 

@@ -67,9 +67,9 @@ def test_a_compaction_keeps_timers_effects_and_dead_letters(
     assert tables_at(service(), 400) == before
     for name, tables in (("typed", list(service().tables.values())), ("untyped", [])):
         with topic_view(settings, service().names) as view:
-            told = export(spark, settings, view.reader, view.places(None), {}, tables, tmp_path / name, "jsonl")
-        assert told.rows == {each: len(rows) for each, rows in before.items() if each in told.rows}
-        assert told.rows.keys() >= {"accounts", "lately"}
+            reported = export(spark, settings, view.reader, view.places(None), {}, tables, tmp_path / name, "jsonl")
+        assert reported.rows == {each: len(rows) for each, rows in before.items() if each in reported.rows}
+        assert reported.rows.keys() >= {"accounts", "lately"}
 
 
 def tables_at(service: Service, position: int) -> dict[str, dict[Any, bytes]]:

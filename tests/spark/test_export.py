@@ -130,11 +130,11 @@ def test_an_error_of_a_deleted_position_names_those_that_exist(
     assert view.reader.bounds(staged.names.changelog, 0)[0] > 0, "the test is about a truncated head"
     ends = {p: len(rows) for p, rows in read_all(staged.servers, staged.names.input).items()}
     early, places = Moment("position", 3, "3"), view.places(None)
-    with pytest.raises(ToolRefused) as refused:
+    with pytest.raises(ToolRefused) as rejected:
         export(spark, staged.settings(), view.reader, places, {0: early, 1: early}, [Tally.totals], tmp_path / "early")
     for p, end in ends.items():
-        told = rf"\[{p}\]: the state is not stored any more. Stored are positions \d+ to {end} "
-        assert re.search(told, str(refused.value))
+        reported = rf"\[{p}\]: the state is not stored any more. Stored are positions \d+ to {end} "
+        assert re.search(reported, str(rejected.value))
     assert not (tmp_path / "early").exists()
 
 

@@ -62,12 +62,12 @@ def test_the_same_edit_by_spark(spark: Session, staged: Stage) -> None:
         if "key-8" in each:
             each["key-8"] = Total(1, 2)
     wanted[1]["new"] = Total(5, 5)
-    for partition, told in enumerate(done.partitions):
+    for partition, reported in enumerate(done.partitions):
         restored = stage.snapshots.restored(partition)
         assert dict(restored.state.tables["totals"].items()) == wanted[partition]
         assert restored.mark.lineage == done.lineage
-        assert told.digest == digest_of(wanted[partition]) == plain.partitions[partition].digest
-        assert told.counts == plain.partitions[partition].counts
+        assert reported.digest == digest_of(wanted[partition]) == plain.partitions[partition].digest
+        assert reported.counts == plain.partitions[partition].counts
     with Local(stage) as local:
         local.await_live(0, 1)
         stage.feed(200, keys=400)

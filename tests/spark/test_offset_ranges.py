@@ -56,9 +56,9 @@ def stretches(scan: Scan, log: list[Record]) -> tuple[Rows, list[TaskReport]]:
     rows: Rows = []
     reports: list[TaskReport] = []
     for low, high in pairwise(starts):
-        some, told = task(scan, "increment", list(enumerate(log))[low:high])
+        some, reported = task(scan, "increment", list(enumerate(log))[low:high])
         rows += some
-        reports += told
+        reports += reported
     return rows, reports
 
 
@@ -73,8 +73,8 @@ def newest(rows: Rows) -> dict[bytes, bytes | None]:
 
 def test_offset_ranges_follow_each_other() -> None:
     rows, reports = stretches(scan(), LOG)
-    told = gathered(reversed(reports))[0]["increments"]
-    assert (told.finding, told.last, told.entries, told.after) == ("", 6, 12, 0)
+    reported = gathered(reversed(reports))[0]["increments"]
+    assert (reported.finding, reported.last, reported.entries, reported.after) == ("", 6, 12, 0)
     assert newest(rows)[pack("a")] == b"6"
     assert sum(row[1] == pack("a") for row in rows) == 3, "one for each stretch"
     assert newest(rows) == newest(stretches(scan(()), LOG)[0])

@@ -45,7 +45,7 @@ def kinds(stage: Stage) -> set[bytes]:
     return {frame.kind_of(row.value) for rows in read_all(stage.servers, stage.names.snapshot).values() for row in rows}
 
 
-def fulls_in(stage: Stage, root: str) -> set[str]:
+def snapshots_in(stage: Stage, root: str) -> set[str]:
     """The ids of those whose segments are in the store."""
     folders = (f"{stage.names.group}.{stage.names.input}/{p}" for p in range(stage.partitions))
     return {stored.key.split("/")[2] for folder in folders for stored in open_store(root).list(folder)}
@@ -63,7 +63,7 @@ def test_compactions_into_a_store(spark: Session, staged: Stage, s3: S3, kind: s
     assert [(each.status, each.proven) for each in first] == [("compacted", True)] * 2, first
     assert kinds(staged) == {b"F"}
     look.check_restores_from(*(each.full for each in first))
-    names = fulls_in(staged, root)
+    names = snapshots_in(staged, root)
     assert len(names) == 2
 
     if kind == "file":
@@ -72,7 +72,7 @@ def test_compactions_into_a_store(spark: Session, staged: Stage, s3: S3, kind: s
     look.feed(500, keys=50)
     second = look.compact(keep=1)  # its base is read from the store
     assert [(each.status, bool(each.truncated)) for each in second] == [("compacted", True)] * 2, second
-    assert not names & fulls_in(staged, root) or kind == "s3", "a truncated full's segments leave the store"
+    assert not names & snapshots_in(staged, root) or kind == "s3", "a truncated full's segments leave the store"
     with Local(staged, **settings) as local:
         local.await_live(0, 1)
         assert [each["full"] for each in local.events("restored")] != [None, None]

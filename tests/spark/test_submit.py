@@ -162,8 +162,8 @@ def test_the_documented_command(spark_broker: object, staged: Stage, master: str
     assert exported(tmp_path / "after") == {
         p: {key: double(key, total) for key, total in each.items()} for p, each in state.items()
     }
-    told = job.run("snapshot", "export", "--at-offset", "5", "--to", str(tmp_path / "early"), code=1)
-    assert "the state is not stored any more. Stored are positions" in told
+    reported = job.run("snapshot", "export", "--at-offset", "5", "--to", str(tmp_path / "early"), code=1)
+    assert "the state is not stored any more. Stored are positions" in reported
     assert not (tmp_path / "early").exists()
 
 

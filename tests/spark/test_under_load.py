@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.spark.compactions import NO_FULLS, Looking
+from tests.spark.compactions import NO_SNAPSHOTS, Looking
 from tests.system.conftest import Figure
 from tests.system.stage import Stage
 
@@ -15,12 +15,12 @@ from statehold.snapshot.spark.io.source import Session
 def test_a_compaction_under_load_with_a_worker_killed(spark: Session, staged: Stage) -> None:
     """What it makes is what the next owner has in memory, and outputs are exactly once."""
     look = Looking(spark, staged)
-    first = staged.process("first", **NO_FULLS).await_live(0, 1)
+    first = staged.process("first", **NO_SNAPSHOTS).await_live(0, 1)
     with staged.load(1000):
         staged.await_progress()
         assert look.statuses(keep=1) == ["compacted", "compacted"]
         first.kill()
-        second = staged.process("second", **NO_FULLS)
+        second = staged.process("second", **NO_SNAPSHOTS)
         made = look.compact(keep=1)  # the group waits for the dead member meanwhile
         assert all(each.good for each in made), made
         second.await_live(0, 1)

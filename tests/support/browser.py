@@ -118,8 +118,8 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Return errors and warnings of the page since the last call: scripts, blocked requests, rejected resources."""
-        told = self._call("POST", "/se/log", {"type": "browser"})
-        return [each["message"] for each in told if each["level"] in ("SEVERE", "WARNING")]
+        reported = self._call("POST", "/se/log", {"type": "browser"})
+        return [each["message"] for each in reported if each["level"] in ("SEVERE", "WARNING")]
 
     def devtools(self, command: str, **parameters: Any) -> Any:
         return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})

@@ -80,12 +80,12 @@ class Secured:
         client, internal, controller, secure, mutual = free_ports(5)
         self.secure, self.mutual = f"{HOST}:{secure}", f"{HOST}:{mutual}"
         ports = {"CLIENT": client, "BROKER": internal, "SECURE": secure, "MUTUAL": mutual}
-        told = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+        reported = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
         self.cluster = Cluster(
             port=client,
             settings={
-                "listeners": f"{told},CONTROLLER://{HOST}:{controller}",
-                "advertised.listeners": told,
+                "listeners": f"{reported},CONTROLLER://{HOST}:{controller}",
+                "advertised.listeners": reported,
                 "controller.quorum.voters": f"1@{HOST}:{controller}",
                 "listener.security.protocol.map": (
                     "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,MUTUAL:SSL"

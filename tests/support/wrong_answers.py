@@ -11,7 +11,7 @@ _TAGGED = {ApiKey.INIT_PRODUCER_ID: 2, ApiKey.ADD_OFFSETS_TO_TXN: 3, ApiKey.END_
 COORDINATOR_LOAD_IN_PROGRESS = 14
 
 
-def nobody_is_there(request: Request, answer: bytes) -> bytes | None:
+def no_brokers(request: Request, answer: bytes) -> bytes | None:
     """Return metadata without a broker: all are fenced just after they resume."""
     if request.api_key != ApiKey.METADATA:
         return None

@@ -63,11 +63,11 @@ def ending(stage: Stage, **settings: str) -> str:
 
 
 def test_a_session_that_the_brokers_do_not_allow(stage: Stage) -> None:
-    told = ending(stage)
-    assert told.startswith(Misconfigured.__name__)
-    assert "INVALID_SESSION_TIMEOUT" in told
-    assert "group.session_timeout" in told
-    assert "group.min.session.timeout.ms" in told
+    reported = ending(stage)
+    assert reported.startswith(Misconfigured.__name__)
+    assert "INVALID_SESSION_TIMEOUT" in reported
+    assert "group.session_timeout" in reported
+    assert "group.min.session.timeout.ms" in reported
 
 
 def test_a_full_group_is_named_and_waited_for(stage: Stage) -> None:
@@ -76,9 +76,9 @@ def test_a_full_group_is_named_and_waited_for(stage: Stage) -> None:
     first.await_that(lambda: first.live() | second.live() == {0, 1}, "both are in the group")
     await_true(lambda: len(stage.group.members()) == 2, "two members")
     third = stage.process("third", **LONGER)
-    told = third.await_event("kafka_retry")
-    assert "GROUP_MAX_SIZE_REACHED" in told["cause"]
-    assert "group.max.size" in told["cause"]
+    reported = third.await_event("kafka_retry")
+    assert "GROUP_MAX_SIZE_REACHED" in reported["cause"]
+    assert "group.max.size" in reported["cause"]
     assert first.stop() == second.stop() == 0
     third.await_live(0, 1)
     stage.await_all()
@@ -90,9 +90,9 @@ def test_a_full_group_of_the_new_protocol_ends_the_service(stage: Stage) -> None
     first, second = (stage.process(name, **KIP848) for name in ("first", "second"))
     first.await_that(lambda: first.live() | second.live() == {0, 1}, "both are in the group")
     await_true(lambda: len(stage.group.members()) == 2, "two members")
-    told = ending(stage, **KIP848)
-    assert "maximum size" in told
-    assert "consumer cannot go on" in told
+    reported = ending(stage, **KIP848)
+    assert "maximum size" in reported
+    assert "consumer cannot go on" in reported
 
 
 def test_a_member_with_another_assignor(stage: Stage) -> None:
@@ -107,11 +107,11 @@ def test_a_member_with_another_assignor(stage: Stage) -> None:
     stranger.subscribe([stage.names.input])
     try:
         await_true(lambda: stranger.poll(0.1) is None and stranger.assignment(), "the stranger has joined")
-        told = ending(stage, **LONGER)
+        reported = ending(stage, **LONGER)
     finally:
         stranger.close()
-    assert "INCONSISTENT_GROUP_PROTOCOL" in told
-    assert "group.protocol" in told
+    assert "INCONSISTENT_GROUP_PROTOCOL" in reported
+    assert "group.protocol" in reported
 
 
 def test_more_replicas_than_brokers(strict: Cluster, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
         victim = moments.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
         feed(stage, moments)
-        dead.resolve(REPLAY, (), sound, "mended", 0.01)  # sent, and not waited for
+        dead.resolve(REPLAY, (), sound, "fixed", 0.01)  # sent, and not waited for
         time.sleep(moments.uniform(0, 0.5))  # the random moment itself
         victim.kill()
         start(stage, victim.name)
@@ -206,7 +206,7 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
     def settled() -> bool:
         """What fails at random may fail again, so ask again."""
         dead.resolve(DISCARD, (), garbage, "no value", 120)
-        dead.resolve(REPLAY, (), sound, "mended", 120)
+        dead.resolve(REPLAY, (), sound, "fixed", 120)
         return not dead.waiting()
 
     await_true(settled, "no letter waits", 240)

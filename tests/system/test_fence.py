@@ -64,8 +64,8 @@ class OldOwner:
         try:
             self.producer.commit_transaction(30)
         except KafkaException as error:
-            refused: KafkaError = error.args[0]
-            return refused
+            rejected: KafkaError = error.args[0]
+            return rejected
         return None
 
 
@@ -112,12 +112,12 @@ def test_what_an_old_owner_commits_after_the_fence_never_becomes_visible(
         stage.send(b'{"id":%d,"amount":5}' % number, 0)
     old = OldOwner(stage)
     old.handle_first_record()
-    refused: list[KafkaError | None] = []
-    around_fence(after=lambda: refused.append(old.commit()))
+    rejected: list[KafkaError | None] = []
+    around_fence(after=lambda: rejected.append(old.commit()))
     with Local(stage):
         stage.count(2).await_all()
-    assert refused[0] is not None
-    assert refused[0].code() == KafkaError._FENCED
+    assert rejected[0] is not None
+    assert rejected[0].code() == KafkaError._FENCED
     stage.verify()
 
 

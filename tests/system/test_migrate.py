@@ -85,14 +85,14 @@ def test_the_service_continues_from_the_other_state(stopped: Stage) -> None:
         if "key-8" in each:
             each["key-8"] = Total(1, 2)
     assert states(stage) == wanted
-    for p, told in enumerate(done.partitions):
-        assert (told.counts.before, told.counts.after) == (len(before[p]), len(wanted[p]))
-        assert told.counts.deleted == len(before[p]) - len(wanted[p])
+    for p, reported in enumerate(done.partitions):
+        assert (reported.counts.before, reported.counts.after) == (len(before[p]), len(wanted[p]))
+        assert reported.counts.deleted == len(before[p]) - len(wanted[p])
         (adopt,) = adopts(stage, p)
         assert (adopt.who, adopt.why, adopt.lineage) == ("ann", "ticket 7", done.lineage)
-        assert (digest.show(adopt.old_digest), digest.show(adopt.digest)) == (told.old_digest, told.digest)
-        assert (adopt.old_keys, adopt.keys, adopt.n) == (len(before[p]), len(wanted[p]), told.transaction)
-        assert shown.partitions[p].old_digest == told.old_digest
+        assert (digest.show(adopt.old_digest), digest.show(adopt.digest)) == (reported.old_digest, reported.digest)
+        assert (adopt.old_keys, adopt.keys, adopt.n) == (len(before[p]), len(wanted[p]), reported.transaction)
+        assert shown.partitions[p].old_digest == reported.old_digest
 
     said = read_all(stage.servers, stage.output)
     seen = sum(map(len, said.values()))

@@ -45,11 +45,11 @@ class Operated:
         command = [sys.executable, "-m", "statehold.ops.cli.entry", *words]
         return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
 
-    def refused(self, *words: str) -> str:
+    def rejects(self, *words: str) -> str:
         """What a command that does nothing complains of."""
         return self._run(*words).stderr
 
-    def told(self, *words: str, code: int = 0) -> Any:
+    def answer(self, *words: str, code: int = 0) -> Any:
         return json.loads(self.statehold(*words, "--json", code=code))
 
     def send(self, key: str, amount: int, partition: int = 0) -> int:
@@ -68,9 +68,9 @@ class Operated:
     def await_answers(self, **wanted: list[int]) -> None:
         await_true(lambda: self.answers() == wanted, f"answers {wanted}, not {self.answers()}", 90)
 
-    def letters(self) -> list[tuple[str, str, str]]:
+    def dead_letters(self) -> list[tuple[str, str, str]]:
         """Those that wait: key, error, why."""
-        return [(each["key"], each["error"], each["why"]) for each in self.told("dlq", "list", TARGET)]
+        return [(each["key"], each["error"], each["why"]) for each in self.answer("dlq", "list", TARGET)]
 
     def dead(self) -> list[Read]:
         return read_all(self.stage.servers, self.stage.names.dead)
@@ -81,7 +81,7 @@ def operated(stages: StageFactory) -> Operated:
     """Two partitions, topics made by the command, the process live."""
     made = Operated(stages(2))
     names = made.stage.names
-    created = made.told("topics", "create", TARGET, "--start-at", "beginning", "--partitions", "2")
+    created = made.answer("topics", "create", TARGET, "--start-at", "beginning", "--partitions", "2")
     assert {names.dead, names.retry(1), names.retry(2), names.retry(3600), names.control} <= {
         each["topic"] for each in created
     }
@@ -92,58 +92,58 @@ def operated(stages: StageFactory) -> Operated:
 
 
 def test_the_commands_show_and_resolve_dead_letters_and_retries(operated: Operated) -> None:
-    first, refused = operated.send("ann", 1), operated.send("ann", app.REFUSED)
+    first, rejects = operated.send("ann", 1), operated.send("ann", app.REFUSED)
     follows, down = operated.send("ann", 2), operated.send("bob", app.DOWN)
     operated.send("bob", app.LARGE)
     operated.stage.send(b"garbage", 0, "carl")
     operated.send("dora", app.LONG)
     later, last = operated.send("dora", app.LATER), operated.send("bob", 3)
     operated.await_answers(ann=[first], bob=[last], dora=[later])
-    assert operated.letters() == [
+    assert operated.dead_letters() == [
         ("ann", "Refused", "raised"),
         ("ann", "Refused", "followed"),
         ("bob", "Down", "raised"),
         ("bob", "OutputRefused", "raised"),
         ("carl", "UndecodableRecord", "raised"),
     ]
-    check_letter(operated, offset=1, key=b"ann", id=refused)
-    assert [each["later"] for each in operated.told("lag", TARGET)] == [1, 0]
+    check_dead_letter(operated, offset=1, key=b"ann", id=rejects)
+    assert [each["later"] for each in operated.answer("lag", TARGET)] == [1, 0]
     status = " ".join(operated.statehold("status", "--service", operated.stage.names.service).split())
     assert "2 blocked key(s)" in status
     assert "1 record(s) wait for a retry" in status
 
-    again = operated.told("dlq", "replay", TARGET, "--key", "ann", "--why", "too early", code=1)
+    again = operated.answer("dlq", "replay", TARGET, "--key", "ann", "--why", "too early", code=1)
     assert [(each["asked"], each["done"], each["failed"]) for each in again] == [(2, 0, [1])]
     operated.stage.poison.unlink()
-    operated.statehold("dlq", "replay", TARGET, "--key", "ann", "--why", "mended")
+    operated.statehold("dlq", "replay", TARGET, "--key", "ann", "--why", "fixed")
     behind = operated.send("ann", 4)
-    operated.await_answers(ann=[first, refused, follows, behind], bob=[last], dora=[later])
+    operated.await_answers(ann=[first, rejects, follows, behind], bob=[last], dora=[later])
     operated.statehold("dlq", "discard", TARGET, "--all", "--why", "a test")
-    assert operated.letters() == []
-    shown = operated.told("dlq", "show", "0@1", TARGET)
+    assert operated.dead_letters() == []
+    shown = operated.answer("dlq", "show", "0@1", TARGET)
     assert [each.get("what") for each in shown] == [None, "dlq-failed-again", "dlq-replayed"]
-    assert [each["why"] for each in shown] == ["raised", "too early", "mended"]
+    assert [each["why"] for each in shown] == ["raised", "too early", "fixed"]
     traces = [each for each in operated.dead() if each.value is None]
     assert len(traces) == 1 + 2 + 3, "each step leaves one trace"
     assert down not in operated.answers()["bob"]
 
     assert operated.process.stop() == 0
-    operated.told("topics", "check", TARGET)
+    operated.answer("topics", "check", TARGET)
     words = ("state", "repartition", TARGET, "--to", "4", "--why", "more load", "--dry-run")
-    assert "1 record(s) are pending on" in operated.refused(*words)
+    assert "1 record(s) are pending on" in operated.rejects(*words)
     operated.statehold("snapshot", "verify", TARGET, "--replay")
 
 
-def check_letter(operated: Operated, offset: int, key: bytes, id: int) -> None:
+def check_dead_letter(operated: Operated, offset: int, key: bytes, id: int) -> None:
     """As it was received, on its partition, with where it came from."""
     names = operated.stage.names
     found = next(each for each in operated.dead() if each.headers["statehold-dead-offset"] == str(offset).encode())
     given = next(each for each in read_all(operated.stage.servers, names.input) if each.offset == offset)
     assert (found.partition, found.key, found.value) == (given.partition, key, given.value)
     assert msgspec.json.decode(found.value or b"", type=Event).id == id
-    told = {name.removeprefix("statehold-dead-"): value.decode() for name, value in found.headers.items()}
-    assert (told["topic"], told["partition"], told["error"]) == (names.input, "0", "Refused")
-    assert int(told["attempts"]) >= 1
+    answer = {name.removeprefix("statehold-dead-"): value.decode() for name, value in found.headers.items()}
+    assert (answer["topic"], answer["partition"], answer["error"]) == (names.input, "0", "Refused")
+    assert int(answer["attempts"]) >= 1
 
 
 @pytest.mark.long
@@ -169,4 +169,4 @@ def test_park_pauses_a_partition_a_stop_ends_a_pause_and_stop_ends_the_service(o
     await_true(lambda: process.exit_code is not None, "the service ends", 90)
     assert process.exit_code not in (0, -9)
     assert "Stops" in process.tail()
-    assert operated.letters() == []
+    assert operated.dead_letters() == []

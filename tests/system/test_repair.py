@@ -53,12 +53,12 @@ def run(stage: Stage, repair: Repair, *, act: bool = True) -> Repaired:
     return repairing.run(stage.settings(), stage.names, handler, repair, REASON, act=act)
 
 
-def refused(stage: Stage, partition: int, error: type[BaseException]) -> str:
+def failure_of(stage: Stage, partition: int, error: type[BaseException]) -> str:
     """How the partition fails at a start, while the others do not."""
     with Local(stage) as local:
-        told = local.await_failed(partition, error)
+        reported = local.await_failed(partition, error)
         local.await_live(*(set(range(stage.partitions)) - {partition}))
-    return told
+    return reported
 
 
 def adopted(stage: Stage, partition: int) -> Adopt:
@@ -86,7 +86,7 @@ def test_a_gap_is_accepted_and_the_remaining_records_are_handled_once(stopped: S
     position = stage.group.positions(stage.names.input)[0]
     cut = position + 30
     stage.delete_records(stage.names.input, 0, cut)
-    assert "repair accept-gap" in refused(stage, 0, RetentionGap)
+    assert "repair accept-gap" in failure_of(stage, 0, RetentionGap)
 
     shown = run(stage, AcceptGap(), act=False)
     assert [(step.old_position, step.position, bool(step.finding)) for step in shown.partitions] == [
@@ -132,7 +132,7 @@ def test_offsets_that_were_reset_are_adopted_or_put_right(stopped: Stage, source
     stage = stopped
     position = stage.group.positions(stage.names.input)[0]
     set_group_offset(stage, 0, position - 40)
-    assert "repair adopt-offsets" in refused(stage, 0, OffsetDisagrees)
+    assert "repair adopt-offsets" in failure_of(stage, 0, OffsetDisagrees)
     run(stage, AdoptOffsets("mark" if source == "mark" else "group"))
     trace = adopted(stage, 0)
     assert str(position - 40) in trace.notes["partition 0"]
@@ -157,7 +157,7 @@ def test_a_torn_log_is_rebased_and_nothing_is_answered_twice(stopped: Stage) -> 
     """A header without a mark: the deltas before it are good, so nothing has to be replayed."""
     stage = stopped
     append(stage, Header(stage.snapshots.restored(0).mark.n + 1, "torn", stage.snapshots.restored(0).mark.lineage, 0))
-    assert "repair rebase" in refused(stage, 0, TornTransaction)
+    assert "repair rebase" in failure_of(stage, 0, TornTransaction)
     run(stage, Rebase("replay"))
     assert "TornTransaction" in adopted(stage, 0).notes["partition 0"]
     stage.feed(100, keys=100)
@@ -187,7 +187,7 @@ def test_a_changelog_deleted_to_its_end_is_replayed_from_an_older_full_snapshot(
     stage.await_empty_group()
     positions = stage.group.positions(stage.names.input)
     stage.delete_records(stage.names.changelog, 0)
-    assert "repair rebase" in refused(stage, 0, DamagedIncrement)
+    assert "repair rebase" in failure_of(stage, 0, DamagedIncrement)
     shown = run(stage, Rebase("again"), act=False)
     assert shown.partitions[0].position < positions[0], "it would go back to the full"
     done = run(stage, Rebase("replay"))
@@ -205,7 +205,7 @@ def test_full_snapshots_and_first_deltas_deleted_leave_nothing_and_say_so(stoppe
     stage.delete_records(stage.names.snapshot, 0)
     marks = [row.offset for row in read_all(stage.servers, stage.names.changelog)[0]]
     stage.delete_records(stage.names.changelog, 0, marks[-1])  # only the last mark stays
-    assert "repair rebase" in refused(stage, 0, NoUsableFull)
+    assert "repair rebase" in failure_of(stage, 0, NoUsableFull)
     with pytest.raises(ToolRefused, match="No full snapshot is usable"):
         run(stage, Rebase("replay"))
 
@@ -244,7 +244,7 @@ def test_a_state_that_differs_from_its_commit_record_is_rebased_to_the_last_good
     wrong = msgspec.structs.replace(forged, n=mark.n + 1, attempt="x", digest=b"\1" * 16, last_delta=mark.n + 1)
     append(stage, Header(mark.n + 1, "x", mark.lineage, 0))
     append(stage, wrong)
-    assert "digest" in refused(stage, 0, DigestMismatch)
+    assert "digest" in failure_of(stage, 0, DigestMismatch)
     with pytest.raises(ToolRefused, match="--accept-difference"):
         run(stage, Rebase("replay", [0]))
     run(stage, Rebase("replay", accept_difference=True))
@@ -272,8 +272,8 @@ def test_a_rebase_replays_the_commands_of_the_control_topic(stages: StageFactory
     with Local(stage):
         stage.await_all()
     # From here nothing but marks: what comes after the full must be replayed.
-    marks_only = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
-    process = stage.process("killed", **marks_only).await_live(0)
+    no_deltas = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
+    process = stage.process("killed", **no_deltas).await_live(0)
     for _ in range(3):
         stage.feed(50, keys=20)
         sent = [one for number in range(2) for one in commander.send("note", (), b"%d" % number, control=True)]
@@ -283,7 +283,7 @@ def test_a_rebase_replays_the_commands_of_the_control_topic(stages: StageFactory
     stage.await_empty_group()
     last = stage.snapshots.restored(0).mark
     append(stage, Header(last.n + 1, "torn", last.lineage, 0))
-    assert "repair rebase" in refused(stage, 0, TornTransaction)
+    assert "repair rebase" in failure_of(stage, 0, TornTransaction)
 
     again = run(stage, Rebase("again"), act=False).partitions[0]
     assert "6 command(s)" in again.consequence

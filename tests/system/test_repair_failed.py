@@ -103,7 +103,7 @@ def test_a_rebase_knows_which_records_had_failed(stages: StageFactory) -> None:
         stage.await_partition(0, 8)
         dead = DeadLetters(stage.settings(), stage.names)
         assert [each.offset for each in dead.waiting()[0]] == [3, 5, 7]
-        assert [outcome.done for outcome in dead.resolve(REPLAY, (), lambda _: True, "mended", 60)] == [3]
+        assert [outcome.done for outcome in dead.resolve(REPLAY, (), lambda _: True, "fixed", 60)] == [3]
     stored = found(stage, kind).state.tables["totals"].stored
     totals = {key: msgspec.msgpack.decode(value, type=Total) for key, value in stored.items()}
     assert answered(stage) == 8, "nothing is answered twice"

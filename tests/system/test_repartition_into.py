@@ -31,7 +31,7 @@ def run(stage: Stage, into: str, barrier: Barrier, to: int = 2, **more: Any) -> 
     return move(stage.settings(), stage.names, handler, into, to, barrier, murmur2, {}, REASON, **more)
 
 
-def beside(stages: StageFactory, stage: Stage, partitions: int) -> Stage:
+def neighbour(stages: StageFactory, stage: Stage, partitions: int) -> Stage:
     """The same service and output on an input of its own."""
     other = stages(partitions)
     other.names, other.output = Names(stage.names.service, other.names.input), stage.output
@@ -54,7 +54,7 @@ def test_the_service_continues_in_another_topic_from_the_barrier(stages: StageFa
     stage.feed(1500, keys=200)
     with Local(stage):
         stage.await_all()
-    other = beside(stages, stage, 2)
+    other = neighbour(stages, stage, 2)
     into, barrier = other.names.input, stage.group.positions(stage.names.input)
 
     stage.feed(300, keys=200)
@@ -113,7 +113,7 @@ def test_missing_topics_are_created_and_another_service_s_state_is_not_overwritt
     stage.feed(100, keys=20)
     with Local(stage):
         stage.await_all()
-    taken = beside(stages, stage, 2).create_topics()
+    taken = neighbour(stages, stage, 2).create_topics()
     with pytest.raises(ToolRefused, match="already holds a commit record, perhaps of"):
         run(stage, taken.names.input, None)
     into = f"{stage.names.input}-wide"

@@ -64,10 +64,10 @@ def test_an_upgrade_one_process_at_a_time_and_no_way_back_once_it_is_finished(
         new_right = stage.process("new-right")
         share(left, new_right)
         stage.await_progress()
-        refused = finish(stage)
-        assert refused.returncode == 1
-        assert "(old-left on " in refused.stderr
-        assert f"which does not read format {frame.NEWEST}. Nothing was changed" in refused.stderr
+        rejected = finish(stage)
+        assert rejected.returncode == 1
+        assert "(old-left on " in rejected.stderr
+        assert f"which does not read format {frame.NEWEST}. Nothing was changed" in rejected.stderr
         # The way back.
         new_right.stop()
         right.start()

@@ -104,8 +104,8 @@ def test_deltas_that_do_not_reach_back_are_left_aside_and_the_input_is_handled_a
     stage.delete_records(stage.names.snapshot, 0)
     with Local(stage) as local:
         local.await_live(0)
-        (told,) = local.events("replaying_far")
-        assert (told["full"], told["position"]) == (None, 0)
+        (reported,) = local.events("replaying_far")
+        assert (reported["full"], reported["position"]) == (None, 0)
         assert local.events("replayed")[0]["records"] == 2000
         stage.feed(1000)
         stage.await_all()

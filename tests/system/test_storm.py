@@ -96,9 +96,9 @@ def test_a_storm_of_rebalances(stages: StageFactory, protocol: dict[str, str], s
     stage.verify()
     assert gaps, "the host kept nothing"
     for name, found in (("quiet", quiet), ("storm", gaps)):
-        told = {"p50": found[len(found) // 2], "p99": found[len(found) * 99 // 100], "max": found[-1]}
-        print(f"seed {seed}, {name}: {len(found)} gaps, " + ", ".join(f"{k} {v:.3f} s" for k, v in told.items()))
-        for key, value in told.items():
+        reported = {"p50": found[len(found) // 2], "p99": found[len(found) * 99 // 100], "max": found[-1]}
+        print(f"seed {seed}, {name}: {len(found)} gaps, " + ", ".join(f"{k} {v:.3f} s" for k, v in reported.items()))
+        for key, value in reported.items():
             figure(f"gap.{name}.{key}", round(value, 3), "s")
     ratio = gaps[-1] / quiet[-1]
     figure("gap.ratio", round(ratio, 2), "")

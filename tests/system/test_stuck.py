@@ -45,9 +45,9 @@ def test_a_record_that_takes_longer_than_max_poll_interval_costs_no_membership(t
     with Local(stage, **IMPATIENT) as local:
         local.await_live(0, 1)
         send_hold(stage)
-        told = await_held(local)
-        assert told["doing"] == f"on_record of {stage.names.input}[0]@0"
-        assert "in stay" in told["stack"]  # the innermost function of the handler
+        reported = await_held(local)
+        assert reported["doing"] == f"on_record of {stage.names.input}[0]@0"
+        assert "in stay" in reported["stack"]  # the innermost function of the handler
         member = stage.group.members()[0].member_id
         over = time.monotonic() + local.service.settings.group.max_poll_interval
         # For longer than the group would wait for a process that does not poll, the neighbour continues.
@@ -70,9 +70,9 @@ def test_a_handler_that_never_comes_back_fails_its_partition_then_ends_the_proce
     limits = {"STATEHOLD_FAILURE__HANDLER_SLOW": "0.5", "STATEHOLD_FAILURE__HANDLER_STUCK": "1"}
     process = stage.process("stuck", PROBE_CLI="1", STATEHOLD_FAILURE__STUCK_EXIT="8", **limits).await_live(0, 1)
     send_hold(stage)
-    told = process.await_event("handler_stuck")
-    assert "in stay" in told["stack"]
-    assert f"{stage.names.input}[0]@0: the handler has been in on_record" in told["cause"]
+    reported = process.await_event("handler_stuck")
+    assert "in stay" in reported["stack"]
+    assert f"{stage.names.input}[0]@0: the handler has been in on_record" in reported["cause"]
     # The other partition works on while the process waits.
     send(stage, 1)
     stage.await_partition(1, 1)

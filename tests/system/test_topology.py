@@ -190,5 +190,5 @@ def set_config(stage: Stage, topic: str, name: str, value: str) -> None:
 
 
 def hours(local: Local, partition: int) -> float | None:
-    told = local.partitions()[partition]["retention_hours"]
-    return None if told is None else float(told)
+    reported = local.partitions()[partition]["retention_hours"]
+    return None if reported is None else float(reported)

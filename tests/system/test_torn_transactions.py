@@ -55,7 +55,7 @@ def stage_of(proxied: tuple[Cluster, Proxy], tmp_path: Path) -> Iterator[Callabl
         each.close()
 
 
-def torn_attempt(stage: Stage, proxy: Proxy) -> None:
+def torn_transaction(stage: Stage, proxy: Proxy) -> None:
     """The commit of a transaction is sent twice, and the first copy arrives in the midst of the next one."""
     trap = proxy.trap(ApiKey.END_TXN, Fault.HOLD_AND_RESET)
     stage.feed(10)
@@ -77,7 +77,7 @@ def test_without_the_defence_a_transaction_is_torn_and_the_chain_check_finds_it(
     stage = stage_of(1)
     with Local(stage, **SLOW) as local:
         local.await_live(0)
-        torn_attempt(stage, proxied[1])
+        torn_transaction(stage, proxied[1])
         why = local.await_failed(0, TornTransaction, 120)
     assert "torn" in why or "header" in why
     assert outputs(stage, "read_committed") == 20, "visible, though no mark knows of them"
@@ -93,7 +93,7 @@ def test_with_the_defence_the_same_request_does_no_harm(
     stage = stage_of(1)
     with Local(stage, **SLOW) as local:
         local.await_live(0)
-        torn_attempt(stage, proxied[1])
+        torn_transaction(stage, proxied[1])
         stage.await_all()
         assert local.events("producer_replaced")
         assert not local.events("failed")

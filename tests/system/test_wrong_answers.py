@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.brokers import started
 from tests.support.proxy import Proxy
-from tests.support.wrong_answers import nobody_is_there, still_loading
+from tests.support.wrong_answers import no_brokers, still_loading
 from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true
@@ -49,7 +49,7 @@ def test_clients_that_learned_of_no_broker_reconnect(stage: Stage, proxy: Proxy,
     with Local(stage, **group) as local:
         stage.feed(500)
         stage.await_all()
-        proxy.lie = nobody_is_there
+        proxy.lie = no_brokers
         proxy.reset_all()
         await_true(lambda: local.service.status()["outage"], "the consumer has no broker to ask", 120)
         proxy.lie = None
@@ -69,11 +69,11 @@ def test_a_coordinator_that_is_still_loading_is_named_and_waited_for(stage: Stag
     proxy.lie = still_loading
     with Local(stage, STATEHOLD_COMMIT__TIMEOUT="5") as local:
 
-        def told() -> bool:
+        def named() -> bool:
             causes = [str(event["cause"]) for event in local.events("kafka_retry") if event.get("doing") == "fence"]
             return any("COORDINATOR_LOAD_IN_PROGRESS" in cause and "no action needed" in cause for cause in causes)
 
-        await_true(told, "the log names the answer", 120)
+        await_true(named, "the log names the answer", 120)
         await_true(lambda: "COORDINATOR_LOAD" in str(local.service.status()), "the status names it", 60)
         proxy.lie = None
         local.await_live(0, 1, seconds=120)

@@ -113,13 +113,13 @@ class Beside(NamedTuple):
     value: bytes
 
 
-def fold(inputs: dict[int, list[Row]], beside: Mapping[int, Sequence[Beside]] | None = None) -> Fold:
+def fold(inputs: dict[int, list[Row]], control: Mapping[int, Sequence[Beside]] | None = None) -> Fold:
     """The handler's work again, in other words."""
     result, decode = Fold(), msgspec.json.Decoder(Event).decode
     for partition, rows in inputs.items():
         counts: dict[str, int] = defaultdict(int)
         sums: dict[str, int] = defaultdict(int)
-        for row in _merged(rows, (beside or {}).get(partition, ())):
+        for row in _merged(rows, (control or {}).get(partition, ())):
             if isinstance(row, Beside):
                 key = f"{COMMANDS}-{partition}"
                 counts[key], sums[key] = counts[key] + 1, (sums[key] * 31 + counts.get(WITNESS, 0)) % 1_000_003
@@ -141,8 +141,8 @@ def fold(inputs: dict[int, list[Row]], beside: Mapping[int, Sequence[Beside]] | 
     return result
 
 
-def _merged(rows: Sequence[Row], beside: Sequence[Beside]) -> Iterator[Row | Beside]:
-    left = deque(beside)
+def _merged(rows: Sequence[Row], control: Sequence[Beside]) -> Iterator[Row | Beside]:
+    left = deque(control)
     for row in rows:
         while left and left[0].position <= row.offset:
             yield left.popleft()

@@ -239,8 +239,8 @@ class Ledger:
                 patch.setenv(name, value)
             patch.setattr(sys, "argv", ["statehold", *arguments])
             code = _code(entry.main)
-        told = "" if isinstance(code, int) else f"{code}\n"
-        return Done(code if isinstance(code, int) else 1, out.getvalue(), err.getvalue() + told)
+        reported = "" if isinstance(code, int) else f"{code}\n"
+        return Done(code if isinstance(code, int) else 1, out.getvalue(), err.getvalue() + reported)
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         """What a command prints with --json; every command must end with `code`."""

@@ -21,16 +21,16 @@ def lines(ledger: Ledger, *arguments: str) -> list[dict[str, Any]]:
 
 
 def test_cat_prints_the_changelog_with_keys_and_values(ledger: Ledger) -> None:
-    told = lines(ledger, ledger.names.changelog, "-p", "0", "--service", ledger.target)
+    reported = lines(ledger, ledger.names.changelog, "-p", "0", "--service", ledger.target)
 
-    marks = [each for each in told if each["kind"] in ("mark", "genesis")]
+    marks = [each for each in reported if each["kind"] in ("mark", "genesis")]
     assert [each["n"] for each in marks] == [mark["n"] for mark in ledger.marks(0)]
     newest, written = marks[-1], ledger.marks(0)[-1]
     assert bytes.fromhex(newest["digest"])[::-1] == written["digest"]
     assert newest["writer"]["instance"] == written["writer"][0]
     assert [ref["offset"] for ref in newest["fulls"]] == [ref[1] for ref in written["fulls"]]
-    assert {each["kind"] for each in told} - {"genesis"} == {"header", "part", "mark"}
-    part = [each for each in told if each["kind"] == "part"][-1]
+    assert {each["kind"] for each in reported} - {"genesis"} == {"header", "part", "mark"}
+    part = [each for each in reported if each["kind"] == "part"][-1]
     after = ledger.recomputed(0, newest["positions"][ledger.names.input])
     wrote = {each["key"]: each["value"] for each in part["entries"] if each["table"] == "balances"}
     assert wrote == {key: {"amount": after[key][0], "entries": after[key][1]} for key in wrote}
@@ -38,13 +38,13 @@ def test_cat_prints_the_changelog_with_keys_and_values(ledger: Ledger) -> None:
 
 
 def test_cat_prints_full_snapshots_by_the_topic_s_name_alone(ledger: Ledger) -> None:
-    told = lines(ledger, ledger.names.snapshot)
+    reported = lines(ledger, ledger.names.snapshot)
 
-    assert {each["kind"] for each in told} == {"chunk", "manifest"}
+    assert {each["kind"] for each in reported} == {"chunk", "manifest"}
     for partition in (0, 1):
-        manifests = [each for each in told if each["kind"] == "manifest" and each["partition"] == partition]
+        manifests = [each for each in reported if each["kind"] == "manifest" and each["partition"] == partition]
         assert [each["offset"] for each in manifests] == [at for at, _ in ledger.manifests(partition)]
-        chunk = next(each for each in told if each["kind"] == "chunk" and each["full"] == manifests[-1]["full"])
+        chunk = next(each for each in reported if each["kind"] == "chunk" and each["full"] == manifests[-1]["full"])
         assert {"table", "key", "value"} == set(chunk["entries"][0])
 
 

@@ -34,9 +34,9 @@ def test_each_setting_is_shown_with_its_origin(file: Path, tmp_path: Path) -> No
     (secrets / "kafka.security.sasl_password").write_text("from-the-directory\n")
     env = {"STATEHOLD_LOG__LEVEL": "debug", "STATEHOLD_COMMIT__INTERVAL": "20ms"}
 
-    settings, told = effective(file, {"flow.batch": "500"}, env, secrets, profile="production")
+    settings, reported = effective(file, {"flow.batch": "500"}, env, secrets, profile="production")
 
-    by_key = {each.key: each for each in told}
+    by_key = {each.key: each for each in reported}
     assert by_key["flow.batch"].origin == "command line"
     assert (by_key["commit.interval"].value, by_key["commit.interval"].default) == ("20ms", "100ms")
     assert by_key["commit.interval"].origin == "environment variable STATEHOLD_COMMIT__INTERVAL"
@@ -60,11 +60,11 @@ def test_no_secret_shows(file: Path) -> None:
 
 
 def test_every_setting_is_there() -> None:
-    settings, told = effective(env={})
+    settings, reported = effective(env={})
 
     assert settings == Settings()
-    assert len(told) == len({each.key for each in told}) > 60
-    assert not any(each.changed for each in told)
+    assert len(reported) == len({each.key for each in reported}) > 60
+    assert not any(each.changed for each in reported)
 
 
 @pytest.mark.slow

@@ -38,9 +38,9 @@ def test_each_check_is_made_to_fail_by_a_test(root: Path) -> None:
     """A check that no test ever saw fail may be one that cannot."""
     folders = ("tools", "security", "sinks")
     files = (path for folder in folders for path in sorted((root / "tests" / folder).glob("test_doctor*")))
-    told = "".join(path.read_text(encoding="utf-8") for path in files)
+    reported = "".join(path.read_text(encoding="utf-8") for path in files)
 
-    assert [each.name for each in CHECKS if f'"{each.name}"' not in told] == []
+    assert [each.name for each in CHECKS if f'"{each.name}"' not in reported] == []
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_the_worst_finding_decides_the_exit_code(levels: str, code: Answer) -> N
 
 @pytest.mark.kafka
 def test_a_sound_service_has_only_the_faults_of_one_broker(ledger: Ledger) -> None:
-    told = ledger.json("doctor", ledger.target, "--deep", "--set", "service.mode=development", code=10)
+    reported = ledger.json("doctor", ledger.target, "--deep", "--set", "service.mode=development", code=10)
 
-    assert told["worst"] == "WARNED"
-    not_good = {each["check"] for each in told["findings"] if each["level"] != "PASS"}
+    assert reported["worst"] == "WARNED"
+    not_good = {each["check"] for each in reported["findings"] if each["level"] != "PASS"}
     assert not_good == {"replication", "log-directory"}
-    assert {each["check"] for each in told["findings"]} == {each.name for each in CHECKS}
-    assert all(each["mend"] for each in told["findings"] if each["level"] in ("WARN", "FAIL"))
+    assert {each["check"] for each in reported["findings"]} == {each.name for each in CHECKS}
+    assert all(each["mend"] for each in reported["findings"] if each["level"] in ("WARN", "FAIL"))
 
 
 @pytest.mark.kafka
@@ -85,9 +85,9 @@ def test_by_names_alone_and_for_people(ledger: Ledger) -> None:
 
 @pytest.mark.kafka
 def test_without_a_service_the_cluster_alone(ledger: Ledger) -> None:
-    told = ledger.json("doctor", "--only", "topics", "--only", "unclean-election", code=11)
+    reported = ledger.json("doctor", "--only", "topics", "--only", "unclean-election", code=11)
 
-    assert [(each["check"], each["level"]) for each in told["findings"]] == [
+    assert [(each["check"], each["level"]) for each in reported["findings"]] == [
         ("unclean-election", "PASS"),
         ("topics", "UNKNOWN"),
     ]
@@ -158,7 +158,7 @@ def test_too_few_files(ledger: Ledger) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    ("levels", "level", "told"),
+    ("levels", "level", "reported"),
     [
         ((33, 33), "PASS", ""),
         ((8, 8), "FAIL", "supports metadata.version up to 8, needed 12 (Kafka 3.6)"),
@@ -166,14 +166,14 @@ def test_too_few_files(ledger: Ledger) -> None:
         ((0, 0), "UNKNOWN", "reports no metadata.version"),
     ],
 )
-def test_an_old_broker(ledger: Ledger, levels: tuple[int, int], level: str, told: str) -> None:
+def test_an_old_broker(ledger: Ledger, levels: tuple[int, int], level: str, reported: str) -> None:
     case = Case(ledger.settings(), ledger.names)
     with _speaking(*levels) as port:
         case.spoken = {f"broker 1 at 127.0.0.1:{port}": api_versions.ask("127.0.0.1", port, None, 10)}
 
     (found,) = examine(case, checks=[Versions()])
 
-    assert (found.level, told in found.reason) == (level, True), found
+    assert (found.level, reported in found.reason) == (level, True), found
     assert found.check == "broker-versions"
 
 
@@ -233,15 +233,15 @@ def test_a_service_does_not_start_when_a_check_fails(ledger: Ledger) -> None:
 
 @pytest.mark.kafka
 def test_a_start_logs_the_findings_of_the_doctor(kafka: Cluster, tmp_path: Path) -> None:
-    beside = Ledger(kafka.bootstrap_servers, tmp_path).create()
-    words = beside.command("run", beside.target, "--json", "--set", "doctor.at_start=warn")
-    told: set[str] = set()
-    process = subprocess.Popen(words, cwd=tmp_path, env=beside.shell(), stderr=subprocess.PIPE, text=True)
+    other = Ledger(kafka.bootstrap_servers, tmp_path).create()
+    words = other.command("run", other.target, "--json", "--set", "doctor.at_start=warn")
+    reported: set[str] = set()
+    process = subprocess.Popen(words, cwd=tmp_path, env=other.shell(), stderr=subprocess.PIPE, text=True)
     with process, ending(process):
         for line in process.stderr or ():
             event = json.loads(line)
-            told.add(event["event"] if event["event"] != "doctor" else f"doctor {event['check']} {event['result']}")
-            if {"live", "doctor replication FAIL"} <= told:
+            reported.add(event["event"] if event["event"] != "doctor" else f"doctor {event['check']} {event['result']}")
+            if {"live", "doctor replication FAIL"} <= reported:
                 process.terminate()
     assert process.returncode == 0
-    assert "stopped" in told
+    assert "stopped" in reported

@@ -129,7 +129,7 @@ def levels(found: list[Finding]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("check", "level", "settings", "told"),
+    ("check", "level", "settings", "reported"),
     [
         ("id-expiration", "FAIL", {}, "ids expire after 1m"),
         ("id-expiration", "WARN", {"COMMIT__RENEW_AFTER": "40"}, "commit.renew_after is 40s"),
@@ -153,11 +153,11 @@ def levels(found: list[Finding]) -> set[str]:
         ("replication", "WARN", {"SERVICE__MODE": "development"}, "one replica"),
     ],
 )
-def test_a_setting(patient: Patient, check: str, level: str | None, settings: dict[str, str], told: str) -> None:
+def test_a_setting(patient: Patient, check: str, level: str | None, settings: dict[str, str], reported: str) -> None:
     found = patient.look(check, **{f"STATEHOLD_{key}": value for key, value in settings.items()})
 
     assert levels(found) == ({level} if level else set())
-    assert all(told in each.reason for each in found)
+    assert all(reported in each.reason for each in found)
 
 
 def test_a_protocol_that_the_brokers_do_not_offer(patient: Patient) -> None:

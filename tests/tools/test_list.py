@@ -11,10 +11,10 @@ pytestmark = pytest.mark.kafka
 
 
 def test_list_shows_full_snapshots_and_commit_records_as_an_independent_reader_does(ledger: Ledger) -> None:
-    told: list[dict[str, Any]] = ledger.json("snapshot", "list", ledger.target)
+    reported: list[dict[str, Any]] = ledger.json("snapshot", "list", ledger.target)
 
-    assert [each["partition"] for each in told] == [0, 1]
-    for each in told:
+    assert [each["partition"] for each in reported] == [0, 1]
+    for each in reported:
         mark = ledger.marks(each["partition"])[-1]
         assert (each["commit_record"]["n"], each["commit_record"]["position"]) == (
             mark["n"],

@@ -62,10 +62,10 @@ def test_too_much_lag_is_an_exit_code(behind: Ledger, option: str, code: int) ->
 
 
 def test_top_looks_once_for_programs(behind: Ledger) -> None:
-    told = behind.json("top", *by_names(behind))
+    reported = behind.json("top", *by_names(behind))
 
-    assert (told["service"], told["members"]) == (behind.names.group, [])
-    assert [(row["phase"], row["lag"]["records"]) for row in told["rows"]] == [("nobody", 0), ("nobody", 7)]
+    assert (reported["service"], reported["members"]) == (behind.names.group, [])
+    assert [(row["phase"], row["lag"]["records"]) for row in reported["rows"]] == [("nobody", 0), ("nobody", 7)]
 
 
 def test_a_missing_service_is_reported_in_one_line(behind: Ledger) -> None:
@@ -102,9 +102,9 @@ def test_a_bundle_of_a_service_that_runs(kafka: Cluster, tmp_path: Path) -> None
     assert set(json.loads(done.stdout)["holds"]) == set(held) >= {"settings.json", "doctor.json", "logs/run.log"}
     assert not any(secret in text for text in held.values())
     assert [each["phase"] for each in json.loads(held["status.json"])[0]["partitions"]] == ["live", "live"]
-    (told,) = json.loads(held["stacks.json"]).values()
-    assert told["pid"] == process.pid
-    threads = " ".join(told["stacks"])
+    (reported,) = json.loads(held["stacks.json"]).values()
+    assert reported["pid"] == process.pid
+    threads = " ".join(reported["stacks"])
     assert all(name in threads for name in ("MainThread", f"statehold-{ledger.name}", "partition-0", "partition-1"))
     assert {each["check"] for each in json.loads(held["doctor.json"])} >= {"replication", "snapshots-provable"}
     assert json.loads(held["lag.json"])[0]["records"] == 0
@@ -166,15 +166,15 @@ def test_a_strangers_transaction_is_named_and_ended_on_request(behind: Ledger) -
     topic, owner = f"{behind.name}.booked", f"stranger-{behind.name}"
     place, names = f"{topic}[1]", by_names(behind)
     with opened(behind, owner, topic, 1, age=3600):
-        told = behind.json("txn", "list", "--service", behind.target)  # its coordinator will end it in time
-        (held,) = told["held"]
+        reported = behind.json("txn", "list", "--service", behind.target)  # its coordinator will end it in time
+        (held,) = reported["held"]
         assert (held["topic"], held["partition"], held["records"], held["owner"]) == (topic, 1, 1, owner)
         assert (held["known"], held["state"], held["timeout"], held["hanging"]) == (True, "Ongoing", 600.0, False)
         assert (held["partitions"], held["seconds"] < 600) == ([f"{topic}-1"], True)  # since it began, not the event
 
-        refused = behind.run("txn", "abort", place, *names)
-        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-        assert f"belongs to {owner}" in refused.stderr
+        rejected = behind.run("txn", "abort", place, *names)
+        assert (rejected.returncode, rejected.stderr.count("\n")) == (1, 1)
+        assert f"belongs to {owner}" in rejected.stderr
         assert behind.json("txn", "abort", place, *names, "--foreign") == {"ended": place, "owner": owner}
         await_true(
             lambda: behind.run("txn", "list", "--topic", topic, *names, "--older-than", "0").returncode == 0,
@@ -211,8 +211,8 @@ def test_the_service_s_own_id_is_fenced_but_not_under_a_live_group(behind: Ledge
             return bool(behind.json("top", *names)["members"])
 
         await_true(joined, "a member")
-        refused = behind.run("txn", "abort", "--id", own, *names)
-        assert (refused.returncode, "has 1 member(s)" in refused.stderr) == (1, True)
+        rejected = behind.run("txn", "abort", "--id", own, *names)
+        assert (rejected.returncode, "has 1 member(s)" in rejected.stderr) == (1, True)
         member.close()
         await_true(lambda: not behind.json("top", *names)["members"], "the member has left")
 

@@ -23,22 +23,22 @@ def key(ledger: Ledger, tmp_path: Path) -> str:
 
 
 def test_positions_keys_and_digests_are_those_of_the_commit_records(ledger: Ledger, key: str, tmp_path: Path) -> None:
-    told: dict[str, Any] = ledger.json("prove", ledger.target, "--key", key)
+    reported: dict[str, Any] = ledger.json("prove", ledger.target, "--key", key)
 
-    assert [each["position"] for each in told["partitions"]] == ledger.fed
-    for each in told["partitions"]:
+    assert [each["position"] for each in reported["partitions"]] == ledger.fed
+    for each in reported["partitions"]:
         mark = ledger.marks(each["partition"])[-1]
         assert (each["n"], each["keys"]) == (mark["n"], mark["keys"])
         assert bytes.fromhex(each["digest"])[::-1] == mark["digest"]
-    total = sum(int(each["digest"], 16) for each in told["partitions"]) % 2**128
-    assert told["digest"] == f"{total:032x}"
-    unsigned = {name: value for name, value in told.items() if name != "signature"}
+    total = sum(int(each["digest"], 16) for each in reported["partitions"]) % 2**128
+    assert reported["digest"] == f"{total:032x}"
+    unsigned = {name: value for name, value in reported.items() if name != "signature"}
     text = json.dumps(unsigned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     secret = Path(key).read_bytes().strip()
-    assert told["signature"]["value"] == hmac.new(secret, text, hashlib.sha256).hexdigest()
+    assert reported["signature"]["value"] == hmac.new(secret, text, hashlib.sha256).hexdigest()
 
     file = tmp_path / "evening.json"
-    file.write_text(json.dumps(told, indent=1))
+    file.write_text(json.dumps(reported, indent=1))
     good = ledger.run("prove", "--check", str(file), "--key", key, "--recompute")
     assert (good.returncode, good.stderr) == (0, "")
     assert "good: " in good.stdout
@@ -46,29 +46,29 @@ def test_positions_keys_and_digests_are_those_of_the_commit_records(ledger: Ledg
 
 
 def test_a_document_of_other_positions_is_that_of_the_commit_records_before_them(ledger: Ledger, key: str) -> None:
-    told = ledger.json("prove", ledger.target, "--key", key, "--at", "0=650,1=n:11")
+    reported = ledger.json("prove", ledger.target, "--key", key, "--at", "0=650,1=n:11")
 
-    position = told["partitions"][0]["position"]
+    position = reported["partitions"][0]["position"]
     marks = [mark["positions"][ledger.names.input] for mark in ledger.marks(0)]
     assert position == max(at for at in marks if at <= 650)
-    assert told["partitions"][1]["n"] == 11
+    assert reported["partitions"][1]["n"] == 11
     later = ledger.json("prove", ledger.target, "--key", key, "--at", "2100-01-01T00:00:00Z")
     assert [each["position"] for each in later["partitions"]] == ledger.fed
 
 
 def test_a_changed_or_foreign_document_is_rejected(ledger: Ledger, key: str, tmp_path: Path) -> None:
-    told = ledger.json("prove", ledger.target, "--key", key)
+    reported = ledger.json("prove", ledger.target, "--key", key)
     file = tmp_path / "evening.json"
-    told["partitions"][0]["keys"] += 1
-    file.write_text(json.dumps(told))
+    reported["partitions"][0]["keys"] += 1
+    file.write_text(json.dumps(reported))
     changed = ledger.run("prove", "--check", str(file), "--key", key)
     assert changed.returncode == 1
     assert "the signature does not match: the document was changed" in changed.stderr
 
     other = tmp_path / "other.key"
     ledger.run("prove", "--make-key", str(other))
-    told["partitions"][0]["keys"] -= 1
-    file.write_text(json.dumps(told))
+    reported["partitions"][0]["keys"] -= 1
+    file.write_text(json.dumps(reported))
     assert ledger.run("prove", "--check", str(file), "--key", key).returncode == 0
     assert "it was signed with key " in ledger.run("prove", "--check", str(file), "--key", str(other)).stderr
 
@@ -82,11 +82,11 @@ def test_a_document_that_its_signer_got_wrong_is_found_by_computing_again(
 ) -> None:
     from statehold.snapshot.inspect import proof
 
-    told = ledger.json("prove", ledger.target, "--key", key)
-    del told["signature"]
-    told["partitions"][1]["position"] += 1
+    reported = ledger.json("prove", ledger.target, "--key", key)
+    del reported["signature"]
+    reported["partitions"][1]["position"] += 1
     file = tmp_path / "evening.json"
-    file.write_text(json.dumps(proof.signed(told, Path(key).read_bytes().strip())))
+    file.write_text(json.dumps(proof.signed(reported, Path(key).read_bytes().strip())))
 
     done = ledger.run("prove", "--check", str(file), "--key", key, "--recompute")
 

@@ -11,19 +11,19 @@ from tests.tools.recorded import Ledger
 pytestmark = pytest.mark.kafka
 
 
-def balances(told: dict[str, Any]) -> dict[str, tuple[int, int]]:
+def balances(reported: dict[str, Any]) -> dict[str, tuple[int, int]]:
     return {
         row["key"]: (row["value"]["amount"], row["value"]["entries"])
-        for row in told["rows"]
+        for row in reported["rows"]
         if row["table"] == "balances"
     }
 
 
 def test_the_newest_state_is_the_input_folded(ledger: Ledger) -> None:
-    told = ledger.json("snapshot", "show", ledger.target, "--rows", "1000")
+    reported = ledger.json("snapshot", "show", ledger.target, "--rows", "1000")
 
-    assert [each["position"] for each in told] == ledger.fed
-    for each in told:
+    assert [each["position"] for each in reported] == ledger.fed
+    for each in reported:
         mark = ledger.marks(each["partition"])[-1]
         assert balances(each) == ledger.recomputed(each["partition"], each["position"])
         assert bytes.fromhex(each["digest"])[::-1] == mark["digest"]
@@ -35,12 +35,12 @@ def test_the_state_at_a_position_is_that_of_the_commit_record_before_it(ledger: 
     about = [ledger.target] if typed else ["--name", ledger.name, "--input", ledger.names.input]
     position = 650
 
-    told = ledger.json("snapshot", "show", *about, "--partitions", "0", "--at", str(position), "--rows", "1000")[0]
+    reported = ledger.json("snapshot", "show", *about, "--partitions", "0", "--at", str(position), "--rows", "1000")[0]
 
     marks = [mark["positions"][ledger.names.input] for mark in ledger.marks(0)]
-    assert told["position"] == max(at for at in marks if at <= position)
-    assert balances(told) == ledger.recomputed(0, told["position"])
-    pairs = [row["key"] for row in told["rows"] if row["table"] == "pairs"]
+    assert reported["position"] == max(at for at in marks if at <= position)
+    assert balances(reported) == ledger.recomputed(0, reported["position"])
+    pairs = [row["key"] for row in reported["rows"] if row["table"] == "pairs"]
     assert ["a", 3] in pairs
 
 
@@ -72,15 +72,15 @@ def test_an_error_of_a_deleted_state_names_the_states_that_exist(ledger: Ledger)
 def test_a_difference_is_that_of_the_recomputed_states(ledger: Ledger) -> None:
     a, b = (f"full:{offset}" for offset, _ in (ledger.manifests(0)[0], ledger.manifests(0)[-1]))
 
-    told = ledger.json("snapshot", "diff", a, b, ledger.target, "--partitions", "0", "--limit", "1000", code=4)[0]
+    reported = ledger.json("snapshot", "diff", a, b, ledger.target, "--partitions", "0", "--limit", "1000", code=4)[0]
 
-    old, new = (ledger.recomputed(0, told[at]["position"]) for at in "ab")
+    old, new = (ledger.recomputed(0, reported[at]["position"]) for at in "ab")
     changed = {key for key in old.keys() & new.keys() if old[key] != new[key]}
-    rows = [row for row in told["keys"] if row["table"] == "balances"]
+    rows = [row for row in reported["keys"] if row["table"] == "balances"]
     assert {row["key"] for row in rows if row["what"] == "changed"} == changed
     assert {row["key"]: row["new"]["amount"] for row in rows} == {key: new[key][0] for key in changed}
     assert {row["key"]: row["old"]["amount"] for row in rows} == {key: old[key][0] for key in changed}
-    assert told["changed"] == len([row for row in told["keys"] if row["what"] == "changed"])
+    assert reported["changed"] == len([row for row in reported["keys"] if row["what"] == "changed"])
 
     same = ledger.run("snapshot", "diff", b, b, ledger.target, "--partitions", "0")
     assert (same.returncode, same.stderr) == (0, "")
@@ -89,21 +89,21 @@ def test_a_difference_is_that_of_the_recomputed_states(ledger: Ledger) -> None:
 
 def test_removed_keys_are_shown(ledger: Ledger) -> None:
     """The accounts that were closed at 900 come back at 920."""
-    told = ledger.json("snapshot", "diff", "900", "920", ledger.target, "--partitions", "0", code=4)[0]
+    reported = ledger.json("snapshot", "diff", "900", "920", ledger.target, "--partitions", "0", code=4)[0]
 
-    assert (told["a"]["position"], told["b"]["position"]) == (900, 920)
-    gone = [row for row in told["keys"] if row["what"] == "removed"]
+    assert (reported["a"]["position"], reported["b"]["position"]) == (900, 920)
+    gone = [row for row in reported["keys"] if row["what"] == "removed"]
     assert {row["key"] for row in gone} == ledger.recomputed(0, 900).keys() - ledger.recomputed(0, 920).keys()
-    assert told["removed"] == len(gone) == 20
+    assert reported["removed"] == len(gone) == 20
     assert all(row["new"] is None for row in gone)
 
 
 def test_the_history_of_a_key_is_what_each_kept_delta_did(ledger: Ledger) -> None:
-    told = ledger.json("snapshot", "history", "a25", ledger.target)
+    reported = ledger.json("snapshot", "history", "a25", ledger.target)
 
     marks = {mark["n"]: mark for mark in ledger.marks(0)}
-    assert len(told) > 3
-    for each in told:
+    assert len(reported) > 3
+    for each in reported:
         mark = marks[each["n"]]
         before, after = ledger.recomputed(0, mark["start"]), ledger.recomputed(0, each["position"])
         assert each["position"] == mark["positions"][ledger.names.input]
@@ -112,12 +112,12 @@ def test_the_history_of_a_key_is_what_each_kept_delta_did(ledger: Ledger) -> Non
             assert (each["old"] and each["old"]["amount"]) == (before["a25"][0] if "a25" in before else None)
         assert (each["new"] and each["new"]["amount"]) == (after["a25"][0] if "a25" in after else None)
         assert before.get("a25") != after.get("a25")
-    assert told[-1]["old_known"]
+    assert reported[-1]["old_known"]
     every = [n for n, mark in marks.items() if n and mark["start"] >= 0 and _differs(ledger, mark)]
-    assert [each["n"] for each in told] == every
+    assert [each["n"] for each in reported] == every
 
-    nobody = ledger.run("snapshot", "history", "zebra", ledger.target, "--json")
-    assert (nobody.returncode, json.loads(nobody.stdout)) == (4, [])
+    unknown = ledger.run("snapshot", "history", "zebra", ledger.target, "--json")
+    assert (unknown.returncode, json.loads(unknown.stdout)) == (4, [])
 
 
 def _differs(ledger: Ledger, mark: dict[str, Any]) -> bool:

@@ -28,9 +28,9 @@ def alone(kafka: Cluster, tmp_path: Any) -> Ledger:
 
 
 def test_all_is_good(ledger: Ledger) -> None:
-    told = ledger.json("snapshot", "verify", ledger.target)
+    reported = ledger.json("snapshot", "verify", ledger.target)
 
-    for each in told:
+    for each in reported:
         marks = ledger.marks(each["partition"])
         assert (each["good"], each["findings"]) == (True, [])
         assert [full["offset"] for full in each["fulls"]] == [at for at, _ in ledger.manifests(each["partition"])]
@@ -40,9 +40,9 @@ def test_all_is_good(ledger: Ledger) -> None:
 
 
 def test_a_replay_with_the_service_s_own_handler_gives_the_next_full_snapshot_and_the_outputs(ledger: Ledger) -> None:
-    told = ledger.json("snapshot", "verify", ledger.target, "--replay")
+    reported = ledger.json("snapshot", "verify", ledger.target, "--replay")
 
-    for each in told:
+    for each in reported:
         older, newer = ledger.manifests(each["partition"])[-2:]
         positions = [made["positions"][ledger.names.input] for _, made in (older, newer)]
         replayed = each["replay"]
@@ -59,8 +59,8 @@ def test_a_planted_random_is_named_with_the_first_key_and_offset(ledger: Ledger)
     assert f"{ledger.names.input}[0]@650: output " in done.stderr
     assert f"{ledger.names.input}[0]@650: table 'balances', key 'a{650 % 40}': the handler leaves " in done.stderr
 
-    (told,) = ledger.json("snapshot", "verify", faulty, "--replay", "--partitions", "0", code=1)
-    first = next(each for each in told["replay"]["differences"] if each["what"] == "key")
+    (reported,) = ledger.json("snapshot", "verify", faulty, "--replay", "--partitions", "0", code=1)
+    first = next(each for each in reported["replay"]["differences"] if each["what"] == "key")
     assert (first["offset"], first["table"], first["key"]) == (650, "balances", f"a{650 % 40}")
     mark = next(mark for mark in ledger.marks(0) if mark["n"] == first["n"])
     assert mark["start"] <= 650 < mark["positions"][ledger.names.input]
@@ -118,10 +118,10 @@ def test_a_damaged_and_a_missing_chunk_are_named(alone: Ledger) -> None:
 
     missing = newest | {"low": manifest + 1, "maker": "compaction"}
     at = alone.plant(alone.names.snapshot, frame.pack(b"F", msgspec.msgpack.encode(missing)))
-    (told,) = alone.json("snapshot", "verify", alone.target, code=1)
-    faults = [each["text"] for each in told["findings"] if each["fault"]]
+    (reported,) = alone.json("snapshot", "verify", alone.target, code=1)
+    faults = [each["text"] for each in reported["findings"] if each["fault"]]
     assert f"chunk 0 of {len(chunks)} of the full snapshot at {at}: it is missing" in faults
-    assert [full["good"] for full in told["fulls"]].count(True) == 2
+    assert [full["good"] for full in reported["fulls"]].count(True) == 2
 
 
 def test_a_broken_chain_is_named_with_its_offset(alone: Ledger) -> None:
@@ -159,12 +159,12 @@ def test_aborted_tails_open_transactions_and_truncated_heads_are_no_fault(alone:
         if ending is not None:
             ending(30)
 
-    (told,) = alone.json("snapshot", "verify", alone.target)
+    (reported,) = alone.json("snapshot", "verify", alone.target)
     (listed,) = alone.json("snapshot", "list", alone.target)
     shown = alone.json("snapshot", "show", alone.target, "--rows", "100")[0]
     replayed = alone.json("snapshot", "verify", alone.target, "--replay")[0]["replay"]
 
-    assert (told["good"], listed["trouble"]) == (True, "")
+    assert (reported["good"], listed["trouble"]) == (True, "")
     assert listed["open"] is True
     assert shown["position"] == alone.fed[0]
     assert replayed["differences"] == []

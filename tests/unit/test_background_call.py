@@ -25,10 +25,10 @@ def test_a_background_call_raises_its_error_at_each_wait() -> None:
     def call() -> None:
         raise OutcomeUnknown("no answer")
 
-    beside = Background(call, "call")
+    running = Background(call, "call")
     for _ in range(3):
         with pytest.raises(OutcomeUnknown, match="no answer"):
-            beside.wait()
+            running.wait()
     good = Background(lambda: None, "good")
     good.wait()
     good.wait()
@@ -49,9 +49,9 @@ def test_a_failed_call_frees_its_objects_without_the_collector() -> None:
         raise OutcomeUnknown("no answer")
 
     def wait_for_it() -> None:
-        beside = Background(call, "call")
+        running = Background(call, "call")
         try:
-            beside.wait()
+            running.wait()
         except OutcomeUnknown:
             return
 

@@ -39,7 +39,7 @@ def test_one_partition_that_waits_is_no_outage_and_all_of_them_are() -> None:
 
 
 def test_an_outage_is_logged_once_a_minute_and_when_it_is_over() -> None:
-    clock, told = Clock(), []
+    clock, reported = Clock(), []
     with capture_logs() as log:
         contact = Contact(Unwatched(), clock, Log())
         contact.broken(GROUP, "no coordinator")
@@ -47,13 +47,13 @@ def test_an_outage_is_logged_once_a_minute_and_when_it_is_over() -> None:
             clock.now = float(second)
             contact.look()
             if any(event["event"] == "outage" for event in log):
-                told.append(second)
+                reported.append(second)
                 log.clear()
         contact.works(GROUP)
         contact.look()
         contact.look()
         assert [event["event"] for event in log] == ["outage_over"]
-    assert told == [10, 70, 130, 190]
+    assert reported == [10, 70, 130, 190]
 
 
 def test_a_short_break_is_not_logged() -> None:

@@ -114,15 +114,15 @@ def test_a_worker_that_lost_its_partition_sends_nothing_more() -> None:
 
 
 def test_with_threads_one_key_that_fails_holds_up_only_its_own() -> None:
-    handler, told = Recorder(), threading.Event()
+    handler, reported = Recorder(), threading.Event()
     settings = EffectsSettings(threads=2, max_backoff=0.1)
     down = note(handler, handler.refuse, ("input", 0, 1, 0), (), b"a")
     behind = note(handler, handler.act, ("input", 0, 2, 0), (2,), b"a")
-    beside = note(handler, handler.act, ("input", 0, 3, 0), (3,), b"d")
-    assert down.lane % 2 == behind.lane % 2 != beside.lane % 2
-    runner = EffectRunner(handler, EffectSetting("effects-test", lambda *_: told.set(), settings))
-    runner.submit([down, behind, beside])
-    assert told.wait(30)
+    next_to = note(handler, handler.act, ("input", 0, 3, 0), (3,), b"d")
+    assert down.lane % 2 == behind.lane % 2 != next_to.lane % 2
+    runner = EffectRunner(handler, EffectSetting("effects-test", lambda *_: reported.set(), settings))
+    runner.submit([down, behind, next_to])
+    assert reported.wait(30)
     assert handler.begun.wait(30)
     assert [effect.offset for effect in runner.close(0.2)] == [1, 2]
     assert [value for _, value in handler.calls] == [3]

@@ -46,10 +46,10 @@ def test_the_reason_is_logged_once_and_cleared_by_the_first_partition() -> None:
     clock, log = ManualClock(), EventLog()
     view = ConsumerGroup("stable", (member("a", 0), member("b", 1), member("c")))
 
-    def beside(call: Callable[[], None], name: str) -> Beside:
+    def later(call: Callable[[], None], name: str) -> Beside:
         return Later(call, name)
 
-    joining = JoinDiagnosis(lambda: view, 2, 10.0, Log(log), clock, beside)
+    joining = JoinDiagnosis(lambda: view, 2, 10.0, Log(log), clock, later)
     for _ in range(100):
         joining.turn(empty=True, member=lambda: "c-id")
         clock.advance(1.0)

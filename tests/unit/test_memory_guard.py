@@ -36,9 +36,9 @@ def test_a_state_that_fits_is_loaded_and_one_that_does_not_is_rejected_with_the_
     process.has = 200 * MB
     with process.room() as room:
         room.foresee(1_000_000, 400 * MB)  # 240 + 440 MB
-    with process.room() as room, pytest.raises(MemoryShort) as refused:
+    with process.room() as room, pytest.raises(MemoryShort) as rejected:
         room.foresee(2_000_000, 400 * MB)
-    text = str(refused.value)
+    text = str(rejected.value)
     assert "in[0]: load: the state needs about 920 MB (2,000,000 keys), the process uses 200 MB" in text
     assert "may use 900 MB: nine tenths of 1,000 MB (memory.max of the unit)" in text
 

@@ -12,7 +12,7 @@ from statehold.messages.retry_record import retried
 from statehold.record import MemoryMessage
 
 
-class Told:
+class Logged:
     """A log that remembers."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.changes: list[int] = []
-        self.log = Told()
+        self.log = Logged()
 
     def change(self, lane: RetryLane, *, leave: bool = False) -> None:
         self.changes.append(lane.next)

@@ -18,11 +18,11 @@ def test_replicas_avoid_the_owner_are_complete_and_balanced(
     members: list[str], partitions: int, copies: int, seed: object
 ) -> None:
     owners = {p: members[p % len(members)] for p in range(partitions)}
-    dealt = assign_replicas(owners, sorted(members), copies)
-    for partition, keepers in dealt.items():
+    assigned = assign_replicas(owners, sorted(members), copies)
+    for partition, keepers in assigned.items():
         assert owners[partition] not in keepers
         assert len(set(keepers)) == len(keepers) == min(copies, len(members) - 1)
-    load = Counter(keeper for keepers in dealt.values() for keeper in keepers)
+    load = Counter(keeper for keepers in assigned.values() for keeper in keepers)
     fair = partitions * min(copies, len(members) - 1) / max(1, len(members))
     assert all(load[member] <= fair + copies + 2 for member in members)
 

@@ -138,7 +138,7 @@ def test_patch_files_are_json_lines() -> None:
 KEYS = {"pairs": lambda key, value: key[0]}
 
 
-def dealt(names: list[str], before: int) -> list[State]:
+def redistributed(names: list[str], before: int) -> list[State]:
     where = [[name for name in names if murmur2(name.encode(), before) == p] for p in range(before)]
     return [state(plain=dict.fromkeys(own, 1), pairs={(n, 2): Balance(3) for n in own}) for own in where]
 
@@ -150,7 +150,7 @@ def deal_all(layout: KeyLayout, old: list[State]) -> None:
 
 @given(st.lists(st.text(max_size=8), unique=True, max_size=30), st.integers(1, 5), st.integers(1, 9))
 def test_every_key_goes_where_its_records_go_and_none_is_lost(names: list[str], before: int, after: int) -> None:
-    old, spool = dealt(names, before), Spool(after)
+    old, spool = redistributed(names, before), Spool(after)
     with closing(spool):
         for here, one in enumerate(old):
             for there, changes in KeyLayout(murmur2, KEYS, TABLES).redistribute(one, here, before, after):
@@ -164,7 +164,7 @@ def test_every_key_goes_where_its_records_go_and_none_is_lost(names: list[str], 
 
 
 def test_a_layout_that_is_not_the_producers_is_noticed() -> None:
-    old = dealt([f"key-{i}" for i in range(20)], 3)
+    old = redistributed([f"key-{i}" for i in range(20)], 3)
     with pytest.raises(ToolRefused, match=r"table 'plain', key 'key-\d+' is in partition \d"):
         deal_all(KeyLayout(crc32, KEYS, TABLES), old)
     with pytest.raises(ToolRefused, match=r"table 'pairs', key \('key-\d+', 2\)"):

@@ -60,9 +60,9 @@ def test_a_state_replacement_record_names_both_states_the_person_and_the_reason(
 
 def test_a_replacement_keeps_the_positions_of_control_and_retry_topics() -> None:
     names = PLACE.names
-    beside = {names.control: 4, names.retry(60): 17}
-    old = changed(OLD, positions={**OLD.positions, **beside})
-    assert written(old=old)[2].positions == {names.input: 60, **beside}
+    side_inputs = {names.control: 4, names.retry(60): 17}
+    old = changed(OLD, positions={**OLD.positions, **side_inputs})
+    assert written(old=old)[2].positions == {names.input: 60, **side_inputs}
 
 
 def test_a_first_replacement_is_number_0() -> None:
@@ -107,7 +107,7 @@ def wrong_order() -> list[Record]:
     return [head, part(7, attempt="b"), record, closing]
 
 
-TELLS: dict[str, tuple[list[Record], str]] = {
+DAMAGED: dict[str, tuple[list[Record], str]] = {
     "no state replacement": ([written().header, written().mark], "without a state-replacement record"),
     "of another generation": (
         [*written(old=changed(OLD, lineage="x"))],
@@ -131,9 +131,9 @@ TELLS: dict[str, tuple[list[Record], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", TELLS)
+@pytest.mark.parametrize("name", DAMAGED)
 def test_a_state_replacement_record_that_does_not_fit_is_damage(name: str) -> None:
-    found, text = TELLS[name]
+    found, text = DAMAGED[name]
     with pytest.raises(DamagedIncrement, match=text):
         feed(*before(), *found)
 

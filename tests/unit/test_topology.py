@@ -20,9 +20,9 @@ class Ending(TopicMonitor):
     """Its looks end with these errors, one after the other, and then well."""
 
     def __init__(self, log: EventLog, errors: list[Exception]) -> None:
-        nobody: Any = None
+        absent: Any = None
         settings = Settings(service=ServiceSettings(topology_interval=0.5))
-        super().__init__(settings, Names("service", "input"), nobody, {}, Log(log), nobody, nobody)
+        super().__init__(settings, Names("service", "input"), absent, {}, Log(log), absent, absent)
         self._errors = errors
         self.well = threading.Event()
 
@@ -40,8 +40,8 @@ def test_a_bug_is_logged_and_ends_nothing() -> None:
     topology.start()
     assert topology.well.wait(60)
     topology.close()
-    told = [(event, fields["cause"]) for event, fields in log.events]
-    assert told == [("thread_died", "ValueError('a bug')")]
+    reported = [(event, fields["cause"]) for event, fields in log.events]
+    assert reported == [("thread_died", "ValueError('a bug')")]
 
 
 def test_questions_about_topics_go_to_the_client_of_now() -> None:

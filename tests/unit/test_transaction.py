@@ -55,7 +55,7 @@ def commit(made: KafkaTransaction, closed: CommitDraft) -> CommitRecord:
     return made.committed()
 
 
-def increments(broker: MemoryBroker) -> list[Any]:
+def changelog_of(broker: MemoryBroker) -> list[Any]:
     return [records.unpack(message.value()) for message in broker.log(NAMES.changelog, 0).committed()]
 
 
@@ -63,7 +63,7 @@ def test_a_transaction_is_header_parts_and_commit_record_of_one_producer_session
     broker, made = committer()
     made.send([OUTPUT, OUTPUT])
     done = commit(made, closing(Changes("t", ["a"], [b"1"])))
-    header, part, last = increments(broker)
+    header, part, last = changelog_of(broker)
     attempt = made.producer.attempt
     assert header == Header(5, attempt, "l", 40, PLACE.writer)
     assert (part.n, part.attempt, part.k) == (5, attempt, 0)
@@ -133,7 +133,7 @@ def test_a_large_delta_is_cut_and_every_part_fits() -> None:
     keys = [f"key{i}" for i in range(100)]
     delta = Changes("t", keys, [bytes(100)] * 100), Changes("u", ["a"], [None])
     commit(made, closing(*delta))
-    parts = [record for record in increments(broker) if isinstance(record, Part)]
+    parts = [record for record in changelog_of(broker) if isinstance(record, Part)]
     assert [part.k for part in parts] == list(range(len(parts)))
     assert len(parts) > 10
     assert all(sum(map(len, part.entries)) <= 1000 for part in parts)
