@@ -84,13 +84,13 @@ def install(directory: str) -> None:
     from statehold.kafka.clients.reader import KafkaReader
     from statehold.worker.drain import Drain
     from statehold.worker.fulls.scheduler import FullSnapshots
+    from statehold.worker.recovery import replay
     from statehold.worker.recovery.recovery import Recovery
-    from statehold.worker.recovery.replay import GapReplay
 
     armed = _Armed(directory)
     _before(Recovery, "fence", lambda: armed.hit("before_fence"))
     _after(Recovery, "fence", lambda: armed.hit("after_fence"))
-    _before(GapReplay, "_handle", lambda: armed.hit("mid_replay"))
+    _before(replay, "handle_again", lambda: armed.hit("mid_replay"))
     _before(KafkaTransactions, "begin", lambda: armed.hit("before_begin"))
     _before(KafkaTransactions, "send_offsets", lambda: armed.hit("after_produce"))
     _after(KafkaTransactions, "send_offsets", lambda: armed.hit("after_offsets"))

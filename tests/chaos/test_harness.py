@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,40 @@ def test_what_ci_plays_is_among_the_tests_that_run_by_default() -> None:
     planned = schedule.plan(test_chaos.SEED, test_chaos.SECONDS, test_chaos.SHORT, Shape(1, 2, 4, 200))
     codes = [each.fault.code for each in planned]
     assert all(codes.count(code) >= 2 for code in played), codes
+
+
+ADDED = """
+import importlib, pkgutil, sys
+import statehold.kafka, statehold.worker
+from tests.chaos import mutants, points
+
+def names():
+    return {
+        f"{owner.__module__}.{owner.__qualname__}.{name}"
+        for module in list(sys.modules.values())
+        if module.__name__.startswith("statehold")
+        for owner in vars(module).values()
+        if isinstance(owner, type)
+        for name in vars(owner)
+    }
+
+points.install(sys.argv[1])
+for package in (statehold.kafka, statehold.worker):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+before = names()
+for mutant in mutants.MUTANTS:
+    mutants.install(mutant)
+    if added := names() - before:
+        sys.exit(f"mutant {mutant}: there is no {', '.join(added)}")
+"""
+
+
+def test_what_the_harness_wraps_is_there(python: str, root: Path, tmp_path: Path) -> None:
+    """A function that was renamed would be wrapped in vain, and the fault would never happen."""
+    command = [python, "-c", ADDED, str(tmp_path)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_mutant_has_a_schedule() -> None:
