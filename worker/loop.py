@@ -107,8 +107,7 @@ class LiveLoop:
         )
 
     def _handle(self) -> None:
-        messages = self.transaction.buffer.next(self.transaction.policy.room())
-        if messages is not None:
+        if messages := self.transaction.buffer.next(self.transaction.policy.room()):
             self.pipeline.handle(messages)
             self.fulls.between(self.transaction.kafka.record)
 

@@ -9,12 +9,11 @@ import msgspec
 
 from statehold.common.names import Names
 from statehold.ports import Bounds
-from statehold.record import MemoryMessage
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Manifest, Part, Writer
 from statehold.table import Changes
-from statehold.testing.log import MemoryLog
+from statehold.testing.log import LoggedMessage, MemoryLog
 
 NAMES = Names("service", "input")
 PLACE = Place(NAMES, 0, 4, {}, Writer(instance="test"))
@@ -78,7 +77,7 @@ class LogReader:
 
     def read(
         self, topic: str, partition: int, start: int, end: int, most: int = 2000
-    ) -> Iterator[Sequence[MemoryMessage]]:
+    ) -> Iterator[Sequence[LoggedMessage]]:
         return self._logs[topic].read(start, end, self._batch)
 
     def cancelled(self) -> bool:

@@ -62,8 +62,7 @@ class KafkaTransaction:
 
     def require_clean(self) -> None:
         """:raises ProducerDropped: a delayed request could still end the next transaction (rule T2)."""
-        taint = self.producer.tainted
-        if taint:
+        if taint := self.producer.tainted:
             raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
 
     def begin(self) -> None:
@@ -76,9 +75,9 @@ class KafkaTransaction:
             self.began = self._clock()
             self.producer.begin()
             self.stage, self._outputs, self.increment_bytes = Stage.OPEN, 0, 0
-            attempt, lineage = self.producer.attempt, self.record.lineage
-            header = Header(self.record.n + 1, attempt, lineage, self.position, self._place.writer)
-            self._send_changelog(records.pack(header, self.record.format))
+            before, writer = self.record, self._place.writer
+            header = Header(before.n + 1, self.producer.attempt, before.lineage, self.position, writer)
+            self._send_changelog(records.pack(header, before.format))
 
     def send(self, outputs: Sequence[Sent]) -> None:
         """Send outputs; begin a transaction if needed. Raises as `Transactions.send`."""

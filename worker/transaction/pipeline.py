@@ -181,9 +181,8 @@ class TransactionPipeline:
         :raises SideInputFailed: :raises FailureDecided:
         """
         state, before = self.state, self.state.kafka.record
-        idle = state.policy.since is None
         none = NO_SIDE_INPUTS if len(before.positions) == 1 else SideInputs.unchanged(before, self._tools.place.names)
-        work = SideWork(before, state.position, idle, self._send_side_outputs, none)
+        work = SideWork(before, state.position, state.policy.since is None, self._send_side_outputs, none)
         if state.buffer.failure is not None:  # the first failure comes first
             return work.done
         try:
