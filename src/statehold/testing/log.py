@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
+from typing import Any
 
 from statehold.errors import HangingTransaction
 from statehold.output import Headers
@@ -46,7 +47,7 @@ class LoggedMessage:
     def value(self) -> bytes | None:
         return self._value
 
-    def headers(self) -> Headers | None:
+    def headers(self) -> Any:
         return self._headers
 
 
