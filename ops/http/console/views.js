@@ -64,7 +64,7 @@ class Tile {
   }
 }
 
-/** Partitions of the input that another instance has, or nobody. */
+/** Partitions of the input that another instance owns, or no instance. */
 function elsewhere(number, member) {
   const where = element("p", { className: "where" });
   if (member?.url) where.append("at ", element("a", { href: `${member.url}/` }, member.url));
@@ -181,7 +181,7 @@ export function instances(data) {
     return element("li", {}, element("div", {}, name, mine ? " (this one)" : ""),
       element("div", { className: "quiet" }, `${held} · ${member.host}`));
   });
-  by("instances").replaceChildren(...(rows.length ? rows : [element("li", { className: "quiet" }, "the group has not told yet")]));
+  by("instances").replaceChildren(...(rows.length ? rows : [element("li", { className: "quiet" }, "the group has not answered yet")]));
 }
 
 /** One partition's own page. */
