@@ -44,6 +44,7 @@ class FullWriter:
     ) -> None:
         self._sink = sink
         self._first = self._through = mark.n
+        self._all_keys = mark.keys
         self._chunks = _chunks(list(state.tables.values()), chunk_bytes)
         self._id = uuid.uuid4().hex[:16]
         self._newest = newest
@@ -97,6 +98,8 @@ class FullWriter:
     def _slice(self, n: int) -> None:
         found = next(self._chunks, None)
         if found is None:
+            if self._keys != self._all_keys and n > self._first:
+                self._through = n  # keys were deleted since, so this is not the state of one boundary
             self._compare_digests()
             self._all_sent, self._segments = True, self._sink.seal()
             return
@@ -109,19 +112,20 @@ class FullWriter:
         self._sink.send(payload)
 
     def _prove(self, found: Changes, raw: msgspec.Raw) -> None:
-        """Decode a chunk's entry as a restore would. :raises FullUnusable: it would load other keys."""
+        """Decode a chunk's entry as a restore would. :raises FullUnusable: it would load other keys or values."""
         try:
             loaded = self._decoder.decode(raw)
         except frame.BadFrame as error:
             raise FullUnusable(f"a restore could not read table {found.table!r}: {error}") from error
         if loaded.keys != found.keys or records.entry(loaded) != raw:
-            wrong = next((key for key, back in zip(found.keys, loaded.keys, strict=True) if _differs(key, back)), None)
-            raise FullUnusable(f"table {found.table!r}: key {wrong!r} would be restored as another key")
+            wrong = [repr(key) for key, back in zip(found.keys, loaded.keys, strict=True) if _differs(key, back)]
+            what = f"key {wrong[0]}" if wrong else f"one of {len(found.keys)} values"
+            raise FullUnusable(f"table {found.table!r}: {what} would be restored as another one")
         if self._through == self._first:
             self._digest += digest.table_digest(loaded.table, loaded.keys, loaded.values)  # type: ignore[arg-type]
 
     def _compare_digests(self) -> None:
-        """Compare with the commit record, if all chunks are of its boundary; a restore compares a later digest else.
+        """Compare with the commit record, if all chunks are of its boundary. Otherwise a restore compares a later one.
 
         :raises FullUnusable: they differ.
         """

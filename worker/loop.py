@@ -23,8 +23,7 @@ _PAUSED = 0.1
 class LiveLoop:
     """Used by the partition's thread. Its memory survives a replaced producer (rule T4).
 
-    Every method may raise PartitionError, after which the partition fails, and ProducerDropped: fence again, then call
-    `pipeline.resume`.
+    Every method may raise PartitionError (the partition fails) and ProducerDropped (fence, then `pipeline.resume`).
     """
 
     def __init__(

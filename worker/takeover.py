@@ -45,8 +45,8 @@ from statehold.worker.transaction.state import TransactionState
 
 #: The loop calls the participants in this order and closes them in reverse. A further participant comes last.
 ORDER: tuple[type[Participant], ...] = (
-    CommitSpans,  # first, because a span covers what the others contribute
-    ReferenceData,  # first, because side inputs see the version that a transaction begins with
+    CommitSpans,  # before all others, because a span covers what they contribute
+    ReferenceData,  # before side inputs, because they see the version that a transaction begins with
     SinkCoordinator,  # before other side inputs, because a database that is ahead names those to repeat
     ControlCommands,
     IdleClock,  # after commands, because an idle transaction with a command has no room for a tick
@@ -204,7 +204,7 @@ class Takeover:
             return
         try:
             live.close()
-        except Exception as error:  # on_stop may raise anything; the partition is released in any case
+        except BaseException as error:  # on_stop may raise anything, SystemExit too; the partition is released
             cause = f"in on_stop, or in closing: {error}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
 

@@ -126,7 +126,10 @@ class Transactions(Protocol):
 
     @property
     def tainted(self) -> str:
-        """Why a delayed commit or abort request may still arrive (rule T2); '' if none can."""
+        """Why this producer must be fenced before it is used again (rule T2); '' if it need not.
+
+        A delayed commit or abort request may still arrive, or an abort may have left records open (KAFKA-20734).
+        """
         ...
 
     def drop(self) -> None:

@@ -35,7 +35,7 @@ class Owner:
         self.marks: list[CommitRecord] = []
         self.deltas: list[tuple[Changes, ...]] = []
         self.clock = [0.0]
-        self.commit({key: bytes([key]) * size for key in range(keys)})
+        self.commit({key: bytes([key % 256]) * size for key in range(keys)})
 
     def commit(self, writes: dict[int, bytes | None]) -> None:
         table = self.state.tables["t"]
@@ -48,7 +48,7 @@ class Owner:
         self.state.commit(frozen, delta=True)
         self.n += 1
         self.deltas.append(frozen.changes)
-        self.marks.append(mark(self.n, digest=digest.to_bytes(frozen.digest)))
+        self.marks.append(mark(self.n, digest=digest.to_bytes(frozen.digest), keys=frozen.keys))
 
     def writer(self, chunk_bytes: int = 700) -> FullWriter:
         return FullWriter(PLACE, self.state, self.marks[-1], 5, -1, self.sink, chunk_bytes)
@@ -278,6 +278,19 @@ def test_a_key_that_a_restore_would_not_load_as_it_is_ends_the_full_snapshot(key
         finish(owner, writer)
     sent = [records.unpack(message.value()) for batch in owner.log.read(0, owner.log.end, 100) for message in batch]
     assert not any(isinstance(record, Manifest) for record in sent)
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_keys_that_are_deleted_before_their_chunk_do_not_end_the_full_snapshot(written: int) -> None:
+    """The chunks written before are of one boundary, and the digest of that boundary has other keys, too."""
+    owner = Owner(keys=1500, size=1)
+    writer = owner.writer(chunk_bytes=10**6)
+    for _ in range(written):
+        assert writer.advance(owner.n, 1.5, owner.tick) is None
+    owner.commit(dict.fromkeys(range(512 * written, 1500)))
+    ref = finish(owner, writer)
+    assert (ref.first, ref.through) == (1, 2)
+    assert owner.restored(ref).keys == 512 * written
 
 
 def test_a_state_that_differs_from_its_digest_ends_the_full_snapshot() -> None:

@@ -118,3 +118,14 @@ def test_a_commit_forgets_lost_connections_and_aborts() -> None:
     taint.committed()
     taint.logged(LOST)
     assert not taint.reason
+
+
+def test_a_connection_that_was_lost_between_transactions_does_not_count() -> None:
+    taint = Taint(1.0)
+    taint.logged(LOST)
+    taint.begun()
+    taint.aborted()
+    assert not taint.reason
+    taint.begun()
+    taint.logged(LOST)
+    assert taint.reason

@@ -22,6 +22,8 @@ from statehold.worker.transaction.participants import CommitDraft, Participant
 
 #: seconds until a finished full snapshot forces a transaction of a commit record alone (rule S3)
 _FORCE_AFTER = 5.0
+#: seconds until the next attempt, if a restore would not load what was written: the next one may end likewise
+_UNUSABLE_AFTER = 300.0
 #: share of a partition's time that a full snapshot may use
 _SHARE = 0.3
 #: seconds that a stop waits for verification; if it takes longer, the next owner's full snapshot truncates
@@ -134,7 +136,7 @@ class FullSnapshots(Participant):
             ):
                 self._compaction_found(record)
         except (KafkaTrouble, FullUnusable) as error:
-            self._give_up(str(error))
+            self._give_up(error)
 
     def _compaction_found(self, record: CommitRecord) -> bool:
         """Return whether a compaction has made a full snapshot meanwhile, or the search for one still runs."""
@@ -170,7 +172,7 @@ class FullSnapshots(Participant):
         try:
             self._slice(self._writer, record)
         except (KafkaTrouble, FullUnusable) as error:
-            self._give_up(str(error))
+            self._give_up(error)
 
     def _slice(self, writer: FullWriter, record: CommitRecord) -> None:
         began = self._tools.clock()
@@ -190,7 +192,7 @@ class FullSnapshots(Participant):
         try:
             return self._ask()(deadline - self._tools.clock())
         except KafkaTrouble as error:
-            self._give_up(str(error))
+            self._give_up(error)
             return None
 
     def final(self, record: CommitRecord, bounds: Bounds, deadline: float) -> None:
@@ -205,7 +207,7 @@ class FullSnapshots(Participant):
                 else:
                     return
         except (KafkaTrouble, FullUnusable) as error:
-            self._give_up(str(error))
+            self._give_up(error)
 
     @property
     def pending(self) -> bool:
@@ -320,14 +322,15 @@ class FullSnapshots(Participant):
         names = self._tools.place.names
         return self._tools.offsets.ask_bounds(names.changelog, names.snapshot, self._tools.place.partition)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, cause: Exception | str) -> None:
         self._drop_writer()
         if self._local_copy is not None:
             self._local_copy.drop()
         self._asked = self._bounds = self._written = self._pending = None
-        self._again = self._tools.clock() + _FORCE_AFTER
+        after = _UNUSABLE_AFTER if isinstance(cause, FullUnusable) else _FORCE_AFTER
+        self._again = self._tools.clock() + after
         self._tools.metrics.inc(metrics.FULLS, 1, "given_up")
-        self._tools.log.warning("full_abandoned", cause=why)
+        self._tools.log.warning("full_abandoned", cause=str(cause))
 
     def _drop_writer(self) -> None:
         if self._sink is not None:

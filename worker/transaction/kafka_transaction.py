@@ -61,7 +61,7 @@ class KafkaTransaction:
         return self.record.positions[self._input]
 
     def require_clean(self) -> None:
-        """:raises ProducerDropped: a delayed request could still end the next transaction (rule T2)."""
+        """:raises ProducerDropped: a delayed request or an incomplete abort could harm a transaction (rule T2)."""
         if taint := self.producer.tainted:
             raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
 

@@ -76,7 +76,7 @@ class TransactionPipeline:
 
     def _handle(self, messages: Messages) -> None:
         state, policy, tools = self.state, self.state.policy, self._tools
-        if state.kafka.stage is Stage.CLOSED:
+        if state.commit is None and state.kafka.stage is Stage.CLOSED:
             state.kafka.require_clean()
         if policy.since is None:
             for begun in self.participants.on_began:

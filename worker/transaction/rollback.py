@@ -114,8 +114,9 @@ class Rollback:
                 commit.call.wait()
                 kafka.committed()
         try:
+            kafka.require_clean()  # as in `undo`; the retry's fence then ends the transaction
             kafka.abort()
-        except KafkaTrouble as error:
+        except (KafkaTrouble, ProducerDropped) as error:
             self._tools.log.warning("kafka_retry", doing="abort before failing", cause=str(error))
 
     def fenced(self, error: StateholdError) -> Exception:

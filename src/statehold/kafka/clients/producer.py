@@ -92,6 +92,9 @@ class KafkaTransactions:
         if self._hidden is not None and (hidden := self._hidden.aborted(cancelled)):
             self._log.warning("hidden_records", partitions=[f"{topic}[{p}]" for topic, p in hidden], doing="abort them")
             self._reach_and_abort(hidden)
+            if left := self._hidden.aborted(cancelled):
+                places = ", ".join(f"{topic}[{p}]" for topic, p in left)
+                raise OutcomeUnknown(f"aborted records of this producer are still open in {places}")
         self._taint.reason = ""
 
     def _reach_and_abort(self, places: Sequence[Place]) -> None:
@@ -107,6 +110,7 @@ class KafkaTransactions:
 
     def begin(self) -> None:
         self._waiting = []
+        self._taint.begun()
         self._try(self._alive().begin_transaction, "begin_transaction")
 
     def send(self, messages: Sequence[Sent]) -> None:

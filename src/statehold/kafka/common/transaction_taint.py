@@ -18,16 +18,16 @@ _LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
 
 
 class Taint:
-    """Combines three signals: a log line about a connection, a slow call, more EndTxn requests than calls.
+    """Combines four signs: a log line about a connection, a slow call, too many EndTxn requests, no known broker.
 
-    No single signal is enough (docs/assumptions.md). The producer's callbacks report them from its `poll`, and the same
+    No single sign is enough (docs/assumptions.md). The producer's callbacks report them from its `poll`, and the same
     thread reads the result.
     """
 
     def __init__(self, slow: float) -> None:
         self._slow = slow
         self._calls = 0
-        #: the newest lost connection since the last commit; '' if none was lost
+        #: the newest connection lost since the transaction began; '' if none was
         self._lost = ""
         self._after_abort = False
         self.in_transaction = False
@@ -39,8 +39,13 @@ class Taint:
             if self.in_transaction or self._after_abort or "TxnCoordinator" in message:
                 self._set(self._lost)
 
+    def begun(self) -> None:
+        """Forget the connections that were lost between transactions, unless the last one was aborted."""
+        if not self._after_abort:
+            self._lost = ""
+
     def committed(self) -> None:
-        """Forget earlier losses: the commit ended the transaction in all of its partitions."""
+        """Forget the last abort: a commit ends the transaction in all partitions that it reaches."""
         self._lost, self._after_abort = "", False
 
     def aborted(self) -> None:
