@@ -15,13 +15,15 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system has no /proc"),
 ]
 START = """
-import os, subprocess, sys
+import os, subprocess, sys, time
 from tests.support.started import started_with
 
 def start():  # a grandchild in a session of its own, as a service of a killed demo is
     command = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True)"
     subprocess.run([sys.executable, "-c", command], env={**os.environ, "LEFT": "%s"}, check=True)
-    assert started_with("LEFT=%s")
+    deadline = time.monotonic() + 60
+    while not started_with("LEFT=%s"):  # a process that has just begun may have no environment yet
+        assert time.monotonic() < deadline
 """
 A_FAILURE = """
 def test_one():

@@ -51,6 +51,7 @@ UNTIMED = {
     "ops/process/systemd_status.py join": "says one line; it stops on request",
     "snapshot/store/fetch.py wait": "it has ended, and raises what it raised",
     "worker/transaction/pipeline.py wait": "the commit's thread, whose own calls have times",
+    "worker/transaction/rollback.py wait": "the commit's thread, whose own calls have times",
 }
 
 

@@ -44,7 +44,7 @@ def pyright() -> list[str]:
 
 def test_pyright_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Path, pyright: list[str]) -> None:
     with LanguageServer(pyright, clone) as server:
-        (home,) = server.definition(f"{HOME}/partition.py", "= Mailbox(", 2)
+        (home,) = server.definition(f"{HOME}/partition.py", "or Mailbox(", 3)
         used = server.references(f"{HOME}/common/mailbox.py", "class Mailbox", 6)
 
     assert home.resolve().relative_to(clone) == Path("worker/common/mailbox.py")

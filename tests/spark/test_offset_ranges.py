@@ -96,7 +96,7 @@ def test_a_hole_at_a_seam_is_a_finding() -> None:
         assert gathered(reports)[0]["increments"].finding, at
     moved = [each if isinstance(each, Part) else msgspec.structs.replace(each, lineage="x") for each in LOG[6:]]
     other = [*LOG[:6], *moved]
-    assert "lineage" in gathered(stretches(scan(), other)[1])[0]["increments"].finding
+    assert "state generation" in gathered(stretches(scan(), other)[1])[0]["increments"].finding
 
 
 def chunk(i: int, value: bytes = b"v") -> Chunk:

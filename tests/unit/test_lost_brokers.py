@@ -97,13 +97,13 @@ def test_a_connection_that_was_lost_before_an_abort_makes_the_producer_suspect()
     taint = Taint(1.0)
     taint.logged(LOST)
     assert not taint.reason, "an output is sent again"
-    taint.aborted()
+    taint.abort_ended()
     assert "state UP" in taint.reason
 
 
 def test_a_connection_that_is_lost_after_an_abort_makes_the_producer_suspect() -> None:
     taint = Taint(1.0)
-    taint.aborted()
+    taint.abort_ended()
     assert not taint.reason
     taint.logged(LOST)
     assert "state UP" in taint.reason
@@ -112,10 +112,10 @@ def test_a_connection_that_is_lost_after_an_abort_makes_the_producer_suspect() -
 def test_a_commit_forgets_lost_connections_and_aborts() -> None:
     taint = Taint(1.0)
     taint.logged(LOST)
-    taint.committed()
-    taint.aborted()
+    taint.commit_ended()
+    taint.abort_ended()
     assert not taint.reason
-    taint.committed()
+    taint.commit_ended()
     taint.logged(LOST)
     assert not taint.reason
 
@@ -124,7 +124,7 @@ def test_a_connection_that_was_lost_between_transactions_does_not_count() -> Non
     taint = Taint(1.0)
     taint.logged(LOST)
     taint.begun()
-    taint.aborted()
+    taint.abort_ended()
     assert not taint.reason
     taint.begun()
     taint.logged(LOST)

@@ -181,7 +181,7 @@ class KafkaTransactions:
         self._taint.calling()
         try:
             self._resume(producer.commit_transaction, "commit_transaction")
-            self._taint.committed()
+            self._taint.commit_ended()
         except TransactionAborted as error:
             # Rule T4: any error of the commit call itself leaves the outcome open.
             raise OutcomeUnknown(f"{error}{unwritable_cause(self._settings, self._waiting)}") from error
@@ -194,7 +194,7 @@ class KafkaTransactions:
         self._taint.calling()
         try:
             self._resume(self._alive().abort_transaction, "abort_transaction")
-            self._taint.aborted()
+            self._taint.abort_ended()
         except TransactionAborted as error:
             raise OutcomeUnknown(str(error)) from error
         finally:

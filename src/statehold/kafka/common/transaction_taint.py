@@ -44,11 +44,11 @@ class Taint:
         if not self._after_abort:
             self._lost = ""
 
-    def committed(self) -> None:
+    def commit_ended(self) -> None:
         """Forget the last abort: a commit ends the transaction in all partitions that it reaches."""
         self._lost, self._after_abort = "", False
 
-    def aborted(self) -> None:
+    def abort_ended(self) -> None:
         """Count every lost connection of the aborted transaction, and each one until the next commit."""
         self._after_abort = True
         if self._lost:
