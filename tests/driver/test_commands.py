@@ -115,6 +115,22 @@ def test_a_full_snapshot_that_is_abandoned_is_tried_again_for_the_command() -> N
     assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
 
 
+def test_a_full_snapshot_that_a_restore_would_not_load_is_rarely_tried_again_for_the_command() -> None:
+    """Each try writes the whole state, and the next one may end likewise."""
+    driver = Driver(Accounts)
+    snapshot(driver, periodic_full=False)
+    driver.feed(Op("ann", 1))
+    table = next(iter(driver._lane(0).live().engine.state.tables.values()))
+    table.stored[b"planted"] = b"1"
+    table.order.append(b"planted")
+    driver.command(TAKE)
+    driver.commit()
+    driver.advance(290.0)
+    assert len(events(driver, "full_abandoned")) == 1
+    driver.advance(60.0)
+    assert len(events(driver, "full_abandoned")) == 2
+
+
 def test_a_malformed_command_stops_the_partition_at_its_record() -> None:
     driver = Driver(Register)
     driver.feed(1)

@@ -198,6 +198,23 @@ def test_after_an_abort_a_suspect_producer_does_not_commit() -> None:
     assert agrees(driver, [FIRST, SECOND])
 
 
+@pytest.mark.parametrize("suspect", [False, True])
+def test_a_partition_that_fails_aborts_unless_its_producer_is_suspect(suspect: bool) -> None:
+    """An abort over a lost connection may end the process by an assertion of librdkafka (guarantees N9)."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    worker = driver._lanes[0].worker
+    assert worker.live is not None
+    if suspect:
+        worker.live.pipeline.state.kafka.producer.tainted = "a connection was lost"  # type: ignore[misc]
+    calls: list[Call] = []
+    driver.broker.on_call = calls.append
+    worker.fail(ValueError("the input is gone"))
+    worker.step()
+    assert worker.phase is Phase.FAILED
+    assert calls.count("abort") == (not suspect)
+
+
 def test_a_command_of_an_undone_transaction_is_acknowledged_once() -> None:
     """Rule T5."""
     driver = Driver(Accounts, autocommit=False)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.driver.apps import Accounts, Op, agrees, events, marks, sliced
 
-from statehold import Record
+from statehold import Handler, Record, Table
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import (
     Fenced,
@@ -38,6 +38,15 @@ class Picky(Accounts):
             raise ValueError("bad")
 
 
+class Silent(Handler[Op]):
+    """Sends nothing, so only a commit begins its transactions."""
+
+    seen = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        self.seen[record.value.account] = self.seen.get(record.value.account, 0) + 1
+
+
 def in_flight(handler: type[Accounts] = Accounts, ahead: int = 1) -> Driver:
     """The older transaction is committing, the first records of `AHEAD` are handled; nothing has reached the broker."""
     driver = Driver(handler, autocommit=False)
@@ -61,6 +70,31 @@ def test_the_transaction_ahead_reads_the_committing_one_and_neither_is_visible_b
     driver.commit()
     assert agrees(driver, [*OLDER, *AHEAD[:1]])
     assert [mark.n for mark in marks(driver)] == [0, 1, 2]
+
+
+def test_a_record_that_is_handled_during_a_commit_does_not_touch_the_producer() -> None:
+    """The commit's thread alone uses it (pitfall 7), also if no send has begun the transaction before."""
+    driver = Driver(Silent, autocommit=False)
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=len(OLDER)))
+    driver.feed(OLDER[0])
+    driver.commit()
+    live = driver._lanes[0].live()
+    live.transaction.hold_outputs = True
+    for op in OLDER:
+        driver.feed(op)
+    assert live.transaction.commit is not None
+    producer = live.transaction.kafka.producer
+    asked: list[bool] = []
+
+    class Watched(type(producer)):  # type: ignore[misc]
+        tainted = property(lambda _: asked.append(True) or "", lambda _, __: None)  # type: ignore[func-returns-value]
+
+    producer.__class__ = Watched
+    driver.feed(AHEAD[0])
+    assert live.transaction.commit is not None
+    assert asked == []
+    driver.commit()
+    assert driver.table("seen") == {"ann": 3, "bob": 1, "cid": 1}
 
 
 def test_at_most_one_transaction_is_ahead() -> None:

@@ -29,9 +29,16 @@ class _Late(threading.Event):
         super().clear()
 
 
-def worker() -> tuple[PartitionWorker, Driver]:
+class Leaves(Accounts):
+    """Ends its thread in on_stop."""
+
+    def on_stop(self) -> None:
+        raise SystemExit
+
+
+def worker(handler: type[Accounts] = Accounts) -> tuple[PartitionWorker, Driver]:
     """A worker with a thread of its own on a cluster in memory, and its driver."""
-    driver = Driver(Accounts)
+    driver = Driver(handler)
     driver.feed(Op("ann", 1))
     driver.crash()
     return PartitionWorker(driver._tools(0)), driver
@@ -134,3 +141,12 @@ def test_a_retry_that_comes_before_the_thread_has_begun_kills_nothing() -> None:
     finally:
         partition.lose()
         assert partition.closed.wait(60)
+
+
+def test_a_partition_closes_although_on_stop_raises_system_exit() -> None:
+    partition, driver = worker(Leaves)
+    partition.start(driver.clock())
+    wait_for(partition, "live")
+    partition.revoke(driver.clock() + 60, final=True)
+    assert partition.closed.wait(60)
+    assert "partition_closed" in [event for event, _ in driver.events]
