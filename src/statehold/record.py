@@ -33,7 +33,7 @@ class Message(Protocol):
 
 
 class MemoryMessage:
-    """A `Message` with these values."""
+    """A `Message` that does not come from the Kafka client."""
 
     __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from statehold.declared.attributes import declared, sinks_of
+from statehold.declared.attributes import bound_tables, declared, sinks_of
 from statehold.handler import Handler
 from statehold.output import Output, Sent
 from statehold.reference import Reference, SharedRows, references
 from statehold.sink import Sinks
 from statehold.snapshot.state import State
+
+
+def new_state(kind: type[Handler[Any]], *, traced: bool, track_delta: bool) -> State:
+    """Return an empty state of the tables that a handler class declares, for one partition."""
+    return State([table.fresh() for table in bound_tables(kind, traced)], track_delta=track_delta)
 
 
 def bind(

@@ -24,8 +24,8 @@ class EffectRecorder:
         self.noted: list[Effect] = []
         #: called once, before the first effect, because side effects then join the transactions
         self.on_first: Callable[[], None] | None = None
-        self._settings = settings
-        #: bytes of the transaction's effects in its commit record
+        #: limits of one transaction: effects, and their bytes in its commit record
+        self._most, self._room = settings.effects.pending, effect_room(settings)
         self._weight = 0
         self._numbering = Numbering()
         # Weak, because a cycle would keep a dropped state: a restore freezes the collector (snapshot.garbage).
@@ -50,8 +50,7 @@ class EffectRecorder:
     @property
     def crowded(self) -> bool:
         """The open transaction has requested as many side effects as a commit record should name."""
-        settings = self._settings
-        return self._weight >= effect_room(settings) or len(self.noted) >= settings.effects.pending
+        return self._weight >= self._room or len(self.noted) >= self._most
 
     def take(self) -> list[Effect]:
         taken, self.noted, self._weight = self.noted, [], 0

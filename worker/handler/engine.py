@@ -8,12 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from operator import methodcaller
 from typing import Any, Literal
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import bound_tables
 from statehold.declared.serdes import input_serde
 from statehold.handler import Handler
 from statehold.messages.command import COMMAND_HEADER, Command
@@ -24,7 +22,7 @@ from statehold.snapshot.state import Frozen, State
 from statehold.tables.system import by_default_name
 from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
-from statehold.worker.handler.binding import bind
+from statehold.worker.handler.binding import bind, new_state
 from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
@@ -61,7 +59,7 @@ class Engine:
         kind = type(self.handler)
         self.outputs: list[Sent] = [] if tracing is None else tracing.outputs(self._handling)
         if state is None:
-            state = State(map(methodcaller("fresh"), bound_tables(kind, traced)), track_delta=track_delta)
+            state = new_state(kind, traced=traced, track_delta=track_delta)
         self.state, self._traced, self._settings = state, traced, settings or Settings()
         bound = bind(self.handler, state, self.outputs, output_partitions, shared or {}, checked=traced)
         self._bound_outputs, self.sinks, self.references = bound
@@ -69,7 +67,7 @@ class Engine:
         self.dead_letters: DeadLetterBook | None = None
         #: event time; None if the handler has no timer and no expiry
         self.event_time: EventTime | None = None
-        if "." in "".join(state.tables):  # only system tables have such names
+        if any("." in name for name in state.tables):  # the system tables
             system = by_default_name(state.tables)
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
             self.event_time = event_time(self.handler, system, self._handling)

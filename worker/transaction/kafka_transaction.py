@@ -63,7 +63,7 @@ class KafkaTransaction:
     def require_clean(self) -> None:
         """:raises ProducerDropped: a delayed request or an incomplete abort could harm a transaction (rule T2)."""
         if taint := self.producer.tainted:
-            raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
+            raise ProducerDropped(f"a request may still be under way, or an abort may be incomplete: {taint}")
 
     def begin(self) -> None:
         """Begin unless it is open; the header comes first, so that a torn transaction can be seen (rule T1).

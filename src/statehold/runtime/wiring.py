@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import methodcaller
 from typing import Any, Final, Protocol
 
 from statehold.admin.topics import require
@@ -19,7 +18,7 @@ from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.declared.attributes import bound_tables, schemas, sinks_of
+from statehold.declared.attributes import schemas, sinks_of
 from statehold.declared.policies import retry_topics
 from statehold.errors import KafkaTrouble, StartError
 from statehold.handler import Handler
@@ -43,7 +42,6 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer, number_of
 from statehold.snapshot.restore.estimate import Speeds
-from statehold.snapshot.state import State
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
@@ -52,6 +50,7 @@ from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import PATIENCE, Standbys, StandbyTools
+from statehold.worker.handler.binding import new_state
 from statehold.worker.partition import PartitionWorker
 
 #: Measured restore speed, shared by all services of this process.
@@ -187,12 +186,12 @@ class ServiceWiring:
         service, admin, names = self._service, self._admin, self._service.names
         settings = service.settings
         patient = replace(settings, restore=replace(settings.restore, deadline=PATIENCE))
-        tables = bound_tables(service.handler_class, settings.service.mode == "development")
         return Standbys(
             StandbyTools(
                 locate=lambda partition: self._place(partition, require(admin, names, ())),
-                new_state=lambda: State(
-                    map(methodcaller("fresh"), tables),
+                new_state=lambda: new_state(
+                    service.handler_class,
+                    traced=settings.service.mode == "development",
                     track_delta=settings.snapshot.delta_interval != "off",
                 ),
                 reader=lambda cancelled: CommittedReader(patient, names.group, admin, cancelled),

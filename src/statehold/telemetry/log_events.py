@@ -144,16 +144,17 @@ class Log:
         self._logger.debug(event, **fields)
 
     def info(self, event: Event, **fields: object) -> None:
-        if self._recent is not None:
-            self._recent.note("info", event, {**self._bound, **fields})
+        self._note("info", event, fields)
         self._logger.info(event, **fields)
 
     def warning(self, event: Event, **fields: object) -> None:
-        if self._recent is not None:
-            self._recent.note("warning", event, {**self._bound, **fields})
+        self._note("warning", event, fields)
         self._logger.warning(event, **fields)
 
     def error(self, event: Event, **fields: object) -> None:
-        if self._recent is not None:
-            self._recent.note("error", event, {**self._bound, **fields})
+        self._note("error", event, fields)
         self._logger.error(event, **fields)
+
+    def _note(self, level: str, event: Event, fields: dict[str, object]) -> None:
+        if self._recent is not None:
+            self._recent.note(level, event, {**self._bound, **fields})

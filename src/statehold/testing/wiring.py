@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from itertools import count
-from operator import methodcaller
 from typing import Any
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import bound_tables, schemas, sinks_of
+from statehold.declared.attributes import schemas, sinks_of
 from statehold.handler import Handler
 from statehold.ports import Membership
 from statehold.reference import references
@@ -19,7 +18,6 @@ from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Writer
 from statehold.snapshot.restore.estimate import Speeds
-from statehold.snapshot.state import State
 from statehold.snapshot.store.base import KAFKA, roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
@@ -41,6 +39,7 @@ from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import Standbys, StandbyTools
+from statehold.worker.handler.binding import new_state
 from statehold.worker.sinks.position import note_of
 
 
@@ -133,8 +132,9 @@ class Wiring:
     def _around_standbys(self) -> StandbyTools:
         return StandbyTools(
             locate=self._place,
-            new_state=lambda: State(
-                map(methodcaller("fresh"), bound_tables(self._kind, self.settings.service.mode == "development")),
+            new_state=lambda: new_state(
+                self._kind,
+                traced=self.settings.service.mode == "development",
                 track_delta=self.settings.snapshot.delta_interval != "off",
             ),
             reader=lambda cancelled: StableMemoryReader(self.broker, cancelled),

@@ -62,7 +62,6 @@ class KafkaGroupConsumer:
         # A poll runs the rebalance callbacks, and these drain partitions.
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         self._client_id = client_id
-        self._identity = TopicIdentity(names.input)
         self._consumer = self._new_consumer()
 
     def _new_consumer(self) -> Consumer:
