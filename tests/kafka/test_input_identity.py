@@ -44,8 +44,10 @@ def test_the_new_id_comes_before_the_first_record_of_the_new_topic(kafka: Cluste
     admin, consumer = Admin(settings, names.group), KafkaGroupConsumer(settings, names, Log())
 
     def described() -> str:
-        facts = admin.describe([topic])[topic]
-        assert facts is not None
+        """Return the topic's id; a broker may not know the topic at once."""
+        deadline = time.monotonic() + 30
+        while (facts := admin.describe([topic])[topic]) is None:
+            assert time.monotonic() < deadline
         return facts.id
 
     client.create_topics([NewTopic(topic, 1)])[topic].result(30)
