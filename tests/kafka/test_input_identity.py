@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.listener import ResumingListener
 
 from statehold.common.names import Names
 from statehold.config.sections.connection import KafkaSettings
@@ -20,20 +20,6 @@ from statehold.telemetry.log_events import Log
 
 pytestmark = pytest.mark.kafka
 ROUNDS = 5
-
-
-class Listener:
-    def __init__(self, consumer: KafkaGroupConsumer) -> None:
-        self._consumer = consumer
-
-    def on_assign(self, partitions: Sequence[int]) -> None:
-        self._consumer.assign(partitions)
-        self._consumer.resume(partitions)
-
-    def on_revoke(self, partitions: Sequence[int]) -> None:
-        self._consumer.unassign(partitions)
-
-    on_lost = on_revoke
 
 
 def test_the_new_id_comes_before_the_first_record_of_the_new_topic(kafka: Cluster) -> None:
@@ -52,7 +38,7 @@ def test_the_new_id_comes_before_the_first_record_of_the_new_topic(kafka: Cluste
 
     client.create_topics([NewTopic(topic, 1)])[topic].result(30)
     try:
-        consumer.subscribe(Listener(consumer))
+        consumer.subscribe(ResumingListener(consumer))
         fill(servers, topic, 0)
         read(consumer, 0, described())
         for number in range(1, ROUNDS + 1):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.listener import ResumingListener
 
 from statehold.common.names import Names
 from statehold.config.sections.connection import KafkaSettings
@@ -21,22 +22,6 @@ from statehold.telemetry.log_events import Log
 
 pytestmark = pytest.mark.kafka
 GONE, END = 100, 120
-
-
-class Listener:
-    """Takes what it is given, and lets it be fetched from offset 0, which is not there any more."""
-
-    def __init__(self, consumer: KafkaGroupConsumer) -> None:
-        self._consumer = consumer
-
-    def on_assign(self, partitions: Sequence[int]) -> None:
-        self._consumer.assign(partitions)
-        self._consumer.resume(partitions)
-
-    def on_revoke(self, partitions: Sequence[int]) -> None:
-        self._consumer.unassign(partitions)
-
-    on_lost = on_revoke
 
 
 @pytest.fixture
@@ -57,7 +42,7 @@ def test_a_fetch_that_was_too_early_does_not_spoil_the_seek(kafka: Cluster, trun
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     consumer = KafkaGroupConsumer(settings, Names(f"seeks-{uuid.uuid4().hex[:8]}", truncated), Log())
     try:
-        consumer.subscribe(Listener(consumer))
+        consumer.subscribe(ResumingListener(consumer))
         troubles = _until(consumer, lambda messages, troubles: bool(troubles))[1]
         assert troubles[0].out_of_range
         consumer.seek(0, GONE + 5)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pytest
 from tests.support.brokers import started
+from tests.support.proxy import Proxy
 from tests.system.stage import Stage
 
 from statehold.dev import Cluster
@@ -34,6 +35,14 @@ class StageFactory(Protocol):
 def broker() -> Iterator[Cluster]:
     with started(lambda: Cluster(settings=SETTINGS)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[tuple[Cluster, Proxy]]:
+    """A broker whose clients all pass the proxy."""
+    with Proxy() as proxy, started(lambda: Cluster(settings=SETTINGS, advertised={1: proxy.port})) as cluster:
+        proxy.connect(cluster.ports[1])
+        yield cluster, proxy
 
 
 FAILED = pytest.StashKey[bool]()

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
 from tests.support.proxy import ApiKey, Fault, Proxy
-from tests.system.conftest import SETTINGS
 from tests.system.processes import Process
 from tests.system.stage import Stage
 
@@ -26,14 +24,6 @@ OTHERS = (
 )
 #: requests are repeated soon, and a transaction is open most of the time
 QUICK = {"STATEHOLD_KAFKA__SOCKET_TIMEOUT": "1.5"}
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[tuple[Cluster, Proxy]]:
-    """A broker whose clients all pass the proxy."""
-    with Proxy() as proxy, started(lambda: Cluster(settings=SETTINGS, advertised={1: proxy.port})) as cluster:
-        proxy.connect(cluster.ports[1])
-        yield cluster, proxy
 
 
 @pytest.fixture

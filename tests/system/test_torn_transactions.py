@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
 from tests.support.proxy import ApiKey, Fault, Proxy
-from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
@@ -30,16 +28,6 @@ SLOW = {**QUICK, "STATEHOLD_COMMIT__INTERVAL": "3"}
 #: as many transactions as there can be
 HURRIED = {**QUICK, "STATEHOLD_COMMIT__INTERVAL": "0.02"}
 PARTITIONS = 8
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[tuple[Cluster, Proxy]]:
-    """A broker whose clients all pass the proxy."""
-    with Proxy() as proxy:
-        cluster = started(lambda: Cluster(settings=SETTINGS, advertised={1: proxy.port}))
-        with cluster:
-            proxy.connect(cluster.ports[1])
-            yield cluster, proxy
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
 from tests.support.proxy import Proxy
 from tests.support.wrong_answers import no_brokers, still_loading
-from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
@@ -17,15 +15,6 @@ from tests.system.stage import KIP848, Stage
 from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[tuple[Cluster, Proxy]]:
-    with Proxy() as proxy:
-        cluster = started(lambda: Cluster(settings=SETTINGS, advertised={1: proxy.port}))
-        with cluster:
-            proxy.connect(cluster.ports[1])
-            yield cluster, proxy
 
 
 @pytest.fixture
