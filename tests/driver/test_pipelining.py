@@ -87,7 +87,13 @@ def test_a_record_that_is_handled_during_a_commit_does_not_touch_the_producer() 
     asked: list[bool] = []
 
     class Watched(type(producer)):  # type: ignore[misc]
-        tainted = property(lambda _: asked.append(True) or "", lambda _, __: None)  # type: ignore[func-returns-value]
+        @property
+        def tainted(self) -> str:
+            asked.append(True)
+            return ""
+
+        @tainted.setter
+        def tainted(self, why: str) -> None: ...
 
     producer.__class__ = Watched
     driver.feed(AHEAD[0])

@@ -93,8 +93,8 @@ ALLOWED: dict[str, str] = {
     ),
     "runtime": (
         "errors config common output sink handler reference ports telemetry health kafka.admin "
-        "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot snapshot.restore admin "
-        "balancer declared worker.common worker.followers worker.sinks worker"
+        "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
+        "declared worker.common worker.followers worker.handler worker.sinks worker"
     ),
     "service": (
         "errors config common table handler reference ports telemetry kafka.common kafka.admin "
@@ -169,9 +169,8 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark": "",
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.store snapshot snapshot.restore balancer declared "
-        "worker.common worker.followers worker.handler worker.failures worker.sinks worker.recovery "
-        "worker runtime"
+        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
+        "worker.followers worker.handler worker.failures worker.sinks worker.recovery worker runtime"
     ),
 }
 #: cycles between modules, and why each is there
