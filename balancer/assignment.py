@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -38,28 +38,6 @@ class Worker(Protocol):
     def retry(self) -> None: ...
 
     def status(self) -> msgspec.Struct: ...
-
-
-class WorkerReport(Protocol):
-    """A worker's message to the manager; see `statehold.worker.common.context.Report`."""
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def kind(self) -> Literal["live", "failed", "closed", "stale", "died", "stuck", "stop"]: ...
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def stream(self) -> int: ...
-
-    @property
-    def cause(self) -> BaseException | None: ...
-
-    @property
-    def topic_id(self) -> str: ...
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from statehold.common.background_call import Background, Beside, BesideOf
+from statehold.common.background_call import Background, BeginCall, CallInProgress
 from statehold.errors import KafkaTrouble
 from statehold.ports import Clock, ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
@@ -36,12 +36,12 @@ class JoinDiagnosis:
         session: float | None,
         log: Log,
         clock: Clock,
-        beside: BesideOf = Background,
+        beside: BeginCall = Background,
     ) -> None:
         self._read_group, self._partitions, self._session = read_group, partitions, session
         self._log, self._clock, self._beside = log, clock, beside
         self._empty_since = self._read_at = clock()
-        self._reading: Beside | None = None
+        self._reading: CallInProgress | None = None
         self._view: ConsumerGroup | None = None
         self._logged: NoPartition | None = None
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from statehold.balancer.assignment import Assignment, Track, Worker, WorkerReport
+from statehold.balancer.assignment import Assignment, Track, Worker
 from statehold.balancer.flow_control import FlowControl
 from statehold.balancer.join_diagnosis import JoinDiagnosis
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateholdError, TopicReplaced
-from statehold.ports import Clock, ConsumerTrouble, GroupConsumer, Membership
+from statehold.ports import Clock, ConsumerTrouble, GroupConsumer, Membership, WorkerReport
 from statehold.record import Message
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
@@ -27,6 +27,9 @@ from statehold.telemetry.registry import ServiceMetrics
 
 #: Wait in seconds of a turn without a poll.
 _NO_POLL = 0.005
+#: Seconds without a record until polls wait longer, because many short polls of an idle service take processor time.
+_CALM_AFTER = 1.0
+_CALM_POLL = 0.1
 #: A repeated client error is logged once in this many seconds.
 _SAME_ERROR_EVERY = 60.0
 #: Seconds between two checks of the partitions' handlers.
@@ -52,6 +55,8 @@ class Manager:
         #: Workers of revoked partitions whose threads were still busy.
         self._leaving: list[Worker] = []
         self._attend_at = 0.0
+        #: Monotonic time of the last poll that returned a record.
+        self._busy = -math.inf
         self._flow = FlowControl(settings.flow.high, settings.flow.low)
         self._reports: queue.SimpleQueue[tuple[Track, WorkerReport]] = queue.SimpleQueue()
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -143,15 +148,23 @@ class Manager:
             within = max(1.0, min(self._stop_within, self._stop_by - self._clock()))
             if not self._consumer.close(within, leave=self._leave):
                 self._log.warning(
-                    "stopped",
+                    "stopping",
                     cause="the group coordinator did not answer: it removes this member when the session ends",
                 )
 
     def _turn(self) -> None:
-        decision = self._flow.decide(self._assignment.depths(), self._assignment.paused(), self._clock())
+        depths, now = self._assignment.depths(), self._clock()
+        decision = self._flow.decide(depths, self._assignment.paused(), now)
         self._apply(decision.pause, decision.resume)
         if decision.poll:
-            messages, troubles = self._consumer.consume(self._settings.flow.batch, self._settings.flow.poll_timeout)
+            calm = now - self._busy >= _CALM_AFTER and len(depths) == len(self._assignment.tracks)
+            # While calm, the first record ends the poll, so the longer wait adds no latency.
+            records, timeout = (
+                (1, _CALM_POLL) if calm else (self._settings.flow.batch, self._settings.flow.poll_timeout)
+            )
+            messages, troubles = self._consumer.consume(records, timeout)
+            if messages:
+                self._busy = now
             if self._consumer.input is not self._input:
                 self._require_same_input()
             self._dispatch(messages)

@@ -10,7 +10,7 @@ BENCHMARKS = {
     "throughput": "records/s of statehold and six others, exactly-once, outputs verified",
     "latency": "end-to-end p50 and p99 at 5,000 records/s, memory, CPU per million records",
     "commit": "1 KB records, a commit every 10, 50, 100, 500 ms, against plain idempotent produce",
-    "lanes": "1, 8, 50, 100 partitions in one process, the same load in all",
+    "lanes": "1, 8, 50, 200, 500 partitions in one process: the same load, time to live, idle, time to stop",
     "compact": "5 and 20 million delta entries folded by Spark, against mere reading and one Python process",
     "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",

@@ -50,15 +50,15 @@ def measure(keys: int, passes: int = 3) -> Pauses:
         for _ in range(passes):
             writer.pass_over()
         writer.look(1)
-        told = Path(folder) / "pauses.json"
-        running = Running(APP, new_job(bootstrap, 0, source, target, pauses=str(told)))
+        reported = Path(folder) / "pauses.json"
+        running = Running(APP, new_job(bootstrap, 0, source, target, pauses=str(reported)))
         came = kafka.Ends(bootstrap, target).wait(1, running.alive, seconds=300)
         running.end(patience=120)
         log = running.log.read_text(errors="replace")
         running.stop()
-        if not came or not told.is_file():
+        if not came or not reported.is_file():
             raise RuntimeError(f"no pauses were measured: {log[-300:]}")
-        return _read(json.loads(told.read_text()), windows(log))
+        return _read(json.loads(reported.read_text()), windows(log))
 
 
 def windows(log: str) -> list[tuple[float, float]]:
@@ -81,11 +81,11 @@ def _moment(said: dict[str, str]) -> float:
     return datetime.fromisoformat(said["timestamp"].replace("Z", "+00:00")).timestamp()
 
 
-def _read(told: dict[str, list[list[float]]], fulls: list[tuple[float, float]]) -> Pauses:
+def _read(reported: dict[str, list[list[float]]], fulls: list[tuple[float, float]]) -> Pauses:
     during: list[float] = []
     otherwise: list[float] = []
-    for at, gap in told["gaps"]:
+    for at, gap in reported["gaps"]:
         (during if any(low <= at <= high for low, high in fulls) else otherwise).append(gap * 1000)
-    total = int(told["slices"][-1][1]) if told["slices"] else 0
-    bound = next((bound for bound, count in told["slices"] if count >= total and total), 0.0)
+    total = int(reported["slices"][-1][1]) if reported["slices"] else 0
+    bound = next((bound for bound, count in reported["slices"] if count >= total and total), 0.0)
     return Pauses(during, otherwise, bound * 1000, total, len(fulls))

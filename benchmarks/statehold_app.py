@@ -1,13 +1,15 @@
 """(a), (b) The same work with statehold: `python -m benchmarks.statehold_app JOB.json`. Public API, default settings.
 
-The job may say `batch` (on_batch instead of on_record), `origin`, `settings` ({section: {key: value}}) and `prepare`
-(false: the topics are there already).
+The job may say `batch` (on_batch instead of on_record), `origin`, `settings` ({section: {key: value}}), `prepare`
+(false: the topics are there already) and `all_live`: a file that appears when every partition is live, and until then
+no record is handled.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,8 +47,8 @@ def settings_of(job: dict[str, Any]) -> Settings:
     return replace(settings, **changed)
 
 
-def handler_of(output: str, *, batch: bool) -> type[Handler[Trade]]:
-    """Return the handler class for an output topic."""
+def handler_of(output: str, *, batch: bool, start: threading.Event | None = None) -> type[Handler[Trade]]:
+    """Return the handler class for an output topic. Its first record waits for `start`."""
 
     class OnRecord(Handler[Trade]):
         totals = Table(key=str, value=Total)
@@ -81,16 +83,36 @@ def handler_of(output: str, *, batch: bool) -> type[Handler[Trade]]:
                 totals[account] = Total(total, count)
             self.running.send_all(answers, [answer.account for answer in answers])
 
+    class OnRecordLater(OnRecord):
+        def on_record(self, record: Record[Trade]) -> None:
+            if start is not None and not start.is_set():
+                start.wait()
+            super().on_record(record)
+
+    if start is not None:
+        return OnRecordLater
     return OnBatch if batch else OnRecord
+
+
+def await_live(service: Service, file: Path, start: threading.Event) -> None:
+    """Write the file and let the handlers begin when every partition is live."""
+    while not start.is_set():
+        if service.status()["ready"] and len(service.status()["partitions"]) == service.overview.partitions:  # type: ignore[union-attr]
+            file.touch()
+            start.set()
+        service.wait(0.2)
 
 
 def main() -> None:
     """Create the topics, run until SIGTERM."""
     job = json.loads(Path(sys.argv[1]).read_text())
-    handler = handler_of(job["output"], batch=job.get("batch", False))
+    start = threading.Event() if "all_live" in job else None
+    handler = handler_of(job["output"], batch=job.get("batch", False), start=start)
     service = Service(job["group"], input=job["input"], handler=handler, settings=settings_of(job))
     if job.get("prepare", True):
         ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")
+    if start is not None:
+        threading.Thread(target=await_live, args=(service, Path(job["all_live"]), start), daemon=True).start()
     service.run()
 
 

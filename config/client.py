@@ -50,7 +50,6 @@ def producer(settings: Settings, transactional_id: str) -> ClientConfig:
         | {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": _ms(commit.transaction_timeout),
-            "statistics.interval.ms": _ms(settings.kafka.statistics_interval),
             # The coordinator answers CONCURRENT_TRANSACTIONS until the last commit's markers are written. The
             # default wait of 100 ms before a retry would limit the commit rate; the small maximum bounds the
             # growth in an outage.

@@ -36,13 +36,6 @@ def _times(settings: Sections) -> Iterator[Problem]:
             f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
             "otherwise Kafka's transaction may end while the database commits",
         )
-    if commit.slow >= commit.timeout:
-        yield _must(
-            "commit.slow",
-            commit.slow,
-            f"less than commit.timeout ({shown(commit.timeout)})",
-            "otherwise a repeated commit request is never detected",
-        )
     if commit.interval * 3 > commit.transaction_timeout:
         yield _must(
             "commit.interval",

@@ -40,15 +40,26 @@ def effective(
     settings = load(path, overrides, env, secrets_dir, profile=profile)
     layers = layers_of(path, overrides, env, secrets_dir, profile)
     origins = {key: given.origin for key, given in merge(layers).items()}
+    return settings, listed(settings, origins)
+
+
+def listed(settings: Settings, origins: Mapping[str, str] | None = None) -> list[Effective]:
+    """Return each setting; without `origins` a value other than the default has the origin `set`."""
     found = []
     for name, section in sections().items():
         values = settings.kafka.security if name == "kafka.security" else getattr(settings, name)
         for entry, option in options_of(section):
-            key = f"{name}.{entry.name}"
+            key, default = f"{name}.{entry.name}", option.show(entry.default)
             value = option.show(getattr(values, entry.name))
-            found.append(Effective(key, value, origins.get(key, "default"), option.show(entry.default)))
+            found.append(Effective(key, value, _origin(origins, key, value != default), default))
     for name, value in settings.kafka.extra.items():
         key = f"{EXTRA}.{name}"
         shown = REDACTED if ALLOWED[name].secret else repr(value)
-        found.append(Effective(key, shown, origins.get(key, "default"), "-"))
-    return settings, found
+        found.append(Effective(key, shown, _origin(origins, key, True), "-"))
+    return found
+
+
+def _origin(origins: Mapping[str, str] | None, key: str, changed: bool) -> str:
+    if origins is None:
+        return "set" if changed else "default"
+    return origins.get(key, "default")

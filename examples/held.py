@@ -43,8 +43,8 @@ def _held(reader: KafkaReader, place: Place, handler: type[Handler[Any]]) -> Hel
         return State(bind(table) for table in declared(handler)[0].values())
 
     restored = restore(reader, place, new_state, lambda _event, _fields: None, monotonic)
-    end = restored.mark.positions[place.input]
+    end = restored.commit_record.positions[place.input]
     if restored.position != end:
         raise ValueError(f"partition {place.partition}: state of {restored.position}, last mark at {end}")
     state = {name: dict(table.stored) for name, table in restored.state.tables.items()}
-    return Held(state, digest.show(restored.mark.digest))
+    return Held(state, digest.show(restored.commit_record.digest))

@@ -6,7 +6,7 @@ A `FullWriter` belongs to the partition's own thread. It never waits: each call 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -36,20 +36,23 @@ class FullWriter:
         self,
         place: Place,
         state: State,
-        mark: CommitRecord,
+        commit_record: CommitRecord,
         increment: int,
         newest: int,
         sink: FullSink,
         chunk_bytes: int,
     ) -> None:
         self._sink = sink
-        self._first = self._through = mark.n
-        self._all_keys = mark.keys
-        self._chunks = _chunks(list(state.tables.values()), chunk_bytes)
+        self._first = self._through = commit_record.n
+        self._all_keys = commit_record.keys
+        # Freeze the keys now, in O(1). Each chunk holds their committed values at the time it is read (rule S2).
+        frozen = [(table, table.order, len(table.order)) for table in state.tables.values()]
+        self._chunks = _chunks(frozen, chunk_bytes)
         self._id = uuid.uuid4().hex[:16]
         self._newest = newest
         self._checksums: list[int] = []
-        self._keys = self._bytes = 0
+        #: written so far
+        self.keys = self.bytes = 0
         self._decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
         #: of the chunks as a restore would decode them
         self._digest = 0
@@ -57,31 +60,23 @@ class FullWriter:
         self._segments = 0
         self._manifest = Manifest(
             full=self._id,
-            service=mark.service,
-            partition=mark.partition,
-            partitions=mark.partitions,
-            lineage=mark.lineage,
-            first=mark.n,
-            through=mark.n,
-            positions=mark.positions,
-            topic_ids=mark.topic_ids,
-            digest=mark.digest,
+            service=commit_record.service,
+            partition=commit_record.partition,
+            partitions=commit_record.partitions,
+            lineage=commit_record.lineage,
+            first=commit_record.n,
+            through=commit_record.n,
+            positions=commit_record.positions,
+            topic_ids=commit_record.topic_ids,
+            digest=commit_record.digest,
             increment=increment,
             low=-1,
             store=sink.open(self._id),
-            format=mark.format,
-            schemas=place.merged_schemas(mark, place.schemas),
+            format=commit_record.format,
+            schemas=place.merged_schemas(commit_record, place.schemas),
             writer=place.writer,
-            time=mark.time,
+            time=commit_record.time,
         )
-
-    @property
-    def keys(self) -> int:
-        return self._keys
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes
 
     def advance(self, n: int, budget: float, clock: Clock, wait: float = 0.0) -> FullRef | None:
         """Write another slice of the state after transaction `n`. Return the reference once all is acknowledged.
@@ -98,7 +93,7 @@ class FullWriter:
     def _slice(self, n: int) -> None:
         found = next(self._chunks, None)
         if found is None:
-            if self._keys != self._all_keys and n > self._first:
+            if self.keys != self._all_keys and n > self._first:
                 self._through = n  # keys were deleted since, so this is not the state of one boundary
             self._compare_digests()
             self._all_sent, self._segments = True, self._sink.seal()
@@ -108,7 +103,7 @@ class FullWriter:
         self._prove(found, raw)
         payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw), self._manifest.format)
         self._checksums.append(frame.body_checksum(payload))
-        self._keys, self._bytes = self._keys + len(found.keys), self._bytes + len(raw)
+        self.keys, self.bytes = self.keys + len(found.keys), self.bytes + len(raw)
         self._sink.send(payload)
 
     def _prove(self, found: Changes, raw: msgspec.Raw) -> None:
@@ -158,8 +153,8 @@ class FullWriter:
             low=min(offsets, default=-1),
             segments=self._segments,
             checksums=tuple(self._checksums),
-            keys=self._keys,
-            size=self._bytes,
+            keys=self.keys,
+            size=self.bytes,
         )
 
 
@@ -167,13 +162,7 @@ def _differs(key: Any, back: Any) -> bool:
     return bool(key != back or type(key) is not type(back))
 
 
-def _chunks(tables: Sequence[Table[Any, Any]], chunk_bytes: int) -> Iterator[Changes]:
-    """Freeze the keys now, in O(1). Each chunk holds their committed values at the time it is read (rule S2)."""
-    frozen = [(table, table.order, len(table.order)) for table in tables]
-    return _frozen_chunks(frozen, chunk_bytes)
-
-
-def _frozen_chunks(frozen: list[tuple[Table[Any, Any], list[Any], int]], chunk_bytes: int) -> Iterator[Changes]:
+def _chunks(frozen: list[tuple[Table[Any, Any], list[Any], int]], chunk_bytes: int) -> Iterator[Changes]:
     for table, order, length in frozen:
         for low in range(0, length, CHUNK_KEYS):
             stored = table.stored
@@ -197,7 +186,7 @@ def load(
     reader: Reader,
     place: Place,
     ref: FullRef,
-    mark: CommitRecord,
+    commit_record: CommitRecord,
     state: State,
     decoder: EntryDecoder,
     *,
@@ -215,7 +204,7 @@ def load(
     """
     try:
         data, manifest = _manifest(reader, place, ref)
-        refusal = place.refuses(manifest, mark, replayed=replayed)
+        refusal = place.refuses(manifest, commit_record, replayed=replayed)
         if refusal:
             raise FullUnusable(refusal)
         if watch is not None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from statehold.errors import DamagedIncrement
 from statehold.ports import OutOfRange, Reader
+from statehold.snapshot.damaged_batches import read_around_damage
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Manifest
@@ -27,14 +29,14 @@ class Full(msgspec.Struct, frozen=True):
         return self.manifest.maker if self.manifest is not None else ""
 
 
-def find(reader: Reader, place: Place, mark: CommitRecord | None, *, everything: bool = False) -> list[Full]:
+def find(reader: Reader, place: Place, commit_record: CommitRecord | None, *, everything: bool = False) -> list[Full]:
     """Return the full snapshots of a partition, newest first.
 
     These are the ones that the commit record refers to, and those published since.
     `everything` reads the whole snapshot topic instead, which may be gigabytes.
     """
     topic, partition = place.names.snapshot, place.partition
-    refs = {} if mark is None else {ref.offset: ref for ref in mark.fulls}
+    refs = {} if commit_record is None else {ref.offset: ref for ref in commit_record.fulls}
     start, end = reader.bounds(topic, partition)
     found: dict[int, Manifest | str] = {}
     if not everything:
@@ -42,13 +44,16 @@ def find(reader: Reader, place: Place, mark: CommitRecord | None, *, everything:
             found[ref.offset] = _manifest_at(reader, place, ref.offset, start, end)
         start = max([start, *(offset + 1 for offset in refs)])
     found |= dict(manifests(reader, place, start, end))
-    fulls = [_judge(place, mark, offset, each, offset in refs, reader) for offset, each in found.items()]
+    fulls = [_judge(place, commit_record, offset, each, offset in refs, reader) for offset, each in found.items()]
     return sorted(fulls, key=_newest_first)
 
 
 def manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[tuple[int, Manifest | str]]:
-    """Yield the manifests between two offsets; a text in place of an unreadable one."""
-    for batch in reader.read(place.names.snapshot, place.partition, start, end):
+    """Yield the manifests between two offsets; a text in place of an unreadable one, and of a damaged record batch."""
+    for batch in read_around_damage(reader, place.names.snapshot, place.partition, start, end):
+        if isinstance(batch, DamagedIncrement):
+            yield batch.position, str(batch)
+            continue
         for message in batch:
             offset, data = message.offset() or 0, message.value()
             try:
@@ -74,11 +79,11 @@ def _manifest_at(reader: Reader, place: Place, offset: int, start: int, end: int
 
 
 def _judge(
-    place: Place, mark: CommitRecord | None, offset: int, found: Manifest | str, referred: bool, reader: Reader
+    place: Place, commit_record: CommitRecord | None, offset: int, found: Manifest | str, referred: bool, reader: Reader
 ) -> Full:
     if isinstance(found, str):
         return Full(offset, None, referred, found)
-    finding = "" if mark is None else place.refuses(found, mark)
+    finding = "" if commit_record is None else place.refuses(found, commit_record)
     start, _ = reader.bounds(place.names.snapshot, place.partition)
     if not finding and 0 <= found.low < start:
         finding = f"its first chunks are gone: the topic begins at {start}, the full snapshot at {found.low}"

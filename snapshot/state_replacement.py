@@ -88,7 +88,7 @@ class DepartingPartition(NamedTuple):
         """Return header and commit record. State, position and state generation stay, so that tools can read them."""
         last, n = self.last, self.last.n + 1
         position = last.positions[self.place.input]
-        mark = msgspec.structs.replace(
+        commit_record = msgspec.structs.replace(
             last,
             n=n,
             attempt=attempt,
@@ -102,7 +102,7 @@ class DepartingPartition(NamedTuple):
             writer=self.place.writer,
             time=int(now * 1000),
         )
-        return Header(n, attempt, last.lineage, position, self.place.writer), mark
+        return Header(n, attempt, last.lineage, position, self.place.writer), commit_record
 
 
 class Adopted(NamedTuple):
@@ -110,7 +110,7 @@ class Adopted(NamedTuple):
 
     header: Header
     adopt: Adopt
-    mark: CommitRecord
+    commit_record: CommitRecord
 
 
 def new_lineage() -> str:
@@ -171,7 +171,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         time=int(now * 1000),
         notes=reason.notes,
     )
-    mark = CommitRecord(
+    commit_record = CommitRecord(
         n=n,
         attempt=attempt,
         lineage=adoption.lineage,
@@ -192,7 +192,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         writer=place.writer,
         time=adopt.time,
     )
-    return Adopted(Header(n, attempt, adoption.lineage, adoption.position, place.writer), adopt, mark)
+    return Adopted(Header(n, attempt, adoption.lineage, adoption.position, place.writer), adopt, commit_record)
 
 
 def _positions(adoption: Adoption) -> dict[str, int]:
@@ -232,16 +232,18 @@ def commit(
         raise UsageError("the state of each partition is replaced once, and all of them get one state generation")
     topic = adoptions[0].place.names.changelog
     producer.begin()
-    for partition, (header, adopt, mark) in written.items():
-        producer.send_increment(topic, partition, records.pack(header, mark.format))
-        producer.send_increment(topic, partition, records.pack(adopt, mark.format))
+    for partition, (header, adopt, commit_record) in written.items():
+        producer.send_increment(topic, partition, records.pack(header, commit_record.format))
+        producer.send_increment(topic, partition, records.pack(adopt, commit_record.format))
     closed = [(each.place, *each.records(producer.attempt, now)) for each in leaving]
-    for place, header, mark in closed:
-        producer.send_increment(place.names.changelog, place.partition, records.pack(header, mark.format))
+    for place, header, commit_record in closed:
+        producer.send_increment(place.names.changelog, place.partition, records.pack(header, commit_record.format))
     producer.send_all_offsets({a.place.partition: a.position for a in adoptions}, membership, adoptions[0].lineage)
-    for partition, (_, _, mark) in written.items():
-        producer.send_increment(topic, partition, records.pack(mark))
-    for place, _, mark in closed:
-        producer.send_increment(place.names.changelog, place.partition, records.pack(mark, mark.format))
+    for partition, (_, _, commit_record) in written.items():
+        producer.send_increment(topic, partition, records.pack(commit_record))
+    for place, _, commit_record in closed:
+        producer.send_increment(
+            place.names.changelog, place.partition, records.pack(commit_record, commit_record.format)
+        )
     producer.commit()
-    return {partition: mark for partition, (_, _, mark) in written.items()}
+    return {partition: commit_record for partition, (_, _, commit_record) in written.items()}

@@ -14,7 +14,7 @@ from statehold.snapshot.store.base import Store, folder_of
 GRACE: Final = 3600.0
 
 
-def collect(store: Store, reader: Reader, place: Place, now: float, grace: float = GRACE) -> list[str]:
+def collect(store: Store, reader: Reader, place: Place, now: float) -> list[str]:
     """Delete the orphans of one partition. Return the ids of the removed full snapshots.
 
     It lists the store first, so that a full snapshot whose manifest comes later is younger than the deleted ones. Every
@@ -29,7 +29,7 @@ def collect(store: Store, reader: Reader, place: Place, now: float, grace: float
         full = stored.key.rsplit("/", 2)[1]
         newest[full] = max(newest.get(full, 0.0), stored.time)
         keys.setdefault(full, []).append(stored.key)
-    old = {full for full, time in newest.items() if time < now - grace}
+    old = {full for full, time in newest.items() if time < now - GRACE}
     if not old:
         return []
     orphans = sorted(old - _named(reader, place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statehold.worker.common.context import Tools
+from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.signals import Signals
 from statehold.worker.loop import LiveLoop
 
@@ -14,13 +15,18 @@ class Drain:
         self._tools, self._signals, self._live = tools, signals, live
         self._transaction = live.transaction
 
-    def run(self) -> bool:
-        """Commit the processed records; before a stop also take a full snapshot, if the settings say so.
-
-        False: the partition was lost, or the deadline passed, before the processed records were committed.
+    def run(self) -> Event:
+        """Drain; LOST: the partition was lost, or the deadline passed, before the processed records were committed.
 
         :raises PartitionError: :raises ProducerDropped:
         """
+        if not self._committed():
+            return Event.LOST
+        self._tools.log.info("drained", position=self._transaction.kafka.position, n=self._live.record.n)
+        return Event.LOST if self._signals.lost() else Event.DRAINED
+
+    def _committed(self) -> bool:
+        """Commit the processed records; before a stop also take a full snapshot, if the settings say so."""
         transaction, buffer = self._transaction, self._transaction.buffer
         while self._in_time():
             self._live.pipeline.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from statehold.errors import (
@@ -13,13 +14,18 @@ from statehold.errors import (
     RestoreTimeout,
     SinkUnreachable,
 )
+from statehold.ports import Cancelled
 from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.ownership import Ownership
+from statehold.worker.common.reporting import log_failure
 from statehold.worker.common.signals import Signals
+from statehold.worker.common.traceback_gc import clear_frames
 
 #: seconds between two questions to the group whether this process still owns a fenced partition (rule T8)
 _CONFIRM_EVERY: Final = 1.0
+#: seconds between two tries to wait for the retry
+_WAIT_AGAIN: Final = 1.0
 #: seconds until the retry of a failure that may end by itself: an outage may outlast restore.deadline, and a
 #: replaced leader may report an old end of its log
 _AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
@@ -30,6 +36,26 @@ _AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
     MemoryShort: 60.0,  # because other partitions may have left meanwhile
     AccessLost: 30.0,
 }
+
+
+def hold_failed(
+    tools: Tools, signals: Signals, ownership: Ownership, release: Callable[[], None], cause: BaseException | None
+) -> Event | None:
+    """Release what the partition holds, log its failure, and wait for a retry. None: try again to wait.
+
+    An error of the wait itself does not replace the cause.
+    """
+    try:
+        release()
+        log_failure(tools, cause)
+        clear_frames(cause)
+        return await_retry(tools, signals, ownership, cause)
+    except Cancelled:
+        raise
+    except Exception as error:  # noqa: BLE001  because any error is the failure of this partition alone
+        tools.log.warning("kafka_retry", doing="wait for a retry", cause=f"{type(error).__name__}: {error}")
+        signals.any.wait(_WAIT_AGAIN)
+        return None
 
 
 def await_retry(tools: Tools, signals: Signals, ownership: Ownership, cause: BaseException | None) -> Event:

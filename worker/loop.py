@@ -14,7 +14,7 @@ from statehold.worker.transaction.pipeline import TransactionPipeline
 from statehold.worker.transaction.plan import Step, View, decide
 
 #: seconds to wait for records while idle, and while a full snapshot is being taken
-_IDLE = 0.5
+_IDLE = 1.0
 _BUSY_IDLE = 0.01
 #: seconds between two looks for commands while the partition is paused
 _PAUSED = 0.1
@@ -75,8 +75,10 @@ class LiveLoop:
                 self._take()
             case Step.FACE_FAILURE:
                 # Everything before the record is committed: retry it, dead-letter it, or fail the partition.
-                self.pipeline.decisions.face(self.transaction.buffer.failure)
-                self.transaction.buffer.retry()
+                buffer = self.transaction.buffer
+                message = buffer.todo[0][0] if buffer.todo else None
+                self.pipeline.decisions.face(buffer.failure, message, self.transaction.kafka.record)
+                buffer.retry()
             case Step.THROTTLE:
                 wait = self.transaction.policy.wait(self._tools.clock(), _BUSY_IDLE)
                 self._signals.pause(min(wait, _BUSY_IDLE))
@@ -126,6 +128,7 @@ class LiveLoop:
         """Without records: commit on request of participants, advance a full snapshot, keep the producer id alive."""
         if self.transaction.policy.since is not None or not self.pipeline.settle():
             return
+        self.transaction.kafka.producer.deliver_log()
         now, record = self._tools.clock(), self.record
         due = self.transaction.buffer.barrier is None and self.participants.want_commit(record, now)
         if due or self.transaction.policy.renewal_due(now):

@@ -6,18 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 
 from statehold.errors import OwnershipError, of_thread
-from statehold.ports import Cancelled
+from statehold.health.fork_guard import no_fork
+from statehold.ports import Cancelled, WorkerReport
 from statehold.record import Message
-from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.common.lifecycle import Event, Lifecycle, Phase
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.ownership import Ownership
-from statehold.worker.common.reporting import log_failure
 from statehold.worker.common.signals import Signals
-from statehold.worker.common.traceback_gc import clear_frames
 from statehold.worker.drain import Drain
-from statehold.worker.failed import await_retry, explained
+from statehold.worker.failed import explained, hold_failed
 from statehold.worker.followers.queries import Committed
 from statehold.worker.status import PartitionStatus
 from statehold.worker.takeover import Takeover
@@ -98,13 +97,12 @@ class PartitionWorker:
 
     def committed(self) -> Committed | None:
         """Return the state for queries, while the partition is live; any thread."""
-        live = self._takeover.live
-        if live is None or self._life.phase is not Phase.LIVE:
-            return None
-        return Committed(live.engine.state, lambda: live.record)
+        live = self._takeover.live if self._life.phase is Phase.LIVE else None
+        return None if live is None else Committed(live.engine.state, lambda: live.record)
 
     # The partition's thread
 
+    @no_fork()
     def _run(self) -> None:
         try:
             event = self._signals.event()  # a retry before the start means nothing, because there is no failure yet
@@ -113,13 +111,13 @@ class PartitionWorker:
                 self._step(self._phases[self._life.phase])
         except BaseException as error:  # a thread must not die unseen (invariant 10)
             self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
-            self._tools.report(Report(self.partition, "died", cause=of_thread(error)))
+            self._tools.report(WorkerReport(self.partition, "died", cause=of_thread(error)))
         finally:
             self._takeover.release()
             self._tools.metrics.forget()
             self.closed.set()
             self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
-            self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
+            self._tools.report(WorkerReport(self.partition, "closed", cause=self._life.cause))
 
     def _step(self, phase: Callable[[], Event | None]) -> None:
         """Run one phase; turn every exception into an event. None: the phase has not ended."""
@@ -145,12 +143,8 @@ class PartitionWorker:
         return self._takeover.live.run()
 
     def _drain(self) -> Event:
-        live = self._takeover.live
-        assert live is not None
-        if not Drain(self._tools, self._signals, live).run():
-            return Event.LOST
-        self._tools.log.info("drained", position=live.transaction.kafka.position, n=live.record.n)
-        return Event.LOST if self._signals.lost() else Event.DRAINED
+        assert self._takeover.live is not None
+        return Drain(self._tools, self._signals, self._takeover.live).run()
 
     def _abort(self) -> Event:
         """Commit nothing; the next owner's fence aborts the open transaction."""
@@ -159,8 +153,4 @@ class PartitionWorker:
         return Event.ABORTED
 
     def _wait_for_retry(self) -> Event | None:
-        cause = self._life.cause
-        self._takeover.release()
-        log_failure(self._tools, cause)
-        clear_frames(cause)
-        return await_retry(self._tools, self._signals, self._ownership, cause)
+        return hold_failed(self._tools, self._signals, self._ownership, self._takeover.release, self._life.cause)

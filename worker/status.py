@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.worker.common.context import Pending
 from statehold.worker.common.lifecycle import Lifecycle, Phase
+from statehold.worker.fulls.scheduler import FullFacts
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
 from statehold.worker.takeover import Takeover
+
+
+class FullStatus(msgspec.Struct, frozen=True):
+    """A full snapshot that the commit record refers to."""
+
+    #: of its manifest
+    offset: int
+    #: transactions at its start and at its end
+    first: int
+    through: int
+    #: None for a snapshot that this owner neither wrote nor loaded
+    keys: int | None = None
+    #: before compression
+    bytes: int | None = None
+    #: of its completion, in seconds since 1970
+    time: float | None = None
+
+    @classmethod
+    def of(cls, ref: FullRef, facts: FullFacts | None) -> FullStatus:
+        return cls(ref.offset, ref.first, ref.through, *(facts or ()))
 
 
 class CommitRecordStatus(msgspec.Struct, frozen=True):
@@ -29,11 +51,11 @@ class CommitRecordStatus(msgspec.Struct, frozen=True):
     time: float
     lineage: str
     outputs: int
-    fulls: list[dict[str, int]]
+    fulls: list[FullStatus]
 
     @classmethod
-    def of(cls, record: CommitRecord) -> CommitRecordStatus:
-        fulls = [{"offset": ref.offset, "first": ref.first, "through": ref.through} for ref in record.fulls]
+    def of(cls, record: CommitRecord, known: Mapping[int, FullFacts]) -> CommitRecordStatus:
+        fulls = [FullStatus.of(ref, known.get(ref.offset)) for ref in record.fulls]
         shown = digest.show(record.digest)
         time = record.time / 1000
         return cls(record.n, record.positions, record.keys, shown, time, record.lineage, record.outputs, fulls)
@@ -73,7 +95,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
             effects=pending.number,
             effects_since=pending.oldest / 1000 or None,
             timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
-            commit_record=CommitRecordStatus.of(live.record),
+            commit_record=CommitRecordStatus.of(live.record, live.fulls.known),
         )
 
 

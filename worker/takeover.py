@@ -13,10 +13,10 @@ import msgspec
 from statehold.declared.policies import retry_topics
 from statehold.errors import UsageError
 from statehold.handler import Handler
-from statehold.ports import Transactions
+from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.telemetry import metrics
-from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.ownership import Ownership
@@ -26,11 +26,13 @@ from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.fulls.deltas import Deltas, RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.event_time import EventTime, WindowTime
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.commands import ControlCommands
 from statehold.worker.participants.commit_spans import CommitSpans
 from statehold.worker.participants.dead_letters import DeadLetters
 from statehold.worker.participants.idle_clock import IdleClock
+from statehold.worker.participants.late_records import LateRecords
 from statehold.worker.participants.reference_data import ReferenceData
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
@@ -51,6 +53,7 @@ ORDER: tuple[type[Participant], ...] = (
     ControlCommands,
     IdleClock,  # after commands, because an idle transaction with a command has no room for a tick
     RetryTopics,  # after commands, because a redriven dead letter is older than a retry
+    LateRecords,
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
     Deltas,  # before FullSnapshots, because they use the cost of the deltas
@@ -99,7 +102,7 @@ class Takeover:
 
     def _resume(self, live: LiveLoop) -> bool:
         assert self._producer is not None
-        record = self.recovery.last_mark()
+        record = self.recovery.last_commit_record()
         if record is None or not live.pipeline.resume(record, KafkaTransaction(self._producer, self._tools, record)):
             return False
         self._tools.log.info("outcome_resolved", n=record.n, position=live.transaction.position)
@@ -125,7 +128,8 @@ class Takeover:
         """Build the loop with the participants that this handler needs."""
         assert self._producer is not None
         tools, signals, engine, restored = self._tools, self._signals, recovered.engine, recovered.restored
-        now, record = tools.clock(), restored.mark
+        engine.leaves_room = True
+        now, record = tools.clock(), restored.commit_record
         kafka = KafkaTransaction(self._producer, tools, record)
         # The first idle moment commits if the group's offset is missing or old (rule D6), or if an older release wrote
         # the last commit record: `finish-upgrade` reads the running releases there.
@@ -143,6 +147,7 @@ class Takeover:
         fulls = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
         decisions = FailureDecisions(tools, signals, engine)
         participants = Participants(ORDER, [deltas, fulls])
+        decisions.on_first = partial(_join_dead_letters, tools, engine, participants)
         if tools.tracing is not None:
             participants.join(CommitSpans(tools.tracing))
         if engine.references or record.reference:
@@ -150,14 +155,14 @@ class Takeover:
         if engine.sinks is not None:
             participants.join(SinkCoordinator(tools, signals, engine, transaction, decisions))
         if tools.control is not None:
-            participants.join(ControlCommands(tools, engine, tools.control(), decisions))
+            participants.join(ControlCommands(tools, engine, tools.control(self._mailbox.signal), decisions))
         if engine.event_time is not None:
-            participants.join(IdleClock(tools, engine, engine.event_time, participants.blocked))
+            _join_event_time(tools, engine, engine.event_time, participants)
         kind = type(engine.handler)
         if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
             participants.join(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
         if engine.dead_letters is not None:
-            participants.join(DeadLetters(engine.dead_letters, tools.metrics))
+            _join_dead_letters(tools, engine, participants)
         join_effects = partial(_join_effects, tools, signals, engine, transaction, participants)
         if record.effects:
             join_effects()
@@ -181,7 +186,7 @@ class Takeover:
             _refuse_writes(live.engine, "on_live")
         position = live.transaction.position
         topic_id = place.topic_ids.get(place.input, "")
-        tools.report(Report(place.partition, "live", position, stream, topic_id=topic_id))
+        tools.report(WorkerReport(place.partition, "live", position, stream, topic_id=topic_id))
         tools.log.info("live", position=position, n=live.record.n)
         if live.record.paused is not None:
             log_pause(tools, live.record)
@@ -226,6 +231,16 @@ def _join_effects(
     tools: Tools, signals: Signals, engine: Engine, transaction: TransactionState, participants: Participants
 ) -> None:
     participants.join(SideEffects(tools, signals, engine, transaction))
+
+
+def _join_event_time(tools: Tools, engine: Engine, event_time: EventTime, participants: Participants) -> None:
+    participants.join(IdleClock(tools, engine, event_time, participants.blocked))
+    if isinstance(event_time, WindowTime):
+        participants.join(LateRecords(tools, event_time, type(engine.handler)))
+
+
+def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:
+    participants.join(DeadLetters(engine.open_dead_letters(), tools.metrics))
 
 
 def _refuse_writes(engine: Engine, hook: str) -> None:

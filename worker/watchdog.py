@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from statehold.errors import HandlerStuck
+from statehold.ports import WorkerReport
 from statehold.telemetry import metrics
 from statehold.worker.common.activity import UserCall
-from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
 
 #: a batch that takes longer is cut, so that it can commit and the worker sees a signal
@@ -76,9 +77,9 @@ class Watchdog:
         self._tools.metrics.inc(metrics.FAILURES, 1, type(error).__name__)
         self._tools.log.error("handler_stuck", cause=str(error), stack=handling.stack())
         self._signals.fail(error)  # in case the call returns after all
-        self._tools.report(Report(place.partition, "failed", cause=error))
+        self._tools.report(WorkerReport(place.partition, "failed", cause=error))
 
     def _end_the_process(self) -> None:
         if not self._ended:
             self._ended = True
-            self._tools.report(Report(self._tools.place.partition, "stuck", cause=self._failure))
+            self._tools.report(WorkerReport(self._tools.place.partition, "stuck", cause=self._failure))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Final, Literal, TypeVar, cast
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import cache
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from statehold.config.common.errors import Problem, SettingsError
 from statehold.config.common.secret import REDACTED, FileSecret, FileText, Secret
@@ -34,7 +35,10 @@ _OFF: Final = frozenset({"off", "false", "no", "0"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One setting. `low` and `high` are inclusive, in the unit of `kind`; `words` may stand for a number."""
+    """One setting. `low` and `high` are inclusive, in the unit of `kind`.
+
+    `words` are those of the field's Literal type: the only values of a text, or in place of a number.
+    """
 
     kind: Kind
     doc: str
@@ -123,14 +127,14 @@ def _declare(default: T, option: Option) -> T:
     return field(default=default, metadata={_METADATA_KEY: option})
 
 
-def seconds(default: T, doc: str, *, low: float = 0, high: float = float("inf"), words: tuple[str, ...] = ()) -> T:
-    """A duration in seconds, or one of `words`."""
-    return _declare(default, Option(kind="seconds", doc=doc, low=low, high=high, words=words))
+def seconds(default: T, doc: str, *, low: float = 0, high: float = float("inf")) -> T:
+    """A duration in seconds, or a word."""
+    return _declare(default, Option(kind="seconds", doc=doc, low=low, high=high))
 
 
-def size(default: T, doc: str, *, low: int = 0, high: int, words: tuple[str, ...] = ()) -> T:
-    """A number of bytes, or one of `words`."""
-    return _declare(default, Option(kind="bytes", doc=doc, low=low, high=high, words=words))
+def size(default: T, doc: str, *, low: int, high: int) -> T:
+    """A number of bytes, or a word."""
+    return _declare(default, Option(kind="bytes", doc=doc, low=low, high=high))
 
 
 def count(default: int, doc: str, *, low: int = 0, high: int) -> int:
@@ -143,9 +147,9 @@ def flag(default: bool, doc: str) -> bool:
     return _declare(default, Option(kind="flag", doc=doc))
 
 
-def choice(default: T, doc: str, *words: str) -> T:
+def choice(default: T, doc: str) -> T:
     """One of a few words."""
-    return _declare(default, Option(kind="text", doc=doc, words=words))
+    return _declare(default, Option(kind="text", doc=doc))
 
 
 def text(default: str, doc: str, *, pattern: str = "", form: str = "") -> str:
@@ -160,20 +164,43 @@ def secret(doc: str) -> Secret:
 
 def options_of(section: Any) -> Iterator[tuple[Field[Any], Option]]:
     """Yield the declared settings of a section (class or instance), in order, without nested sections."""
-    for entry in fields(section):
-        option = entry.metadata.get(_METADATA_KEY)
-        if option is not None:
-            yield entry, option
+    return iter(_options_of(section if isinstance(section, type) else type(section)))
 
 
-def check_section(section: Any, name: str) -> None:
-    """Check and normalise a section in its `__post_init__`. Raises SettingsError naming every wrong key."""
-    problems = []
-    for entry, option in options_of(section):
-        value = getattr(section, entry.name)
-        try:
-            object.__setattr__(section, entry.name, option.check(value))
-        except ValueError as refused:
-            problems.append(Problem(key=f"{name}.{entry.name}", value=option.show(value), cause=f"allowed: {refused}"))
-    if problems:
-        raise SettingsError(problems)
+@cache
+def _options_of(section: type[Any]) -> tuple[tuple[Field[Any], Option], ...]:
+    types = get_type_hints(section)
+    declared = ((entry, entry.metadata.get(_METADATA_KEY)) for entry in fields(section))
+    return tuple((entry, replace(option, words=_words(types[entry.name]))) for entry, option in declared if option)
+
+
+def _words(kind: Any) -> tuple[str, ...]:
+    """Return the words of a Literal, alone or in a union."""
+    args = get_args(kind)
+    return args if get_origin(kind) is Literal else tuple(word for each in args for word in _words(each))
+
+
+class Section:
+    """Base of a section's dataclass: `class CommitSettings(Section, name="commit")`. Checks and normalises its values.
+
+    Creating one raises SettingsError naming every wrong key.
+    """
+
+    __slots__ = ()
+    _name: ClassVar[str]
+
+    def __init_subclass__(cls, name: str = "") -> None:
+        if name:  # dataclasses creates a class with slots a second time, without arguments
+            cls._name = name
+
+    def __post_init__(self) -> None:
+        problems = []
+        for entry, option in options_of(self):
+            value = getattr(self, entry.name)
+            try:
+                object.__setattr__(self, entry.name, option.check(value))
+            except ValueError as refused:
+                key, shown = f"{self._name}.{entry.name}", option.show(value)
+                problems.append(Problem(key=key, value=shown, cause=f"allowed: {refused}"))
+        if problems:
+            raise SettingsError(problems)

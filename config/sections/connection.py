@@ -8,7 +8,7 @@ from typing import Final, Literal
 from statehold.config.common.option import (
     NAME_FORM,
     NAME_PATTERN,
-    check_section,
+    Section,
     choice,
     count,
     flag,
@@ -26,26 +26,15 @@ _CLASSIC_SESSION: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecuritySettings:
+class SecuritySettings(Section, name="kafka.security"):
     """How to connect to brokers that need encryption or a login. Every client gets these."""
 
     protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = choice(
         "plaintext",
         "Encryption and login. In production, PLAIN needs sasl_ssl, so that no password is sent without TLS.",
-        "plaintext",
-        "ssl",
-        "sasl_plaintext",
-        "sasl_ssl",
     )
     sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = choice(
-        "",
-        "How to log in; required exactly if the protocol starts with sasl. Prefer SCRAM-SHA-512.",
-        "",
-        "PLAIN",
-        "SCRAM-SHA-256",
-        "SCRAM-SHA-512",
-        "OAUTHBEARER",
-        "GSSAPI",
+        "", "How to log in; required exactly if the protocol starts with sasl. Prefer SCRAM-SHA-512."
     )
     sasl_username: str = text("", "User name for PLAIN and SCRAM.")
     sasl_password: Secret = secret("Password for PLAIN and SCRAM. Give it in the secrets directory.")  # noqa: RUF009
@@ -71,12 +60,9 @@ class SecuritySettings:
     ssl_key_location: str = text("", "PEM file of this client's private key, for mutual TLS.")
     ssl_key_password: Secret = secret("Passphrase of the private key.")  # noqa: RUF009
 
-    def __post_init__(self) -> None:
-        check_section(self, "kafka.security")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSettings:
+class KafkaSettings(Section, name="kafka"):
     """The cluster and the connections to it."""
 
     bootstrap_servers: str = text(
@@ -104,8 +90,8 @@ class KafkaSettings:
     )
     statistics_interval: float = seconds(
         1.0,
-        "How often a client reports its producer id, its epoch and the commit requests that it sent, which show "
-        "a retried commit. 0 disables the reports, and with them the detection of a retried commit.",
+        "How often the consumer reports the state of its connections, which shows an outage. 0 disables the "
+        "reports, and with them the detection of an outage while no record arrives.",
         high=3600.0,
     )
     outage: float | Literal["wait"] = seconds(
@@ -114,7 +100,6 @@ class KafkaSettings:
         "Seconds: exit after that time with a separate exit code, so that the supervisor decides.",
         low=10.0,
         high=30 * 86_400.0,
-        words=("wait",),
     )
     message_max_bytes: int = size(
         1_000_000,
@@ -127,36 +112,30 @@ class KafkaSettings:
     extra: Extra = field(default=NO_EXTRA)
 
     def __post_init__(self) -> None:
-        check_section(self, "kafka")
+        Section.__post_init__(self)
         object.__setattr__(self, "extra", Extra.of(self.extra))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class GroupSettings(Section, name="group"):
     """Membership in the consumer group."""
 
     protocol: Literal["classic", "consumer"] = choice(
         "classic",
         "classic: the cooperative-sticky protocol of all brokers. consumer: KIP-848 (brokers of 4.0 and later); "
         "the broker or the group sets its session times.",
-        "classic",
-        "consumer",
     )
     assignor: Literal["cooperative-sticky", "range"] = choice(
         "cooperative-sticky",
         "Of the classic protocol. range revokes every partition at each rebalance. It exists to migrate groups "
         "that use it: change one process after the other to protocol consumer, and from there to "
         "cooperative-sticky.",
-        "cooperative-sticky",
-        "range",
     )
     membership: Literal["dynamic", "static"] = choice(
         "dynamic",
         "static: the group knows the process by its name (service.instance). The process keeps its partitions "
         "over a stop, so a restart within the session moves nothing. A killed process blocks its partitions for "
         "the session timeout.",
-        "dynamic",
-        "static",
     )
     instance_id: str = text(
         "",
@@ -185,7 +164,6 @@ class GroupSettings:
         "broker's value with consumer. With consumer it must stay auto.",
         low=6.0,
         high=1800.0,
-        words=("auto",),
     )
     heartbeat_interval: float | Literal["auto"] = seconds(
         "auto",
@@ -193,7 +171,6 @@ class GroupSettings:
         "of a longer session timeout; with consumer the broker's value. With consumer it must stay auto.",
         low=0.1,
         high=600.0,
-        words=("auto",),
     )
     max_poll_interval: float = seconds(
         300.0,
@@ -215,11 +192,7 @@ class GroupSettings:
         "aborted. The manager waits meanwhile. auto: 0.2 x max_poll_interval, at most 15 s.",
         low=0.1,
         high=3600.0,
-        words=("auto",),
     )
-
-    def __post_init__(self) -> None:
-        check_section(self, "group")
 
     @property
     def session_seconds(self) -> float:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from statehold.config.common.option import check_section, choice, seconds
+from statehold.config.common.option import Section, choice, seconds
 from statehold.config.sections.processing import DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorSettings:
+class DoctorSettings(Section, name="doctor"):
     """`statehold doctor`, and the same checks at the start of `statehold run`."""
 
     at_start: Literal["off", "warn", "fail"] = choice(
         "off",
         "warn: `statehold run` runs the checks in parallel with the start and logs each problem. fail: it runs "
         "them first, and does not start if one fails. Neither writes anything.",
-        "off",
-        "warn",
-        "fail",
     )
     longest_outage: float = seconds(
         2 * DAY,
@@ -34,6 +31,3 @@ class DoctorSettings:
         low=0.001,
         high=3600.0,
     )
-
-    def __post_init__(self) -> None:
-        check_section(self, "doctor")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statehold.config.common.option import check_section, count, seconds, secret, text
+from statehold.config.common.option import Section, count, seconds, secret, text
 from statehold.config.common.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EffectsSettings:
+class EffectsSettings(Section, name="effects"):
     """Effects outside Kafka, which run after the commit of their record (docs/effects.md)."""
 
     pending: int = count(
@@ -37,12 +37,9 @@ class EffectsSettings:
         high=600.0,
     )
 
-    def __post_init__(self) -> None:
-        check_section(self, "effects")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimersSettings:
+class TimersSettings(Section, name="timers"):
     """Timers of handlers that have on_timer (docs/timers.md)."""
 
     idle: float = seconds(
@@ -53,12 +50,9 @@ class TimersSettings:
         high=86_400.0,
     )
 
-    def __post_init__(self) -> None:
-        check_section(self, "timers")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSettings:
+class SinkSettings(Section, name="sink"):
     """The database that the sinks of a handler write to (docs/sinks.md)."""
 
     url: str = text(
@@ -89,6 +83,3 @@ class SinkSettings:
         low=0.0,
         high=86_400.0,
     )
-
-    def __post_init__(self) -> None:
-        check_section(self, "sink")

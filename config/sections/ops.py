@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from statehold.config.common.option import check_section, choice, seconds, secret, text
+from statehold.config.common.option import Section, choice, seconds, secret, text
 from statehold.config.common.secret import Secret
 
 #: a shorter token could be guessed
@@ -14,7 +14,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpsSettings:
+class OpsSettings(Section, name="ops"):
     """The HTTP server of `statehold run` (or of `statehold.ops.http.server.OpsServer`): see docs/ops.md."""
 
     listen: str = text(
@@ -29,14 +29,13 @@ class OpsSettings:
         "characters; give it in the secrets directory. Required for state queries, and for everything but "
         "health and metrics on an address that other machines reach."
     )
-    state: str = choice("off", "Whether committed state can be queried; needs a token.", "off", "on")
+    state: Literal["off", "on"] = choice("off", "Whether committed state can be queried; needs a token.")
     replica: float | Literal["off"] = seconds(
         "off",
         "Answer state queries from the standby replica that another instance holds (group.standbys), if it is "
         "at most this old. Such an answer states its age and its position.",
         low=0.3,
         high=3600.0,
-        words=("off",),
     )
     advertised: str = text(
         "",
@@ -47,16 +46,11 @@ class OpsSettings:
         form="an http or https URL",
     )
 
-    tracing: str = choice(
+    tracing: Literal["off", "on"] = choice(
         "off",
         "on: outputs carry the W3C trace context of their input record, and batches, commits and restores are "
         "spans of the process's OpenTelemetry provider. Needs the extra statehold[otel]; off costs nothing.",
-        "off",
-        "on",
     )
-
-    def __post_init__(self) -> None:
-        check_section(self, "ops")
 
     @property
     def local_only(self) -> bool:

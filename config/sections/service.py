@@ -7,11 +7,11 @@ import socket
 from dataclasses import dataclass
 from typing import Literal
 
-from statehold.config.common.option import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
+from statehold.config.common.option import NAME_FORM, NAME_PATTERN, Section, choice, seconds, text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
+class ServiceSettings(Section, name="service"):
     """The service's name on the cluster, and how strict it is."""
 
     namespace: str = text(
@@ -39,8 +39,6 @@ class ServiceSettings:
         "production",
         "development also checks that table values are not changed in place, and allows unverified "
         "certificates and librdkafka's debug log.",
-        "production",
-        "development",
     )
     stop_timeout: float = seconds(
         25.0,
@@ -59,9 +57,6 @@ class ServiceSettings:
         high=3600.0,
     )
 
-    def __post_init__(self) -> None:
-        check_section(self, "service")
-
     @property
     def identity(self) -> str:
         """`instance`, or host name and process id of the calling process."""
@@ -69,15 +64,10 @@ class ServiceSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
+class LogSettings(Section, name="log"):
     """What the process logs."""
 
     format: Literal["auto", "json", "console"] = choice(
-        "auto", "auto: console on a terminal, else one JSON object a line.", "auto", "json", "console"
+        "auto", "auto: console on a terminal, else one JSON object a line."
     )
-    level: Literal["debug", "info", "warning", "error"] = choice(
-        "info", "Least severe event that is logged.", "debug", "info", "warning", "error"
-    )
-
-    def __post_init__(self) -> None:
-        check_section(self, "log")
+    level: Literal["debug", "info", "warning", "error"] = choice("info", "Least severe event that is logged.")

@@ -12,11 +12,11 @@ class Taker(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, told: Callable[[str, bytes], None]) -> None:
+    def __init__(self, port: int, reported: Callable[[str, bytes], None]) -> None:
         super().__init__(("127.0.0.1", port), _Request)
         self.booked: dict[str, bytes] = {}
         #: Called with every request before the answer.
-        self.told = told
+        self.reported = reported
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -27,7 +27,7 @@ class _Request(BaseHTTPRequestHandler):
         if not key:
             self.send_error(400, "no Idempotency-Key")
             return
-        self.server.told(key, body)
+        self.server.reported(key, body)
         same = self.server.booked.setdefault(key, body) == body
         self.send_response(201 if same else 422)
         self.end_headers()

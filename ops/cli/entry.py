@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from statehold.ops.cli.common import early_signals
+from statehold.ops.cli.common import early_signals, lasting_output
 
 if sys.argv[1:2] == ["run"]:
     early_signals.listen()
@@ -20,6 +20,7 @@ def main() -> None:
     from statehold.errors import StateholdError
     from statehold.ops.cli.main import app
 
+    lasting_output.install()
     try:
         app()
     except SystemExit as end:
@@ -29,6 +30,7 @@ def main() -> None:
     except StateholdError as error:
         from statehold.ops.reports.acl_hint import explained
 
+        _exit_rejected(error)
         sys.exit(f"statehold: {error}{explained(error)}{_name_of(error)}")
     except OSError as error:
         if error.filename is None:  # not a file of the user's, so perhaps a bug
@@ -40,6 +42,16 @@ def main() -> None:
         if isinstance(error.__cause__, KeyboardInterrupt):
             _exit_interrupted()
         raise
+
+
+def _exit_rejected(error: BaseException) -> None:
+    """Exit as typer does if the command line is wrong."""
+    from statehold.common.exit_codes import Answer
+    from statehold.ops.cli.common.output import WrongOption
+
+    if isinstance(error, WrongOption):
+        sys.stderr.write(f"statehold: {error}\n")
+        sys.exit(Answer.USAGE)
 
 
 def _exit_interrupted() -> NoReturn:

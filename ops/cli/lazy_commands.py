@@ -29,6 +29,8 @@ class LazyCommand(TyperCommand):
 
     def load(self) -> Any:
         """Import the command and return it: a click command or group."""
+        from statehold.ops.cli.common.shared_options import share  # here, because it imports rich
+
         module, _, attribute = self._entry.place.partition(":")
         found = getattr(importlib.import_module(f"statehold.ops.cli.{module}"), attribute)
         holder = typer.Typer()
@@ -36,7 +38,7 @@ class LazyCommand(TyperCommand):
             holder.add_typer(found, name=self.name)
         else:
             holder.command(self.name)(found)
-        return get_group(holder).commands[self._entry.name]
+        return share(get_group(holder).commands[self._entry.name])
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         return self.load().make_context(*args, **extra)

@@ -22,17 +22,17 @@ class Rights:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, rights = FindingsOf(self), service(case.names, case.outputs)
-        told = allowed(case.admin, rights)
+        reported = allowed(case.admin, rights)
         for right in rights:
-            here = told.get((right.kind, right.name))
+            here = reported.get((right.kind, right.name))
             if right.kind == IDS:
                 yield from self._ids(case, seen, right)
             elif here == UNTOLD:
                 yield seen.unknown(right.name, "the brokers do not report what is allowed")
             elif lacks(right, here):
-                tell = seen.warned if right.optional else seen.failed
+                report = seen.warned if right.optional else seen.failed
                 of_what = " of the group" if right.kind == GROUP else ""
-                yield tell(right.name, f"{right.operation}{of_what} is not allowed", self._grant(case, right))
+                yield report(right.name, f"{right.operation}{of_what} is not allowed", self._grant(case, right))
 
     def _ids(self, case: Case, seen: FindingsOf, right: Right) -> Iterator[Finding]:
         """Derive the rights on transactional ids from the ACLs, because no request returns them."""

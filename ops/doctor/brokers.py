@@ -77,8 +77,8 @@ class Certificates:
                 f"the certificate {'ends in' if days >= 0 else 'has ended'} {abs(days):.0f} days{' ago' * (days < 0)}"
             )
             if days < _SOON_DAYS:
-                tell = FindingsOf(self).failed if days < 0 else FindingsOf(self).warned
-                yield tell(name, text, renew[name])
+                report = FindingsOf(self).failed if days < 0 else FindingsOf(self).warned
+                yield report(name, text, renew[name])
 
 
 class Versions:
@@ -127,13 +127,13 @@ class SettingsDiffer:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen = FindingsOf(self)
-        told = {each.id: case.broker_settings(each.id) for each in case.brokers}
-        if not any(told.values()):
+        reported = {each.id: case.broker_settings(each.id) for each in case.brokers}
+        if not any(reported.values()):
             raise NotAsked("the brokers do not show their settings")
-        for key in sorted(set().union(*told.values())):
+        for key in sorted(set().union(*reported.values())):
             if key in _OWN or any(part in key for part in _SECRET_OR_LOCAL):
                 continue
-            values = {broker: settings.get(key) for broker, settings in told.items()}
+            values = {broker: settings.get(key) for broker, settings in reported.items()}
             if len(set(values.values())) > 1:
                 shown = ", ".join(f"{broker}: {value}" for broker, value in values.items())
                 yield seen.warned(
@@ -184,9 +184,9 @@ class Clocks:
         for clock in case.cluster.clocks([each.id for each in case.brokers], prefix, case.wall):
             text = f"{clock.ahead:+.3f} s against this machine, give or take {clock.uncertainty:.3f} s"
             beyond = abs(clock.ahead) - clock.uncertainty
-            tell = seen.failed if beyond > 60 * tolerance else seen.warned if beyond > tolerance else None
-            if tell is not None:
-                yield tell(
+            report = seen.failed if beyond > 60 * tolerance else seen.warned if beyond > tolerance else None
+            if report is not None:
+                yield report(
                     f"broker {clock.broker}", text, "on the one that is wrong: chronyc makestep; chronyc tracking"
                 )
 
@@ -202,8 +202,8 @@ class LogDirectory:
         for broker, value in case.setting("log.dirs").items():
             for place in value.split(","):
                 if place.strip().startswith(("/tmp", "/var/tmp", "/dev/shm")):  # noqa: S108 - the places to find
-                    tell = seen.failed if case.strict else seen.warned
-                    yield tell(
+                    report = seen.failed if case.strict else seen.warned
+                    yield report(
                         f"broker {broker}",
                         f"keeps its data in {place.strip()}, which a restart of the machine may empty",
                         case.set_brokers("log.dirs", "/var/lib/kafka"),

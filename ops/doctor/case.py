@@ -49,10 +49,23 @@ class Case:
         self.settings, self.given, self.outputs = settings, names, tuple(dict.fromkeys(outputs))
         self.probes, self.deep, self.wall = probes, deep, wall
         self.sinks = None if sinks is None else list(sinks)
-        self.admin = Admin(settings, names.group if names is not None else "statehold-doctor")
-        self.cluster = ClusterSurvey(settings, self.admin)
-        self.broker_settings = cache(self.cluster.broker_settings)
-        self.topic_settings = cache(self.cluster.topic_settings)
+
+    @cached_property
+    def admin(self) -> Admin:
+        """:raises Misconfigured: a file of `kafka.security` cannot be read, or a setting is invalid."""
+        return Admin(self.settings, self.given.group if self.given is not None else "statehold-doctor")
+
+    @cached_property
+    def cluster(self) -> ClusterSurvey:
+        return ClusterSurvey(self.settings, self.admin)
+
+    @cached_property
+    def broker_settings(self) -> Callable[[int], dict[str, str | None]]:
+        return cache(self.cluster.broker_settings)
+
+    @cached_property
+    def topic_settings(self) -> Callable[[str], dict[str, str | None]]:
+        return cache(self.cluster.topic_settings)
 
     @property
     def names(self) -> Names:

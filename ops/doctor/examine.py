@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from statehold.errors import KafkaTrouble, StateholdError
+from statehold.errors import KafkaTrouble, Misconfigured, StateholdError
 from statehold.ops.doctor import (
     access_rights,
     brokers,
@@ -19,13 +19,14 @@ from statehold.ops.doctor import (
 )
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Check, Finding, FindingsOf
+from statehold.ops.reports import outage
 
 CHECKS: Final[tuple[type[Check], ...]] = (
+    *group.CHECKS,  # first, because a partition that has failed is what a person at night looks for
     *brokers.CHECKS,
     *topics.CHECKS,
     *retention.CHECKS,
     *transactions.CHECKS,
-    *group.CHECKS,
     *access_rights.CHECKS,
     *machine.CHECKS,
     *snapshots.CHECKS,
@@ -42,13 +43,14 @@ def examine(case: Case, only: Iterable[str] = (), checks: Iterable[Check] | None
     chosen = [each() for each in CHECKS] if checks is None else list(checks)
     chosen = [each for each in chosen if not wanted or each.name in wanted]
     findings: list[Finding] = []
-    silent = _silent(case)
+    no_answer = _no_answer(case)
     for check in chosen:
-        if silent is not None and check.name != machine.ClientLibrary.name:
-            fails = check.name == brokers.Reachable.name
-            findings.append(_no_broker(case, check, silent) if fails else FindingsOf(check).unknown("cluster", silent))
-        else:
+        if no_answer is None or check.name == machine.ClientLibrary.name:
             findings += _looked(check, case)
+        elif check.name == brokers.Reachable.name:
+            findings.append(FindingsOf(check).failed(case.settings.kafka.bootstrap_servers, *no_answer))
+        else:
+            findings.append(FindingsOf(check).unknown("cluster", no_answer[0]))
     case.close()
     return findings
 
@@ -62,17 +64,16 @@ def _looked(check: Check, case: Case) -> list[Finding]:
     return found or [FindingsOf(check).passed("-", check.looks_at)]
 
 
-def _silent(case: Case) -> str | None:
-    """Return why no broker answers; otherwise every check would wait for its own deadline."""
+def _no_answer(case: Case) -> tuple[str, str] | None:
+    """Return why no broker answers, and the fix; otherwise every check would wait for its own deadline."""
     try:
         case.brokers  # noqa: B018 - asks
+    except Misconfigured as error:  # the brokers reject the login, or a file is missing; its text names which
+        return str(error), "change kafka.security; statehold config show --changed"
     except KafkaTrouble as error:
-        return str(error)
+        silent = outage.silent(case.settings)
+        cause = outage.causes_of(silent) if silent else str(error)
+        since = outage.of_services(case.given.group) if case.given is not None else ""
+        mend = "check kafka.bootstrap_servers and kafka.security; statehold dev status"
+        return f"no broker answers: {cause}{since and '.'}{since}", mend
     return None
-
-
-def _no_broker(case: Case, check: Check, why: str) -> Finding:
-    servers = case.settings.kafka.bootstrap_servers
-    return FindingsOf(check).failed(
-        servers, f"no broker answers: {why}", "check kafka.bootstrap_servers and kafka.security; statehold dev status"
-    )

@@ -10,9 +10,39 @@ from typing import ClassVar, Final
 from statehold.config.common.units import format_duration
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, FindingsOf
+from statehold.ops.remote import local_services
+from statehold.ops.remote.remote_status import reach
 
 #: Kafka's own default, in milliseconds
 _USUAL_DELAY: Final = 3000
+
+
+class FailedPartitions:
+    name: ClassVar = "failed-partitions"
+    looks_at: ClassVar = (
+        "the status of each instance: on this machine, and by the ops servers that the members advertise"
+    )
+    fails: ClassVar = "a partition has failed: it is paused until you retry it, and its lag grows"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, names = FindingsOf(self), case.names
+        answers = reach(case.settings, names.group, [each for each in case.group.members if each.url])
+        asked = [each.status for each in local_services.of_service(names.group)] + [each.status for each in answers]
+        reported = [each for each in asked if each is not None]
+        failed = {
+            row["partition"]: (row, status)
+            for status in reported
+            for row in status["partitions"]
+            if row["phase"] == "failed"
+        }
+        for partition, (row, status) in sorted(failed.items()):
+            yield seen.failed(
+                f"{names.input}[{partition}]",
+                f"failed at position {row.get('position')}, {row.get('lag')} records behind, on {status['instance']}: "
+                f"{local_services.cause_of(row)}",
+                f"fix the cause, then: statehold retry {partition} --name {names.group}",
+            )
 
 
 class RebalanceDelay:
@@ -88,8 +118,8 @@ class StaticMembers:
         here = _addresses()
         for each in members:
             if own and each.static_id == own:
-                tell = seen.warned if each.host in here else seen.failed
-                yield tell(
+                report = seen.warned if each.host in here else seen.failed
+                yield report(
                     own,
                     f"group.instance_id of a live member too: {each.client_id} on {each.host}",
                     "give each instance its own group.instance_id, or none",
@@ -154,4 +184,4 @@ def _addresses() -> set[str]:
     return found
 
 
-CHECKS = (RebalanceDelay, SessionBounds, Instances, StaticMembers, GroupProtocol)
+CHECKS = (FailedPartitions, RebalanceDelay, SessionBounds, Instances, StaticMembers, GroupProtocol)

@@ -41,10 +41,10 @@ class InputRetention:
     def _positions(self, case: Case, seen: FindingsOf) -> Iterator[Finding]:
         topic, replays = case.names.input, case.settings.snapshot.delta_interval != "commit"
         for each in case.surveys:
-            if each.mark is None:
+            if each.commit_record is None:
                 continue
             start, _, _ = case.cluster.ends(topic, each.partition)
-            where, position = f"{topic}[{each.partition}]", each.mark.positions.get(topic, 0)
+            where, position = f"{topic}[{each.partition}]", each.commit_record.positions.get(topic, 0)
             full = each.choice.manifest if each.choice is not None else None
             begin = full.positions.get(topic, position) if replays and full is not None else position
             if start > begin:

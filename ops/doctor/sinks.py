@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from statehold.errors import NoMark, StartError
+from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 from statehold.ops.reports.sinks import compared, open_session
 from statehold.sink import DatabaseTrouble, RowsRefused, Sink
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import require_commit_record
 
 if TYPE_CHECKING:
     from statehold.worker.sinks.postgres import PostgresSession
@@ -60,14 +60,14 @@ class SinkDatabase:
         if standby:
             mend = "name the primary in sink.url, or all of them with ?target_session_attrs=read-write"
             yield seen.failed("sink.url", "the server is a standby, which accepts no writes", mend)
-        tell = seen.failed if case.strict else seen.warned
+        report = seen.failed if case.strict else seen.warned
         loses = "a crash of the server loses committed rows, and the partitions then fail (SinkDisagrees)"
         if synchronous == "off":
             mend = f"{_PSQL} -c 'ALTER ROLE CURRENT_USER SET synchronous_commit = on'"
-            yield tell("synchronous_commit", f"it is off: {loses}", mend)
+            yield report("synchronous_commit", f"it is off: {loses}", mend)
         if fsync == "off":
             mend = "as a superuser: psql -c 'ALTER SYSTEM SET fsync = on' -c 'SELECT pg_reload_conf()'"
-            yield tell("fsync", f"it is off: {loses}", mend)
+            yield report("fsync", f"it is off: {loses}", mend)
 
     def _tables(self, case: Case, seen: FindingsOf, session: PostgresSession) -> Iterator[Finding]:
         if case.sinks is None:
@@ -91,18 +91,15 @@ class SinkDatabase:
         if (error := _refused(session, None)) is not None:
             yield seen.failed(table, str(error), _INIT if _state(error) == _NO_TABLE else _grant(table, session))
             return
-        for each in compared(case.settings, case.names, list(_marks(case))):
+        for each in compared(case.settings, case.names, list(_commit_records(case))):
             if each.trouble:
                 mend = _INIT if each.position is None else f"{_INIT} --adopt, once the rows are right"
                 yield seen.failed(f"partition {each.partition}", each.trouble, mend)
 
 
-def _marks(case: Case) -> Iterator[CommitRecord]:
+def _commit_records(case: Case) -> Iterator[CommitRecord]:
     for place in case.places:
-        mark = last_mark(case.reader, case.names.changelog, place.partition)
-        if mark is None:
-            raise NoMark("the changelog holds no commit record", topic=case.names.input, partition=place.partition)
-        yield mark
+        yield require_commit_record(case.reader, case.names.changelog, place.partition, "look at the sinks")
 
 
 def _refused(session: PostgresSession, sink: Sink[Any] | None, *, delete: bool = False) -> RowsRefused | None:

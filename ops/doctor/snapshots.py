@@ -79,7 +79,7 @@ class RestoreTime:
         budget = self._budget or settings.snapshot.restore_budget
         slowest = 0.0
         for place, each in zip(case.places, case.surveys, strict=True):
-            seconds = forecast.seconds(forecast.workload(case.reader, place, each), each.mark)
+            seconds = forecast.seconds(forecast.workload(case.reader, place, each), each.commit_record)
             slowest = max(slowest, seconds)
             where = f"{case.names.input}[{each.partition}]"
             mend = "statehold snapshot take MODULE:SERVICE, or snapshot.full_interval and full_bytes smaller"

@@ -58,8 +58,8 @@ class Replication:
     def _judge(self, case: Case, seen: FindingsOf, topic: str, replicas: int, least: int) -> Iterator[Finding]:
         more = _reassign(case, topic)
         if replicas == 1:
-            tell = seen.failed if case.strict else seen.warned
-            yield tell(topic, "one replica: nothing survives the loss of its broker", more)
+            report = seen.failed if case.strict else seen.warned
+            yield report(topic, "one replica: nothing survives the loss of its broker", more)
         elif least >= replicas:
             yield seen.failed(
                 topic,
@@ -133,10 +133,10 @@ class PartitionCounts:
             if had != count:
                 yield seen.failed(topic, f"has {had} partitions, {names.input} has {count}", mend)
         for each in case.surveys:
-            if each.mark is not None and each.mark.partitions != count:
+            if each.commit_record is not None and each.commit_record.partitions != count:
                 yield seen.failed(
                     f"{names.input}[{each.partition}]",
-                    f"its state was built with {each.mark.partitions} partitions, the topic has {count} now",
+                    f"its state was built with {each.commit_record.partitions} partitions, the topic has {count} now",
                     mend,
                 )
 
@@ -149,13 +149,13 @@ class TopicIds:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen = FindingsOf(self)
-        told: set[str] = set()
+        reported: set[str] = set()
         for place, each in zip(case.places, case.surveys, strict=True):
-            recorded = each.mark.topic_ids if each.mark is not None else {}
+            recorded = each.commit_record.topic_ids if each.commit_record is not None else {}
             for topic, known in recorded.items():
                 now = place.topic_ids.get(topic, known)
-                if now != known and topic not in told:
-                    told.add(topic)
+                if now != known and topic not in reported:
+                    reported.add(topic)
                     yield seen.failed(
                         topic,
                         f"was deleted and created again: id {known} in the last commit records, {now} now",
@@ -204,8 +204,8 @@ class PartitionsNow:
                     yield seen.failed(where, f"has no leader; replicas on brokers {list(each.replicas)}", mend)
                 elif away:
                     least = int(case.topic_setting(topic, "min.insync.replicas"))
-                    tell = seen.failed if len(each.in_sync) < least else seen.warned
-                    yield tell(
+                    report = seen.failed if len(each.in_sync) < least else seen.warned
+                    yield report(
                         where,
                         f"{len(each.in_sync)} of {len(each.replicas)} replicas in sync, needed {least}",
                         f"start or fix broker {', '.join(map(str, away))}",
@@ -231,7 +231,7 @@ class Skew:
                     f"{topic}[{partition}]",
                     f"holds {count} records, the median is {usual:.0f}",
                     "choose a key with more different values, or one that is spread; statehold cat "
-                    f"{topic} --partition {partition} shows the keys",
+                    f"{topic} --partition {partition} -n 100 shows the keys",
                 )
 
 

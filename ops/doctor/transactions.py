@@ -26,8 +26,8 @@ class IdExpiration:
         for broker, value in case.setting("transactional.id.expiration.ms").items():
             kept = int(value) / 1000
             if kept < 2 * renew:
-                tell = seen.failed if kept <= renew else seen.warned
-                yield tell(
+                report = seen.failed if kept <= renew else seen.warned
+                yield report(
                     f"broker {broker}",
                     f"ids expire after {format_duration(kept)} without a transaction, commit.renew_after is "
                     f"{format_duration(renew)}",
@@ -76,8 +76,8 @@ class Hanging:
         for found in self._still(case):
             age = case.wall() - found.since
             topic, partition = found.topic, found.partition
-            tell = seen.failed if age > settings.restore.hanging_after else seen.warned
-            yield tell(
+            report = seen.failed if age > settings.restore.hanging_after else seen.warned
+            yield report(
                 f"{topic}[{partition}]",
                 f"a transaction that is open for {age:.0f} s hides offsets {found.stable} to {found.end}",
                 f"statehold txn list --topic {topic} names its owner; "

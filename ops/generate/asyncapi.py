@@ -11,7 +11,7 @@ import msgspec
 from statehold.declared.attributes import declared
 from statehold.declared.serdes import input_type
 from statehold.reference import references
-from statehold.serde import OfTopic, Serde
+from statehold.serde import OfTopic, Serde, is_pydantic, without_none
 from statehold.service import Service
 
 Json = dict[str, Any]
@@ -70,7 +70,11 @@ def _message(kind: Any) -> tuple[Json, Json]:
     components: Json = {}
 
     def derive(wanted: Any) -> Json:
-        (schema,), found = msgspec.json.schema_components([wanted], ref_template="#/components/schemas/{name}")
+        if is_pydantic(wanted):
+            schema = _pydantic(wanted, ref_template="#/components/schemas/{model}")
+            found = schema.pop("$defs", {})
+        else:
+            (schema,), found = msgspec.json.schema_components([wanted], ref_template="#/components/schemas/{name}")
         components.update(found)
         return schema
 
@@ -80,13 +84,17 @@ def _message(kind: Any) -> tuple[Json, Json]:
 
 
 def _alone(kind: Any) -> Json:
-    payload = _payload(kind, msgspec.json.schema)
+    payload = _payload(kind, _pydantic if is_pydantic(kind) else msgspec.json.schema)
     payload.pop("x-content", None)
     return payload
 
 
 def _payload(kind: Any, derive: Callable[[Any], Json]) -> Json:
-    """Return the schema of a value, with its media type under x-content unless it is JSON."""
+    """Return the schema of a value, with its media type under x-content unless it is JSON.
+
+    A null value has no schema, because no bytes represent it.
+    """
+    kind = without_none(kind)
     given = _serde(kind)
     if isinstance(given, OfTopic):
         return _registered(given)
@@ -97,17 +105,23 @@ def _payload(kind: Any, derive: Callable[[Any], Json]) -> Json:
     return derive(kind)
 
 
+def _pydantic(kind: Any, **options: Any) -> Json:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).json_schema(**options)
+
+
 def _registered(given: Any) -> Json:
     schema = given.schema
     if schema.schema_type not in _REGISTERED:
         return {"x-content": "application/vnd.google.protobuf", "description": f"Protobuf message {given.name}"}
-    content, told = _REGISTERED[schema.schema_type]
-    return {"x-content": content, "schemaFormat": told, "schema": json.loads(schema.schema_str)}
+    content, reported = _REGISTERED[schema.schema_type]
+    return {"x-content": content, "schemaFormat": reported, "schema": json.loads(schema.schema_str)}
 
 
 def _serde(kind: Any) -> Serde[Any] | OfTopic | None:
-    told = get_args(kind)[1:] if get_origin(kind) is Annotated else () if isinstance(kind, type) else (kind,)
-    return next((each for each in told if isinstance(each, (OfTopic, Serde))), None)
+    reported = get_args(kind)[1:] if get_origin(kind) is Annotated else () if isinstance(kind, type) else (kind,)
+    return next((each for each in reported if isinstance(each, (OfTopic, Serde))), None)
 
 
 def _pointer(*steps: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -71,8 +70,3 @@ def fields_of(query: str) -> dict[str, str]:
 def as_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> HttpAnswer:
     """Encode a value as JSON; types that msgspec does not know become text."""
     return HttpAnswer(status, msgspec.json.encode(value, enc_hook=str) + b"\n", headers=headers or {})
-
-
-def reason(status: int) -> str:
-    """Return the phrase of the status line."""
-    return HTTPStatus(status).phrase

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import statehold
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, fields_of
@@ -27,6 +29,10 @@ _PATIENCE: Final = 10.0
 _CUT: Final = 1.0
 _CONNECTIONS: Final = 32
 _PATH_BYTES: Final = 4096
+
+
+#: of this process
+_servers: WeakSet[BoundedServer] = WeakSet()
 
 
 class BoundedServer(ThreadingMixIn, HTTPServer):
@@ -42,6 +48,7 @@ class BoundedServer(ThreadingMixIn, HTTPServer):
         #: each open connection, oldest first, and whether the server waits for it (True) or it for the server
         self._open: dict[socket.socket, bool] = {}
         self._lock = threading.Lock()
+        _servers.add(self)
         if isinstance(where, socket.socket):
             super().__init__(("", 0), _CommandHandler, bind_and_activate=False)
             self.socket.close()
@@ -110,6 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = f"statehold/{statehold.__version__}"
     sys_version = ""
     timeout = _PATIENCE
+    #: an answer leaves in one write, and at once: otherwise a kept-alive client waits 40 ms for the second half (Nagle)
+    wbufsize = -1
+    disable_nagle_algorithm = True
     server: BoundedServer
     methods: ClassVar = "GET, HEAD"
 
@@ -170,5 +180,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _CommandHandler(_Handler):
+    disable_nagle_algorithm = False  # a Unix socket has none
     methods: ClassVar = "GET, HEAD, POST"
     do_POST = _Handler.do_GET  # noqa: N815  the base calls this name
+
+
+def _close_copies() -> None:
+    """In a forked child, close the copies of the sockets: they would keep the port of a process that has ended."""
+    for server in _servers:
+        server.socket.close()
+
+
+os.register_at_fork(after_in_child=_close_copies)

@@ -11,7 +11,13 @@ from statehold.ops.http.answers import HttpRequest, Rejected
 
 #: routes for monitoring, and the files of the console, which hold no data
 OPEN: Final = frozenset({"/live", "/ready", "/startup", "/metrics"})
-PAGE: Final = frozenset({"", "/", "/console.css", "/console.js", "/views.js", "/draw.js", "/icon.svg"})
+PAGE: Final = frozenset(
+    {
+        "/",
+        *("/console.css", "/icon.svg"),
+        *("/console.js", "/charts.js", "/draw.js", "/overview.js", "/pages.js", "/partition.js", "/timeline.js"),
+    }
+)
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="statehold"'}
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -28,7 +34,7 @@ class RequestGuard:
         """:raises Rejected: wrong method, a foreign Host, or no token where one is needed."""
         self.check_method(request)
         self._check_host(request)
-        if request.path not in OPEN | PAGE:
+        if request.path and request.path not in OPEN | PAGE:
             self.check_token(request, needed=self._exposed)
 
     def check_method(self, request: HttpRequest) -> None:

@@ -15,14 +15,14 @@ class Verdict(NamedTuple):
     why: list[str]
 
 
-def live(status: dict[str, Any], patience: float = PATIENCE) -> Verdict:
+def live(status: dict[str, Any]) -> Verdict:
     """Return whether the process is live. A hanging loop and a stuck thread need a restart; an outage of Kafka,
     a failed partition and a long restore do not.
     """
     if not status["running"]:
         return Verdict(False, [f"the service is not running: {status.get('ended') or 'not started, or stopped'}"])
     turned = status["turned"]
-    found = [] if turned is None or turned < patience else [f"the manager's loop has made no turn for {turned:.0f} s"]
+    found = [] if turned is None or turned < PATIENCE else [f"the manager's loop has made no turn for {turned:.0f} s"]
     found += [_stuck(each) for each in status.get("stuck", ())]
     found += [f"partition {each['partition']}: {each['cause']}" for each in status["partitions"] if each.get("stuck")]
     return Verdict(not found, found or ["the loops turn"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,19 +14,21 @@ from prometheus_client.exposition import choose_encoder
 import statehold
 from statehold.ops.http import health
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
-from statehold.ops.http.guard import RequestGuard
-from statehold.ops.http.history import History
+from statehold.ops.http.console import facts, reports
+from statehold.ops.http.console.history import SPANS, History
+from statehold.ops.http.console.instances import OtherInstances
+from statehold.ops.http.console.reports import Report
+from statehold.ops.http.guard import PAGE, RequestGuard
 from statehold.ops.http.state import Queries
 from statehold.service import Service
+from statehold.worker.followers.queries import Busy
 
-_FILES: Final = Path(__file__).parent / "console"
-_PAGE: Final = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/console.css": ("console.css", "text/css; charset=utf-8"),
-    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
-    "/views.js": ("views.js", "text/javascript; charset=utf-8"),
-    "/draw.js": ("draw.js", "text/javascript; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+_FILES: Final = Path(__file__).parent / "console" / "static"
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 
 
@@ -37,6 +40,9 @@ class Routes:
         self._guard = guard
         self._queries = Queries(service)
         self.history = History()
+        self._others = OtherInstances(service)
+        self._doctor = Report(f"doctor-{service.name}", partial(reports.doctor, service))
+        self._letters = Report(f"letters-{service.name}", partial(reports.dead_letters, service))
         self._lock = threading.Lock()
         self._routes: dict[str, Callable[[HttpRequest], HttpAnswer]] = {
             "/live": lambda _: self._health(health.live(self._service.status()), "live"),
@@ -45,6 +51,11 @@ class Routes:
             "/metrics": self._metrics,
             "/status": lambda _: as_json(self.status()),
             "/console/data": self._data,
+            "/console/configuration": lambda _: as_json(facts.configuration(service)),
+            "/console/runbook": self._runbook,
+            "/console/timers": self._timers,
+            "/console/doctor": lambda request: as_json(self._doctor.look(run="run" in request.query)),
+            "/console/letters": lambda request: as_json(self._letters.look(run="run" in request.query)),
         }
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
@@ -78,8 +89,9 @@ class Routes:
             return HttpAnswer(308, b"", headers={"Location": f"{request.root}/"})
         if path in self._routes:
             return self._routes[path](request)
-        if path in _PAGE:
-            name, kind = _PAGE[path]
+        if path in PAGE:
+            name = path[1:] or "index.html"
+            kind = _TYPES[Path(name).suffix]
             return HttpAnswer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
         if path == "/state" or path.startswith("/state/"):
             return self._state(request)
@@ -95,17 +107,36 @@ class Routes:
         return HttpAnswer(200, encode(self._service.metrics.registry), kind)
 
     def _state(self, request: HttpRequest) -> HttpAnswer:
+        self._check_state_allowed(request)
+        return self._queries.answer(request)
+
+    def _timers(self, request: HttpRequest) -> HttpAnswer:
+        self._check_state_allowed(request)
+        try:
+            return as_json(facts.timers(self._service))
+        except Busy:
+            raise Rejected(503, "commits come too fast to read between them; ask again") from None
+
+    def _check_state_allowed(self, request: HttpRequest) -> None:
         if self._service.settings.ops.state != "on":
             raise Rejected(404, "state queries are off. Next: set ops.state = 'on' and ops.token")
         self._guard.check_token(request, needed=True)
-        return self._queries.answer(request)
+
+    def _runbook(self, request: HttpRequest) -> HttpAnswer:
+        error = request.query.get("error", "")
+        if error not in (sections := facts.runbook()):
+            raise Rejected(404, f"the runbook has no section {error[:100]!r}")
+        return as_json(sections[error])
 
     def _data(self, request: HttpRequest) -> HttpAnswer:
         """Return the data of the console; `event` and `tick` are the newest numbers that the client has."""
         overview = self._service.overview
         members = overview.members.look() if overview is not None else ()
+        span = number(request, "span", default=300)
+        if span not in SPANS:
+            raise Rejected(400, f"span={span}: write one of {', '.join(map(str, SPANS))}")
         with self._lock:
-            history = self.history.after(number(request, "tick"))
+            history = self.history.after(number(request, "tick"), span)
         return as_json(
             {
                 "status": self.status(),
@@ -123,17 +154,18 @@ class Routes:
                     }
                     for member in members
                 ],
+                "others": self._others.look(),
                 "partitions": overview.partitions if overview is not None else 0,
                 "queries": self._service.settings.ops.state == "on",
             }
         )
 
 
-def number(request: HttpRequest, name: str, default: int = 0, high: int = 2**63) -> int:
-    """:raises Rejected: it is not a whole number, or out of its range."""
+def number(request: HttpRequest, name: str, default: int = 0) -> int:
+    """:raises Rejected: it is not a whole number of at most 18 digits."""
     text = request.query.get(name, "")
     if not text:
         return default
-    if not text.isdecimal() or len(text) > 18 or int(text) > high:
-        raise Rejected(400, f"{name}={text}: write a whole number of at most {high}")
+    if not text.isdecimal() or len(text) > 18:
+        raise Rejected(400, f"{name}={text}: write a whole number of at most 18 digits")
     return int(text)

@@ -9,13 +9,13 @@ from typing import Final, Self
 
 from statehold.errors import StartError
 from statehold.ops.http.bounded_server import BoundedServer
+from statehold.ops.http.console.history import SAMPLE_SECONDS
 from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.routes import Routes
 from statehold.service import Service
 
 _FIRST_PORT: Final = 8470
 _PORTS: Final = 100
-_SAMPLE_SECONDS: Final = 2.0
 
 
 class OpsServer:
@@ -71,7 +71,7 @@ class OpsServer:
         self.close()
 
     def _sample(self, routes: Routes) -> None:
-        while not self._closed.wait(_SAMPLE_SECONDS):
+        while not self._closed.wait(SAMPLE_SECONDS):
             with contextlib.suppress(Exception):  # a console without a chart is better than a failing one
                 routes.sample()
 

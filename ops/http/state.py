@@ -63,8 +63,10 @@ class Queries:
         here = {}
         for number, committed in states.items():
             age = committed.age
-            keys, mark = committed.read(lambda found: {name: len(table.stored) for name, table in found.items()})
-            here[number] = {"keys": keys, **self._at(mark, age)}
+            keys, commit_record = committed.read(
+                lambda found: {name: len(table.stored) for name, table in found.items()}
+            )
+            here[number] = {"keys": keys, **self._at(commit_record, age)}
         return as_json({"tables": tables, "partitions": here, "elsewhere": self._elsewhere(states)})
 
     # One key
@@ -95,12 +97,12 @@ class Queries:
             keys = heapq.nsmallest(limit + 1, _matching(committed.tables[table.name], prefix))
             found += [(key, number) for key in keys]
         chosen_keys = heapq.nsmallest(limit, found)
-        rows, marks = [], {}
+        rows, commit_records = [], {}
         for number, committed in here.items():
             wanted = [key for key, of in chosen_keys if of == number]
             age = committed.age
-            values, mark = committed.read(partial(_several, table.name, wanted))
-            decode, marks[number] = committed.tables[table.name].decode, self._at(mark, age)
+            values, commit_record = committed.read(partial(_several, table.name, wanted))
+            decode, commit_records[number] = committed.tables[table.name].decode, self._at(commit_record, age)
             pairs = [(key, data) for key, data in zip(wanted, values, strict=True) if data is not None]
             rows += [{"key": key, "value": decode(data), "partition": number} for key, data in pairs]
         rows.sort(key=lambda row: row["key"])
@@ -108,7 +110,7 @@ class Queries:
             {
                 "rows": rows,
                 "truncated": len(found) > limit,
-                "partitions": marks,
+                "partitions": commit_records,
                 "elsewhere": self._elsewhere(here),
             }
         )
@@ -128,9 +130,13 @@ class Queries:
         overview = self._service.overview
         return [p for p in range(overview.partitions if overview is not None else 0) if p not in states]
 
-    def _at(self, mark: CommitRecord, age: float | None) -> dict[str, Any]:
+    def _at(self, commit_record: CommitRecord, age: float | None) -> dict[str, Any]:
         """Return the transaction, the next input offset, and the age of a standby replica."""
-        return {"transaction": mark.n, "position": mark.positions[self._service.names.input], **_aged(age)}
+        return {
+            "transaction": commit_record.n,
+            "position": commit_record.positions[self._service.names.input],
+            **_aged(age),
+        }
 
     def _oldest(self, request: HttpRequest) -> float | None:
         """Return the highest allowed age of a standby replica, by settings and request; None: no replica may answer."""

@@ -41,7 +41,9 @@ class DoctorAtStart:
 
     def _in_parallel(self) -> None:
         try:
-            _log_findings(examine(self._case()), self._log())
+            findings = examine(self._case())
+            if not self._service.status()["stopping"]:  # the last event of a stop is "stopped"
+                _log_findings(findings, self._log())
         except Exception as error:  # noqa: BLE001 - a bug in the doctor must not stop the service
             self._log().warning("doctor", cause=f"{type(error).__name__}: {error}", exc_info=True)
 

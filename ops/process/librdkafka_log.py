@@ -33,7 +33,7 @@ class KafkaLines:
 
     def __init__(self, every: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._every, self._clock = every, clock
-        self._told: dict[str, tuple[float, int]] = {}
+        self._reported: dict[str, tuple[float, int]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, _logger: Any, method: str, fields: EventDict) -> EventDict:
@@ -55,13 +55,13 @@ class KafkaLines:
         """Return the number of suppressed repetitions since the last log; None to suppress this one."""
         now = self._clock()
         with self._lock:
-            last, count = self._told.get(topic, (-self._every, 0))
+            last, count = self._reported.get(topic, (-self._every, 0))
             if now - last < self._every:
-                self._told[topic] = (last, count + 1)
+                self._reported[topic] = (last, count + 1)
                 return None
-            if len(self._told) >= _REMEMBERED:
-                self._told.clear()
-            self._told[topic] = (now, 0)
+            if len(self._reported) >= _REMEMBERED:
+                self._reported.clear()
+            self._reported[topic] = (now, 0)
             return count
 
 

@@ -60,12 +60,12 @@ def that_failed() -> str:
 
     :raises NoProcess: none runs here. :raises UsageError: none or several have.
     """
-    told = [each.status for each in control_sockets.find() if each.status is not None]
-    if not told:
+    reported = [each.status for each in control_sockets.find() if each.status is not None]
+    if not reported:
         raise NoProcess(none_found(None))
-    failed = {each["service"] for each in told if any(row["phase"] == "failed" for row in each["partitions"])}
+    failed = {each["service"] for each in reported if any(row["phase"] == "failed" for row in each["partitions"])}
     if len(failed) != 1:
-        several = f"several services have failed partitions here, name one with --service: {', '.join(sorted(failed))}"
+        several = f"several services have failed partitions here, name one with --name: {', '.join(sorted(failed))}"
         raise UsageError(several if failed else "no partition of a service on this machine has failed")
     return str(failed.pop())
 
@@ -84,7 +84,7 @@ def retry(service: str, partition: int | None, wait: float) -> list[RetryOutcome
         try:
             answer = _ask(each.path, f"/retry?partition={'all' if partition is None else partition}", method="POST")
         except RequestRejected as error:
-            raise UsageError(f"{service}: {error}; `statehold status --service {service}` shows what is") from error
+            raise UsageError(f"{service}: {error}; `statehold status --name {service}` shows what is") from error
         tried += [_Tried(each, retried) for retried in answer["retried"]]
     return _followed(tried, wait)
 

@@ -50,6 +50,11 @@ def remember_topic(settings: Settings, topic: str) -> None:
     _about[:] = [About(settings, "statehold", lambda role: [Right("READ", TOPIC, topic, "")])]
 
 
+def group() -> str:
+    """Return the group of the command's service; '' if it names none."""
+    return _about[0].group if _about else ""
+
+
 def role_of(words: Sequence[str]) -> str:
     """Return the role of a command, by its first words."""
     return _ROLES.get(" ".join(words[:2]), _ROLES.get(words[0], "reader") if words else "reader")
@@ -62,5 +67,5 @@ def explained(error: StateholdError) -> str:
     from statehold.kafka.admin.acl_diagnosis import missing_right
 
     about, role = _about[0], role_of(sys.argv[1:])
-    told = missing_right(about.settings, about.group, about.rights(role), role, error)
-    return f"; {told}" if told else ""
+    reported = missing_right(about.settings, about.group, about.rights(role), role, error)
+    return f"; {reported}" if reported else ""

@@ -16,13 +16,16 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.ports import OutOfRange
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 
 _PATIENCE: Final = 10.0
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """One partition. `records` counts offsets up to the last stable one, including transaction markers."""
+    """One partition. `records` counts offsets up to the last stable one, including transaction markers between records.
+
+    It is 0 if only markers are left, because a consumer has read everything then.
+    """
 
     partition: int
     #: next offset, as the group committed it; None without a commit
@@ -57,34 +60,36 @@ class Lags:
 
     def now(self, wanted: Sequence[int] = ()) -> list[Lag]:
         """Measure each partition. Blocks for one request and, if a partition is behind, one record."""
-        committed = self.cluster.committed(self._names.group, self._names.input, self.partitions)
+        committed = self.cluster.committed(self._names.input, self.partitions)
         return [self._lag(each, committed.get(each)) for each in wanted or range(self.partitions)]
 
     def _lag(self, partition: int, position: int | None) -> Lag:
         start, end, high = self.cluster.ends(self._names.input, partition)
         begin = start if position is None else position
         behind = max(0, end - begin)
-        seconds = self._age(partition, max(begin, start), end) if behind else 0.0
-        return Lag(partition, position, end, behind, round(seconds, 3), high - end, self._later(partition))
+        seconds = self._age(partition, max(begin, start), end) if behind else None
+        records = behind if seconds is not None else 0
+        return Lag(partition, position, end, records, round(seconds or 0.0, 3), high - end, self._later(partition))
 
     def _later(self, partition: int) -> int:
         """Count the records, by reading them, because each is followed by a transaction marker."""
         if not self._retry_topics:
             return 0
-        mark, count = last_mark(self._reader, self._names.changelog, partition), 0
+        commit_record, count = last_commit_record(self._reader, self._names.changelog, partition), 0
         for topic in self._retry_topics:
             start, end, _ = self.cluster.ends(topic, partition)
-            begin = max(start, mark.positions.get(topic, start) if mark is not None else start)
+            begin = max(start, commit_record.positions.get(topic, start) if commit_record is not None else start)
             count += sum(map(len, self._reader.read(topic, partition, begin, end)))
         return count
 
-    def _age(self, partition: int, begin: int, end: int) -> float:
+    def _age(self, partition: int, begin: int, end: int) -> float | None:
+        """Return the age of the next record; None if only transaction markers are left, so that none can be read."""
         try:
             for batch in self._reader.read(self._names.input, partition, begin, end, most=1):
                 return max(0.0, time.time() - batch[0].timestamp()[1] / 1000)
         except OutOfRange:
             return 0.0
-        return 0.0  # only markers are left, so the group has read everything
+        return None
 
     def close(self) -> None:
         self._reader.close()

@@ -12,13 +12,13 @@ from statehold.admin.topics import reaching, require
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.declared.attributes import sinks_of
-from statehold.errors import NoMark, SinkRefused, SinkUnreachable, StartError, UsageError
+from statehold.errors import SinkRefused, SinkUnreachable, StartError, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.service import Service
 from statehold.sink import DatabaseTrouble, RowsRefused
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import require_commit_record
 from statehold.worker.sinks.position import Disagreement, ahead_of, note_of
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
     that disagree or are ahead. A worker of such a partition is fenced.
 
     :raises UsageError: the service has no sinks. :raises StartError: no url, driver or broker, or a missing topic.
-    :raises SinkUnreachable: :raises SinkRefused: :raises NoMark: a partition was never started.
+    :raises SinkUnreachable: :raises SinkRefused: :raises NoCommitRecord: a partition was never started.
     """
     if not sinks_of(service.handler_class):
         raise UsageError(f"{service.handler_class.__name__} declares no Sink")
     try:
         _require(settings)
-        return _look(settings, service.names, _marks(settings, service.names), make=make or adopt, adopt=adopt)
+        return _look(settings, service.names, _commit_records(settings, service.names), make=make or adopt, adopt=adopt)
     except DatabaseTrouble as error:
         raise SinkUnreachable(f"the database of the sinks: {error}; is sink.url right?") from error
     except RowsRefused as error:
@@ -62,12 +62,12 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
         raise SinkRefused(f"the database of the sinks: {error}{advice}") from error
 
 
-def compared(settings: Settings, names: Names, marks: Sequence[CommitRecord]) -> list[Standing]:
+def compared(settings: Settings, names: Names, commit_records: Sequence[CommitRecord]) -> list[Standing]:
     """Compare commit records that were read before.
 
     :raises DatabaseTrouble: :raises RowsRefused:
     """
-    return _look(settings, names, marks, make=False, adopt=False)
+    return _look(settings, names, commit_records, make=False, adopt=False)
 
 
 def open_session(settings: Settings, names: Names, who: str, partition: int = 0) -> PostgresSession:
@@ -85,45 +85,40 @@ def _require(settings: Settings) -> None:
 
 
 def _look(
-    settings: Settings, names: Names, marks: Sequence[CommitRecord], *, make: bool, adopt: bool
+    settings: Settings, names: Names, commit_records: Sequence[CommitRecord], *, make: bool, adopt: bool
 ) -> list[Standing]:
     found = []
-    for partition, mark in enumerate(marks):
+    for partition, commit_record in enumerate(commit_records):
         with closing(
             open_session(settings, names, f"statehold sink {'init' if make else 'show'}", partition)
         ) as session:
             if make and partition == 0:
                 session.create()
-            found.append(_one(session, partition, mark, names, make=make, adopt=adopt))
+            found.append(_one(session, partition, commit_record, names, make=make, adopt=adopt))
     return found
 
 
-def _marks(settings: Settings, names: Names) -> list[CommitRecord]:
+def _commit_records(settings: Settings, names: Names) -> list[CommitRecord]:
     admin = Admin(settings, names.group)
     with reaching(settings):
         partitions = require(admin, names, ())[names.input].partitions
     with closing(CommittedReader(settings, names.group, admin)) as reader:
-        marks = [last_mark(reader, names.changelog, partition) for partition in range(partitions)]
-    if None in marks:
-        unmarked = marks.index(None)
-        text = "the changelog holds no commit record. Next: `statehold topics create`"
-        raise NoMark(text, topic=names.input, partition=unmarked)
-    return [mark for mark in marks if mark is not None]
+        return [require_commit_record(reader, names.changelog, each, "look at the sinks") for each in range(partitions)]
 
 
 def _one(
-    session: PostgresSession, partition: int, mark: CommitRecord, names: Names, *, make: bool, adopt: bool
+    session: PostgresSession, partition: int, commit_record: CommitRecord, names: Names, *, make: bool, adopt: bool
 ) -> Standing:
     looked, trouble, ahead = session.look(), "", None
     try:
-        ahead = ahead_of(looked[0] if looked else None, mark, names)
+        ahead = ahead_of(looked[0] if looked else None, commit_record, names)
     except Disagreement as error:
         trouble = str(error)
     made = (adopt and (trouble != "" or ahead is not None)) or (make and looked is None)
     if made:
-        session.set(mark.positions[names.input], note_of(mark))
+        session.set(commit_record.positions[names.input], note_of(commit_record))
         looked, trouble = session.look(), ""
-    position = mark.positions[names.input]
+    position = commit_record.positions[names.input]
     if looked is None:
         return Standing(partition, position, None, None, "", trouble)
     held, owner = looked

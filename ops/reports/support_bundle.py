@@ -92,13 +92,13 @@ def machine() -> dict[str, Any]:
 
 def stacks_of(found: Iterable[LocalProcess]) -> dict[str, Any]:
     """Return the stacks of each process, or the reason for its silence."""
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     for each in found:
         try:
-            told[each.path.name] = control_sockets.ask(each.path, "/stacks", _PATIENCE)
+            reported[each.path.name] = control_sockets.ask(each.path, "/stacks", _PATIENCE)
         except (OSError, ValueError) as error:
-            told[each.path.name] = f"{error}; send SIGUSR1 to the process: its log then shows every stack"
-    return told
+            reported[each.path.name] = f"{error}; send SIGUSR1 to the process: its log then shows every stack"
+    return reported
 
 
 def journal(unit: str) -> str:

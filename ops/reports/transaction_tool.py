@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from statehold.config.java_client import java_security
 from statehold.config.settings import Settings
 from statehold.dev.errors import DevError
 from statehold.dev.jars import tools_class_path
@@ -102,34 +103,15 @@ class TransactionTool:
                 command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_PATIENCE
             )
         if done.returncode != 0:
-            told = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if "SLF4J" not in line]
-            raise ToolFailed(" ".join(line.strip() for line in told if line.strip())[:300] or "Kafka's tool failed")
+            reported = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if "SLF4J" not in line]
+            raise ToolFailed(" ".join(line.strip() for line in reported if line.strip())[:300] or "Kafka's tool failed")
         return done.stdout
 
 
 def _properties(settings: Settings) -> str:
-    """Return librdkafka's security settings as properties of the Java client."""
-    security = settings.kafka.security
-    lines = {"security.protocol": security.protocol.upper(), "client.id": "statehold-txn"}
-    if security.sasl_mechanism:
-        module = "scram.ScramLoginModule" if security.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
-        lines["sasl.mechanism"] = security.sasl_mechanism
-        lines["sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{module} required username={_quoted(security.sasl_username)} "
-            f"password={_quoted(security.sasl_password.reveal())};"
-        )
-    if security.ssl_ca_location:
-        lines |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ssl_ca_location}
-    if security.ssl_certificate_location and security.ssl_key_location:
-        chain, key = (Path(each).read_text() for each in (security.ssl_certificate_location, security.ssl_key_location))
-        lines |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
-        if security.ssl_key_password:
-            lines["ssl.key.password"] = security.ssl_key_password.reveal()
+    """Return the file with the settings of the Java client."""
+    lines = java_security(settings) | {"client.id": "statehold-txn"}
     return "".join(f"{key}={_escaped(value)}\n" for key, value in lines.items())
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _escaped(text: str) -> str:

@@ -11,10 +11,11 @@ _INTRODUCTION = """\
 
 This file is generated: `python -m script.generate`. A test compares the two.
 
-Every service has its own registry, `service.metrics`. To export its series with a registry that an application already
-exports, call `prometheus_client.REGISTRY.register(service.metrics)`. Names end with their unit. Each series has the
-label `service` (the consumer group), and series of a partition also have `partition`. No label holds a key or an
-error's text, so the number of series is a small multiple of the number of partitions.
+Every service has its own registry, `service.metrics.registry`. An application that already exports a registry adds the
+series of each service to it by `service.metrics.register()`, or `register(registry)` for another one than
+`prometheus_client.REGISTRY`; `unregister` takes them out. Names end with their unit. Each series has the label
+`service` (the consumer group), and series of a partition also have `partition`. No label holds a key or an error's
+text, so the number of series is a small multiple of the number of partitions.
 
 A gauge disappears with its partition. Counters and histograms remain until the process ends, so `rate()` and sums
 include counts from before a rebalance. Values change once per batch or commit. The queue length, lag and restore

@@ -29,8 +29,8 @@ class Increment(msgspec.Struct, frozen=True):
 
     offset: int
     parts: tuple[Part, ...]
-    mark: CommitRecord
-    mark_offset: int
+    commit_record: CommitRecord
+    commit_record_offset: int
     adopt: Adopt | None = None
 
 
@@ -93,7 +93,7 @@ class Chain:
                 self._damaged(offset, f"chunk {record.k} of transaction {record.n} follows {len(self._parts) - 1}")
             self._parts.append(record)
             return None
-        self._check_mark(offset, header, record)
+        self._check_commit_record(offset, header, record)
         increment = Increment(opened, tuple(self._parts), record, offset, self._adopt)
         self.first = record.n if self.first < 0 else self.first
         self.last, self.lineage, self._digest = record.n, record.lineage, record.digest
@@ -128,20 +128,31 @@ class Chain:
             self._damaged(offset, f"it replaces state generation {adopt.lineage} by itself")
         self._adopt = adopt
 
-    def _check_mark(self, offset: int, header: Header, mark: CommitRecord) -> None:
+    def _check_commit_record(self, offset: int, header: Header, commit_record: CommitRecord) -> None:
         """Check that the commit record agrees with its header and state-replacement record, and counts all parts."""
         adopt = self._adopt
-        if mark.lineage != header.lineage or (adopt is not None and adopt.lineage != header.lineage):
-            self._damaged(offset, f"transaction {mark.n} names several state generations")
-        if adopt is not None and (mark.digest, mark.positions, mark.parts, mark.adopted) != (
+        if commit_record.lineage != header.lineage or (adopt is not None and adopt.lineage != header.lineage):
+            self._damaged(offset, f"transaction {commit_record.n} names several state generations")
+        if adopt is not None and (
+            commit_record.digest,
+            commit_record.positions,
+            commit_record.parts,
+            commit_record.adopted,
+        ) != (
             adopt.digest,
             adopt.positions,
             0,
             adopt.n,
         ):
-            self._damaged(offset, f"commit record {mark.n} disagrees with the state-replacement record before it")
-        if mark.parts != len(self._parts):
-            self._torn(offset, f"commit record {mark.n} counts {mark.parts} chunks, the log holds {len(self._parts)}")
+            self._damaged(
+                offset, f"commit record {commit_record.n} disagrees with the state-replacement record before it"
+            )
+        if commit_record.parts != len(self._parts):
+            self._torn(
+                offset,
+                f"commit record {commit_record.n} counts {commit_record.parts} chunks, the log holds "
+                f"{len(self._parts)}",
+            )
 
     def _torn(self, offset: int, finding: str) -> NoReturn:
         raise TornTransaction(

@@ -39,32 +39,32 @@ class Place(msgspec.Struct, frozen=True):
     def input(self) -> str:
         return self.names.input
 
-    def require_here(self, mark: CommitRecord) -> None:
+    def require_here(self, commit_record: CommitRecord) -> None:
         """Check that the state may continue here. Call it before writing; reading needs no check.
 
         :raises StateMoved: the state has moved to another input.
         """
-        if mark.moved:
+        if commit_record.moved:
             raise StateMoved(
-                f"the state has moved to the input {mark.moved} (`statehold state repartition --into`, transaction "
-                f"{mark.n}): run the service with that input. Nothing was changed",
+                f"the state has moved to the input {commit_record.moved} (`statehold state repartition --into`, "
+                f"transaction {commit_record.n}): run the service with that input. Nothing was changed",
                 topic=self.input,
                 partition=self.partition,
-                position=mark.positions.get(self.input, -1),
+                position=commit_record.positions.get(self.input, -1),
             )
 
-    def check(self, mark: CommitRecord) -> None:
+    def check(self, commit_record: CommitRecord) -> None:
         """Check that the commit record belongs to this partition and that this code can read its tables.
 
         :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the commit record belongs to another partition.
         :raises UnknownSchema: this code cannot read the tables. :raises UpgradeUnfinished: it must not write them yet.
         """
-        position = mark.positions.get(self.input, -1)
-        if (mark.service, mark.partition) != (self.names.group, self.partition):
+        position = commit_record.positions.get(self.input, -1)
+        if (commit_record.service, commit_record.partition) != (self.names.group, self.partition):
             raise DamagedIncrement(
-                f"the last commit record belongs to service {mark.service!r} partition {mark.partition}, not to "
-                f"{self.names.group!r} partition {self.partition}. Nothing was changed. Next: check service.namespace "
-                f"and who writes to {self.names.changelog}",
+                f"the last commit record belongs to service {commit_record.service!r} partition "
+                f"{commit_record.partition}, not to {self.names.group!r} partition {self.partition}. Nothing was "
+                f"changed. Next: check service.namespace and who writes to {self.names.changelog}",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
@@ -76,16 +76,16 @@ class Place(msgspec.Struct, frozen=True):
                 topic=self.input,
                 partition=self.partition,
             )
-        if mark.partitions != self.partitions:
+        if commit_record.partitions != self.partitions:
             raise PartitionCountChanged(
-                f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "
-                f"have moved. Nothing was changed. Next: stop the service and its producers, then `statehold state "
-                f"repartition --to {self.partitions}` redistributes the state",
+                f"the state was built with {commit_record.partitions} partitions, the topic has {self.partitions} "
+                "now: keys have moved. Nothing was changed. Next: stop the service and its producers, then "
+                f"`statehold state repartition --to {self.partitions}` redistributes the state",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
             )
-        for topic, known in mark.topic_ids.items():
+        for topic, known in commit_record.topic_ids.items():
             now = self.topic_ids.get(topic, known)
             if now != known:
                 raise TopicReplaced(
@@ -98,72 +98,74 @@ class Place(msgspec.Struct, frozen=True):
                     position=position,
                 )
         if self.schemas:
-            self._check_schemas(mark, position)
+            self._check_schemas(commit_record, position)
 
-    def _check_schemas(self, mark: CommitRecord, position: int) -> None:
-        code = f" (code {mark.writer.code})" if mark.writer.code else ""
-        for table, version in mark.schemas.items():
+    def _check_schemas(self, commit_record: CommitRecord, position: int) -> None:
+        code = f" (code {commit_record.writer.code})" if commit_record.writer.code else ""
+        for table, version in commit_record.schemas.items():
             known = self.schemas.get(table, version)
             if version > known:
                 raise UnknownSchema(
                     f"table {table!r} holds values of version {version}, this code declares version {known}. "
-                    f"{mark.writer.instance}{code} wrote the last commit record. Nothing was changed. Next: run that "
-                    f"code or a newer one",
+                    f"{commit_record.writer.instance}{code} wrote the last commit record. Nothing was changed. Next: "
+                    "run that code or a newer one",
                     topic=self.input,
                     partition=self.partition,
                     position=position,
                 )
-        if mark.format < VERSIONED_FORMAT and any(version > 1 for version in self.schemas.values()):
+        if commit_record.format < VERSIONED_FORMAT and any(version > 1 for version in self.schemas.values()):
             newer = [f"{table!r} version {version}" for table, version in self.schemas.items() if version > 1]
             raise UpgradeUnfinished(
                 f"this code declares table {', '.join(newer)}, and the partition is still written in format "
-                f"{mark.format}, which older releases of statehold read and which has no versions. Nothing was "
-                f"changed. Next: run the previous code, and `statehold finish-upgrade` once you will not go back to "
-                f"an older release",
+                f"{commit_record.format}, which older releases of statehold read and which has no versions. Nothing "
+                "was changed. Next: run the previous code, and `statehold finish-upgrade` once you will not go back "
+                "to an older release",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
             )
 
-    def merged_schemas(self, mark: CommitRecord, tables: Iterable[str]) -> dict[str, int]:
+    def merged_schemas(self, commit_record: CommitRecord, tables: Iterable[str]) -> dict[str, int]:
         """Return the table versions for the next commit record, if it writes values of these tables."""
         written = {table: version for table in tables if (version := self.schemas.get(table, 1)) > 1}
         if not written:
-            return mark.schemas
-        return mark.schemas | {table: max(version, mark.schemas.get(table, 1)) for table, version in written.items()}
+            return commit_record.schemas
+        return commit_record.schemas | {
+            table: max(version, commit_record.schemas.get(table, 1)) for table, version in written.items()
+        }
 
-    def refuses(self, manifest: Manifest, mark: CommitRecord, *, replayed: bool = False) -> str:
+    def refuses(self, manifest: Manifest, commit_record: CommitRecord, *, replayed: bool = False) -> str:
         """Return why a full snapshot cannot be the base for this commit record (rules S1, S6), or ''.
 
         `replayed`: the restore applies no deltas and replays the input after the full snapshot.
         """
-        return self._belongs_elsewhere(manifest, mark) or self._lacks_deltas(manifest, mark, replayed)
+        return self._belongs_elsewhere(manifest, commit_record) or self._lacks_deltas(manifest, commit_record, replayed)
 
-    def _belongs_elsewhere(self, manifest: Manifest, mark: CommitRecord) -> str:
+    def _belongs_elsewhere(self, manifest: Manifest, commit_record: CommitRecord) -> str:
         owner = (manifest.service, manifest.partition, manifest.partitions)
         if owner != (self.names.group, self.partition, self.partitions):
             return f"it belongs to {manifest.service!r} partition {manifest.partition} of {manifest.partitions}"
-        if manifest.lineage != mark.lineage:
-            return f"its state generation is {manifest.lineage}, that of the last commit record {mark.lineage}"
-        if manifest.first < mark.adopted:
-            return f"it begins with transaction {manifest.first}, the state generation with {mark.adopted}"
+        if manifest.lineage != commit_record.lineage:
+            return f"its state generation is {manifest.lineage}, that of the last commit record {commit_record.lineage}"
+        if manifest.first < commit_record.adopted:
+            return f"it begins with transaction {manifest.first}, the state generation with {commit_record.adopted}"
         return ""
 
-    def _lacks_deltas(self, manifest: Manifest, mark: CommitRecord, replayed: bool) -> str:
+    def _lacks_deltas(self, manifest: Manifest, commit_record: CommitRecord, replayed: bool) -> str:
         first, through = manifest.first, manifest.through
-        if through > mark.n:
-            return f"it goes through transaction {through}, the last commit record is {mark.n}"
-        if first < through and through > mark.last_delta:
-            return f"it needs a delta at or after transaction {through}, the newest is {mark.last_delta}"
+        if through > commit_record.n:
+            return f"it goes through transaction {through}, the last commit record is {commit_record.n}"
+        if first < through and through > commit_record.last_delta:
+            return f"it needs a delta at or after transaction {through}, the newest is {commit_record.last_delta}"
         if replayed and first < through:
             return f"it needs the deltas after transaction {first}, and they do not reach back to it"
-        if not replayed and not self.deltas_reach(first, mark):
+        if not replayed and not self.deltas_reach(first, commit_record):
             return (
-                f"it is of transaction {first}, and the deltas continue from {mark.reach}: earlier changes are in no "
-                f"delta, because snapshot.delta_interval was off"
+                f"it is of transaction {first}, and the deltas continue from {commit_record.reach}: earlier changes "
+                "are in no delta, because snapshot.delta_interval was off"
             )
         return ""
 
-    def deltas_reach(self, first: int, mark: CommitRecord) -> bool:
+    def deltas_reach(self, first: int, commit_record: CommitRecord) -> bool:
         """Return whether the deltas after transaction `first` hold every change up to the newest delta."""
-        return mark.last_delta <= first or mark.reach <= first
+        return commit_record.last_delta <= first or commit_record.reach <= first

@@ -13,7 +13,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest, Part
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents, chunks, decoded, hashable
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record, manifest_at
 from statehold.table import Changes
 
 
@@ -46,6 +46,7 @@ class Change(msgspec.Struct, frozen=True):
     """One delta that wrote a key. `old_known` is False if the previous value is not stored."""
 
     table: str
+    key: Any
     n: int
     start: int
     position: int
@@ -65,26 +66,27 @@ def history(reader: Reader, place: Place, keys: list[Any], table: str | None = N
     base = _base(reader, place, keys, table)
     genesis = False
     for increment in past.increments(reader, place):
-        mark = increment.mark
-        genesis |= mark.n == 0
+        commit_record = increment.commit_record
+        genesis |= commit_record.n == 0
         if increment.adopt is not None:  # a tool replaced the state, so earlier values do not apply
             adopted = increment.adopt.base
             known, base, genesis = {}, None, adopted is None
             if adopted is not None:
                 base = _adopted(reader, place, adopted.offset, keys, table)
-        if base is not None and mark.n > base[0]:
+        if base is not None and commit_record.n > base[0]:
             known |= {at: value for at, value in base[1].items() if at not in known}
         for name, key, value in _written(increment.parts, keys, table):
             at = name, key
             yield Change(
                 name,
-                mark.n,
-                mark.start,
-                mark.positions.get(place.input, -1),
-                mark.time,
-                mark.writer.instance,
+                key,
+                commit_record.n,
+                commit_record.start,
+                commit_record.positions.get(place.input, -1),
+                commit_record.time,
+                commit_record.writer.instance,
                 known.get(at),
-                at in known or genesis or (base is not None and mark.n > base[0]),
+                at in known or genesis or (base is not None and commit_record.n > base[0]),
                 value,
             )
             known[at] = value
@@ -105,8 +107,8 @@ def _base(reader: Reader, place: Place, keys: list[Any], table: str | None) -> _
 
     A fuzzy full snapshot is skipped, because it may hold a value that was written after its first transaction.
     """
-    mark = last_mark(reader, place.names.changelog, place.partition)
-    for full in reversed(full_listing.find(reader, place, mark)):
+    commit_record = last_commit_record(reader, place.names.changelog, place.partition)
+    for full in reversed(full_listing.find(reader, place, commit_record)):
         made = full.manifest
         if made is not None and not full.finding and made.first == made.through:
             return _held(reader, place, made, full.offset, keys, table)
@@ -114,13 +116,8 @@ def _base(reader: Reader, place: Place, keys: list[Any], table: str | None) -> _
 
 
 def _adopted(reader: Reader, place: Place, offset: int, keys: list[Any], table: str | None) -> _Held | None:
-    start, end = reader.bounds(place.names.snapshot, place.partition)
-    if not start <= offset < end:
-        return None
-    for at, made in full_listing.manifests(reader, place, offset, offset + 1):
-        if at == offset and not isinstance(made, str):
-            return _held(reader, place, made, offset, keys, table)
-    return None
+    found = manifest_at(reader, place, offset)
+    return None if found is None else _held(reader, place, found.manifest, offset, keys, table)
 
 
 def _held(

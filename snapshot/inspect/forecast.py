@@ -16,20 +16,20 @@ from statehold.snapshot.restore.estimate import Speeds, Workload
 _SAMPLE = 2000
 
 
-def seconds(work: Workload, mark: CommitRecord | None) -> float:
+def seconds(work: Workload, commit_record: CommitRecord | None) -> float:
     """Return the seconds of a restore at the default speeds (docs/restore.md), without fencing and session timeout.
 
     The speed of a replay is the one that the commit record's writer measured.
     """
     speeds = Speeds()
-    speeds.expect(mark.pace if mark is not None else 0)
+    speeds.expect(commit_record.pace if commit_record is not None else 0)
     return speeds.now.predict(work).total
 
 
 def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
     """Return the work of a restore. The contents of the changelog are estimated from its newest records."""
-    mark, made = seen.mark, seen.choice.manifest if seen.choice else None
-    if mark is None:
+    commit_record, made = seen.commit_record, seen.choice.manifest if seen.choice else None
+    if commit_record is None:
         return Workload()
     start, end = seen.increment
     start = max(start, made.increment) if made else start
@@ -37,22 +37,22 @@ def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
     return Workload(
         full_keys=made.keys if made else 0,
         full_bytes=made.size if made else 0,
-        transactions=mark.n - (made.first if made else mark.adopted),
+        transactions=commit_record.n - (made.first if made else commit_record.adopted),
         entries=math.ceil(entries * share),
         increment_bytes=math.ceil(size * share),
-        keys=mark.keys,
-        gap=_gap(place, seen, mark),
+        keys=commit_record.keys,
+        gap=_gap(place, seen, commit_record),
     )
 
 
-def _gap(place: Place, seen: Survey, mark: CommitRecord) -> int:
+def _gap(place: Place, seen: Survey, commit_record: CommitRecord) -> int:
     """Return the number of records to replay, assuming that they are spread evenly over the transactions."""
     made = seen.choice.manifest if seen.choice else None
-    first, since = (made.first, made.positions.get(place.input, 0)) if made else (mark.adopted, seen.begin)
-    gap = mark.positions[place.input] - since
-    if seen.far or mark.last_delta <= first:
+    first, since = (made.first, made.positions.get(place.input, 0)) if made else (commit_record.adopted, seen.begin)
+    gap = commit_record.positions[place.input] - since
+    if seen.far or commit_record.last_delta <= first:
         return max(0, gap)
-    return max(0, math.ceil(gap * (mark.n - mark.last_delta) / max(1, mark.n - first)))
+    return max(0, math.ceil(gap * (commit_record.n - commit_record.last_delta) / max(1, commit_record.n - first)))
 
 
 def _sample(reader: Reader, place: Place, start: int, end: int) -> tuple[int, int, float]:

@@ -20,12 +20,12 @@ from statehold.snapshot.inspect.typed import Typed
 #: Header of an output record: input partition, transaction, ordinal (docs/format.md).
 _ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")
 _KINDS: dict[type[Any], str] = {
-    Header: "header",
-    Part: "part",
-    CommitRecord: "mark",
-    Adopt: "adopt",
-    Chunk: "chunk",
-    Manifest: "manifest",
+    Header: "transaction-header",
+    Part: "changelog-chunk",
+    CommitRecord: "commit-record",
+    Adopt: "state-replacement",
+    Chunk: "snapshot-chunk",
+    Manifest: "snapshot-manifest",
 }
 
 
@@ -41,7 +41,7 @@ class Lines:
 
     def line(self, message: Message) -> dict[str, Any]:
         """Return the object. Damage is reported in `kind` and `finding`, never raised."""
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "topic": message.topic(),
             "partition": message.partition(),
             "offset": message.offset(),
@@ -51,14 +51,14 @@ class Lines:
             record = records.unpack(message.value())
         except frame.BadFrame as error:
             if self._ours:
-                return told | {"kind": "damaged", "finding": str(error)}
-            return told | self._plain(message)
-        return told | self._record(record)
+                return reported | {"kind": "damaged", "finding": str(error)}
+            return reported | self._plain(message)
+        return reported | self._record(record)
 
     def _record(self, record: Record) -> dict[str, Any]:
         kind = _KINDS[type(record)]
         if isinstance(record, CommitRecord) and record.n == 0 and not record.adopted:
-            kind = "genesis"
+            kind = "initial-commit-record"
         fields: dict[str, Any] = {name: getattr(record, name) for name in record.__struct_fields__}
         entries = [record.entry] if isinstance(record, Chunk) else record.entries if isinstance(record, Part) else None
         if entries is not None:
@@ -78,16 +78,16 @@ class Lines:
 
     def _plain(self, message: Message) -> dict[str, Any]:
         key, value, codec = message.key(), message.value(), self._codecs.get(message.topic() or "")
-        told: dict[str, Any] = {"kind": "record", "key": typed.text(key) if isinstance(key, bytes) else key}
+        reported: dict[str, Any] = {"kind": "record", "key": typed.text(key) if isinstance(key, bytes) else key}
         for name, data in message.headers() or ():
             if name == _ORIGIN_HEADER and len(data) == _ORIGIN.size:
-                told["origin"] = dict(zip(("partition", "n", "ordinal"), _ORIGIN.unpack(data), strict=True))
+                reported["origin"] = dict(zip(("partition", "n", "ordinal"), _ORIGIN.unpack(data), strict=True))
             elif name == COMMAND_HEADER:
-                told |= {"kind": "command", "command": _command(message)}
+                reported |= {"kind": "command", "command": _command(message)}
                 codec = None
             else:
-                told.setdefault("headers", []).append([name, typed.text(data or b"")])
-        return told | {"value": typed.message(codec, value)}
+                reported.setdefault("headers", []).append([name, typed.text(data or b"")])
+        return reported | {"value": typed.message(codec, value)}
 
 
 def _command(message: Message) -> Any:
@@ -111,7 +111,7 @@ def _plain(name: str, value: Any) -> Any:
 def _named(value: Any) -> Any:
     if value is None:
         return None
-    told = {name: getattr(value, name) for name in value.__struct_fields__}
+    reported = {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, FullRef):
-        return told
-    return {name: typed.text(each) if isinstance(each, bytes) else each for name, each in told.items()}
+        return reported
+    return {name: typed.text(each) if isinstance(each, bytes) else each for name, each in reported.items()}

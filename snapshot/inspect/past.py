@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from statehold.errors import DigestMismatch, NoMark, UsageError
+from statehold.errors import DigestMismatch, UsageError
 from statehold.ports import Reader
 from statehold.snapshot import full_listing
 from statehold.snapshot.format import digest, frame, records
@@ -19,7 +19,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Manifest
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect.contents import Contents, chunks
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import require_commit_record
 
 _END: Final = 1 << 62
 
@@ -29,6 +29,8 @@ class Point(NamedTuple):
 
     kind: Literal["position", "n", "full", "latest"]
     value: int = _END
+    #: written by a user, so that it must not be beyond the end
+    named: bool = False
 
     def __str__(self) -> str:
         return self.kind if self.kind == "latest" else f"{self.kind} {self.value}"
@@ -64,9 +66,9 @@ def parse(text: str) -> Point:
         return LATEST
     if number.isdecimal():
         if not colon:
-            return Point("position", int(number))
+            return Point("position", int(number), named=True)
         if kind == "n":
-            return Point("n", int(number))
+            return Point("n", int(number), named=True)
         if kind == "full":
             return Point("full", int(number))
     raise UsageError(
@@ -104,17 +106,18 @@ def at(reader: Reader, place: Place, point: Point) -> PastState:
     """Return the state at a point, after comparing its digest with the recorded one.
 
     :raises UsageError: the point is older than the stored snapshots, or names no full snapshot; the text lists those.
-    :raises DigestMismatch, TornTransaction, DamagedIncrement, NoMark: as a restore.
+    :raises UsageError: a user wrote a point beyond the end.
+    :raises DigestMismatch, TornTransaction, DamagedIncrement, NoCommitRecord: as a restore.
     """
-    mark = last_mark(reader, place.names.changelog, place.partition)
-    if mark is None:
-        raise NoMark(
-            "read the state: there is no commit record. Next: run `statehold topics create` if this is a first start",
-            topic=place.names.changelog,
-            partition=place.partition,
+    commit_record = require_commit_record(reader, place.names.changelog, place.partition, "read the state")
+    place.check(commit_record)
+    end = {"position": commit_record.positions[place.input], "n": commit_record.n}.get(point.kind, _END)
+    if point.named and point.value > end:
+        raise UsageError(
+            f"{place.input}[{place.partition}]: {point} is beyond the end: the last commit record has position "
+            f"{commit_record.positions[place.input]}, transaction {commit_record.n}. Next: use latest, or --partitions"
         )
-    place.check(mark)
-    known = full_listing.find(reader, place, mark, everything=point.kind == "full")
+    known = full_listing.find(reader, place, commit_record, everything=point.kind == "full")
     mismatch: DigestMismatch | None = None
     for full in candidates(known, place, point):
         try:
@@ -170,19 +173,19 @@ def _onwards(
         chain.last, chain.lineage = made.first, made.lineage
     deltas = 0
     for increment in increments(reader, place, made.increment if made else -1, chain):
-        mark, adopt = increment.mark, increment.adopt
-        if _beyond(mark, place, point) or (adopt is not None and adopt.base is not None):
+        commit_record, adopt = increment.commit_record, increment.adopt
+        if _beyond(commit_record, place, point) or (adopt is not None and adopt.base is not None):
             break
         if adopt is not None:
             contents, found, full, made, deltas = Contents(), None, None, None, 0
-        elif made is None and chain.first == mark.n and mark.n > 0:
+        elif made is None and chain.first == commit_record.n and commit_record.n > 0:
             return None  # the first transactions were truncated
-        if not mark.delta or (made is not None and mark.reach > made.first):
+        if not commit_record.delta or (made is not None and commit_record.reach > made.first):
             continue
         contents.apply_parts(increment.parts)
         deltas += 1
-        if made is None or mark.n >= made.through:
-            found = _at_mark(place, mark, contents, full, deltas)
+        if made is None or commit_record.n >= made.through:
+            found = _at_commit_record(place, commit_record, contents, full, deltas)
             if point.kind == "full":
                 break
     return found
@@ -197,12 +200,12 @@ def load_full(reader: Reader, place: Place, made: Manifest, end: int, contents: 
     return True
 
 
-def _beyond(mark: CommitRecord, place: Place, point: Point) -> bool:
+def _beyond(commit_record: CommitRecord, place: Place, point: Point) -> bool:
     match point.kind:
         case "n":
-            return mark.n > point.value
+            return commit_record.n > point.value
         case "position":
-            return mark.positions[place.input] > point.value
+            return commit_record.positions[place.input] > point.value
         case _:
             return False
 
@@ -212,9 +215,21 @@ def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> Pa
     return PastState(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
 
 
-def _at_mark(place: Place, mark: CommitRecord, contents: Contents, full: Full | None, deltas: int) -> PastState:
-    position = mark.positions[place.input]
-    return PastState(contents, mark.n, position, mark.positions, mark.digest, mark.time, mark.lineage, full, deltas)
+def _at_commit_record(
+    place: Place, commit_record: CommitRecord, contents: Contents, full: Full | None, deltas: int
+) -> PastState:
+    position = commit_record.positions[place.input]
+    return PastState(
+        contents,
+        commit_record.n,
+        position,
+        commit_record.positions,
+        commit_record.digest,
+        commit_record.time,
+        commit_record.lineage,
+        full,
+        deltas,
+    )
 
 
 def _checked(found: PastState, place: Place) -> PastState:

@@ -24,38 +24,42 @@ class Salvaged(msgspec.Struct, frozen=True):
 
     contents: Contents
     #: The commit record of its transaction, or one derived from its full snapshot.
-    mark: CommitRecord
+    commit_record: CommitRecord
     #: Offset of the manifest of its full snapshot (-1: the beginning), and the number of deltas.
     full: int
     deltas: int
 
     def position(self, place: Place) -> int:
-        return self.mark.positions[place.input]
+        return self.commit_record.positions[place.input]
 
 
 def last_readable(reader: Reader, place: Place) -> CommitRecord | None:
     """Return the last readable commit record of this partition; skip everything else."""
     owner, last = (place.names.group, place.partition), None
-    for mark in _readable_marks(reader, place):
-        last = mark if (mark.service, mark.partition) == owner else last
+    for commit_record in _readable_commit_records(reader, place):
+        last = commit_record if (commit_record.service, commit_record.partition) == owner else last
     return last
 
 
-def marks_since(reader: Reader, place: Place, n: int, last: CommitRecord) -> list[CommitRecord] | None:
+def commit_records_since(reader: Reader, place: Place, n: int, last: CommitRecord) -> list[CommitRecord] | None:
     """Return the commit records of the transactions after `n` up to `last`; None if one of them is unreadable."""
-    marks = _readable_marks(reader, place)
-    found = {mark.n: mark for mark in marks if mark.lineage == last.lineage and n < mark.n <= last.n}
+    commit_records = _readable_commit_records(reader, place)
+    found = {
+        commit_record.n: commit_record
+        for commit_record in commit_records
+        if commit_record.lineage == last.lineage and n < commit_record.n <= last.n
+    }
     return [found[each] for each in sorted(found)] if len(found) == last.n - n else None
 
 
-def _readable_marks(reader: Reader, place: Place) -> Iterator[CommitRecord]:
+def _readable_commit_records(reader: Reader, place: Place) -> Iterator[CommitRecord]:
     topic, partition = place.names.changelog, place.partition
     for batch in reader.read(topic, partition, *reader.bounds(topic, partition)):
         for message in batch:
             data = message.value()
             with suppress(frame.BadFrame):
-                if frame.kind_of(data) == b"M" and isinstance(mark := records.unpack(data), CommitRecord):
-                    yield mark
+                if frame.kind_of(data) == b"M" and isinstance(commit_record := records.unpack(data), CommitRecord):
+                    yield commit_record
 
 
 def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) -> Salvaged | None:
@@ -72,9 +76,14 @@ def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) 
         if full is not None and (base is None or base.offset != full):
             continue
         found = _from(reader, place, base, lineage)
-        if found is not None and (best is None or found.mark.n > best.mark.n):
+        if found is not None and (best is None or found.commit_record.n > best.commit_record.n):
             best = found
-        if best is not None and base is not None and base.manifest is not None and best.mark.n >= base.manifest.through:
+        if (
+            best is not None
+            and base is not None
+            and base.manifest is not None
+            and best.commit_record.n >= base.manifest.through
+        ):
             break  # an older full snapshot reaches no newer state, because the chain is the same
     return best
 
@@ -110,48 +119,48 @@ def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: i
         if made.first == made.through:
             if digest.to_bytes(contents.digest) != made.digest:
                 return None
-            found = Salvaged(contents, _mark_of(made), base.offset, 0)
+            found = Salvaged(contents, _commit_record_of(made), base.offset, 0)
     deltas = 0
     for increment in _until_broken(reader, place, made.increment if made else -1, chain, upto):
         if not _leads_on(increment, made, chain, lineage):
             break
-        mark = increment.mark
+        commit_record = increment.commit_record
         contents.apply_parts(increment.parts)
         deltas += bool(increment.parts)
-        if not mark.delta or (made is not None and mark.n < made.through):
+        if not commit_record.delta or (made is not None and commit_record.n < made.through):
             continue
-        if digest.to_bytes(contents.digest) != mark.digest:
+        if digest.to_bytes(contents.digest) != commit_record.digest:
             # The last delta is wrong: build the state again, up to the transaction before it.
-            return _from(reader, place, base, lineage, found.mark.n) if found is not None else None
-        found = Salvaged(contents, mark, base.offset if base is not None else -1, deltas)
+            return _from(reader, place, base, lineage, found.commit_record.n) if found is not None else None
+        found = Salvaged(contents, commit_record, base.offset if base is not None else -1, deltas)
     return found
 
 
 def _leads_on(increment: Increment, made: Manifest | None, chain: Chain, lineage: str) -> bool:
-    mark = increment.mark
-    if lineage and mark.lineage != lineage:
+    commit_record = increment.commit_record
+    if lineage and commit_record.lineage != lineage:
         return False
     if made is None:
-        return chain.first != mark.n or _begins(increment)
-    return mark.reach <= made.first  # else the deltas need another full snapshot
+        return chain.first != commit_record.n or _begins(increment)
+    return commit_record.reach <= made.first  # else the deltas need another full snapshot
 
 
 def _begins(increment: Increment) -> bool:
     """Return True if the state before this transaction is empty."""
-    return increment.mark.n == 0 or (increment.adopt is not None and increment.adopt.base is None)
+    return increment.commit_record.n == 0 or (increment.adopt is not None and increment.adopt.base is None)
 
 
 def _until_broken(reader: Reader, place: Place, start: int, chain: Chain, upto: int | None) -> Iterator[Increment]:
     try:
         for increment in past.increments(reader, place, start, chain):
-            if upto is not None and increment.mark.n > upto:
+            if upto is not None and increment.commit_record.n > upto:
                 return
             yield increment
     except (TornTransaction, DamagedIncrement, frame.BadFrame, OutOfRange):
         return
 
 
-def _mark_of(made: Manifest) -> CommitRecord:
+def _commit_record_of(made: Manifest) -> CommitRecord:
     """Return a commit record with the fields that a full snapshot has."""
     return CommitRecord(
         n=made.first,

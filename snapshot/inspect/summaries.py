@@ -88,6 +88,7 @@ def of_change(partition: int, each: Change, types: Typed) -> dict[str, Any]:
         "time": each.time,
         "writer": each.writer,
         "table": each.table,
+        "key": typed.key(each.key),
         "old": types.value(each.table, each.old) if each.old_known else "not stored",
         "old_known": each.old_known,
         "new": types.value(each.table, each.new),
@@ -98,7 +99,7 @@ def of_survey(found: Survey, work: Workload, topic: str) -> dict[str, Any]:
     """Summarise the commit record, the full snapshots and the restore of a partition of the input `topic`."""
     return {
         "partition": found.partition,
-        "commit_record": _mark(found.mark, topic),
+        "commit_record": _commit_record(found.commit_record, topic),
         "fulls": [_full(full, found, topic) for full in found.fulls],
         "increment": {"start": found.increment[0], "end": found.increment[1]},
         "full": {"start": found.full[0], "end": found.full[1]},
@@ -106,35 +107,35 @@ def of_survey(found: Survey, work: Workload, topic: str) -> dict[str, Any]:
             "from": found.choice.offset if found.choice else None,
             "why": found.why,
             "replaying_far": found.far,
-            "seconds": round(forecast.seconds(work, found.mark), 3),
+            "seconds": round(forecast.seconds(work, found.commit_record), 3),
             "work": msgspec.to_builtins(work),
         },
         "trouble": found.trouble,
     }
 
 
-def _mark(mark: CommitRecord | None, topic: str) -> dict[str, Any] | None:
-    if mark is None:
+def _commit_record(commit_record: CommitRecord | None, topic: str) -> dict[str, Any] | None:
+    if commit_record is None:
         return None
     return {
-        "n": mark.n,
-        "position": mark.positions[topic],
-        "keys": mark.keys,
-        "digest": digest.show(mark.digest),
-        "last_delta": mark.last_delta,
-        "lineage": mark.lineage,
-        "writer": mark.writer.instance,
-        "version": mark.writer.version,
-        "time": mark.time,
-        "age": _age(mark.time),
+        "n": commit_record.n,
+        "position": commit_record.positions[topic],
+        "keys": commit_record.keys,
+        "digest": digest.show(commit_record.digest),
+        "last_delta": commit_record.last_delta,
+        "lineage": commit_record.lineage,
+        "writer": commit_record.writer.instance,
+        "version": commit_record.writer.version,
+        "time": commit_record.time,
+        "age": _age(commit_record.time),
     }
 
 
 def _full(full: Full, found: Survey, topic: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"offset": full.offset, "referred": full.referred, "finding": full.finding}
+    reported: dict[str, Any] = {"offset": full.offset, "referred": full.referred, "finding": full.finding}
     if full.manifest is not None:
-        made, proof = full.manifest, proof_of(full, found.mark)
-        told |= {
+        made, proof = full.manifest, proof_of(full, found.commit_record)
+        reported |= {
             "id": made.full,
             "n": made.first,
             "through": made.through,
@@ -149,16 +150,16 @@ def _full(full: Full, found: Survey, topic: str) -> dict[str, Any]:
             "proven": proof == "yes",
             "proof": proof,
         }
-    return told | {"chosen": full is found.choice}
+    return reported | {"chosen": full is found.choice}
 
 
-def proof_of(full: Full, mark: CommitRecord | None) -> str:
+def proof_of(full: Full, commit_record: CommitRecord | None) -> str:
     """Return whether its writer, whom the last commit record trusts, or the compaction has verified it."""
     if full.finding or full.manifest is None:
         return "no"
     if full.referred or full.maker == COMPACTION:
         return "yes"
-    return "not yet: no commit record refers to it" if mark is not None else "no"
+    return "not yet: no commit record refers to it" if commit_record is not None else "no"
 
 
 def _age(milliseconds: int) -> float:

@@ -11,14 +11,14 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.full_listing import Full
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 
 
 class Survey(msgspec.Struct, frozen=True):
     """Survey of one partition. Offsets are of the changelog and snapshot topics, positions of the input."""
 
     partition: int
-    mark: CommitRecord | None
+    commit_record: CommitRecord | None
     fulls: list[Full]
     #: First offset and last stable offset.
     increment: tuple[int, int]
@@ -40,12 +40,12 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
     :raises KafkaTrouble, RestoreTimeout: Kafka did not answer.
     """
     names, partition = place.names, place.partition
-    mark, trouble = None, ""
+    commit_record, trouble = None, ""
     increment = reader.bounds(names.changelog, partition)
     try:
-        mark = last_mark(reader, names.changelog, partition)
-        if mark is not None:
-            place.check(mark)
+        commit_record = last_commit_record(reader, names.changelog, partition)
+        if commit_record is not None:
+            place.check(commit_record)
     except PartitionError as error:
         trouble = str(error)
     except frame.BadFrame as error:
@@ -53,18 +53,18 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
             f"{names.changelog}[{partition}]: read the last commit record: {error}. Next: run `statehold snapshot "
             f"verify`, which names the damaged record"
         )
-    if mark is None and not trouble:
-        trouble = _no_mark(increment)
-    found = full_listing.find(reader, place, mark, everything=everything)
+    if commit_record is None and not trouble:
+        trouble = _no_commit_record(increment)
+    found = full_listing.find(reader, place, commit_record, everything=everything)
     begin = reader.bounds(names.input, partition)[0]
-    choice, why, fault = choose(mark, found, increment)
-    far = mark is not None and choice is None and not place.deltas_reach(mark.adopted, mark)
-    if mark is not None and (far or fault):
-        choice, why, fault = choose_far(place, mark, found, increment, begin)
+    choice, why, fault = choose(commit_record, found, increment)
+    far = commit_record is not None and choice is None and not place.deltas_reach(commit_record.adopted, commit_record)
+    if commit_record is not None and (far or fault):
+        choice, why, fault = choose_far(place, commit_record, found, increment, begin)
         far = not fault
     return Survey(
         partition=partition,
-        mark=mark,
+        commit_record=commit_record,
         fulls=found,
         increment=increment,
         full=reader.bounds(names.snapshot, partition),
@@ -76,23 +76,25 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
     )
 
 
-def choose(mark: CommitRecord | None, found: list[Full], increment: tuple[int, int]) -> tuple[Full | None, str, str]:
+def choose(
+    commit_record: CommitRecord | None, found: list[Full], increment: tuple[int, int]
+) -> tuple[Full | None, str, str]:
     """Return the full snapshot that a restore would use, the reason, and the fault if no restore is possible."""
-    if mark is None:
+    if commit_record is None:
         return None, "nothing to restore", ""
     usable = [full for full in found if not full.finding and (full.referred or full.maker == COMPACTION)]
     usable = [full for full in usable if full.manifest is not None and full.manifest.increment >= increment[0]]
     refused = [f"full@{full.offset}: {full.finding}" for full in found if full.finding and full.referred]
     if usable and usable[0].manifest is not None:
-        behind = mark.n - usable[0].manifest.first
+        behind = commit_record.n - usable[0].manifest.first
         why = (
             f"newest usable full snapshot, then {behind} transaction{'s' if behind > 1 else ''} after it"
             if behind
             else "newest usable full snapshot, no transaction after it"
         )
         return usable[0], "; ".join([why, *refused]), ""
-    if increment[0] == 0 or mark.adopted > 0:
-        why = f"no full snapshot: all {mark.n - mark.adopted} transactions from the beginning"
+    if increment[0] == 0 or commit_record.adopted > 0:
+        why = f"no full snapshot: all {commit_record.n - commit_record.adopted} transactions from the beginning"
         return None, "; ".join([why, *refused]), ""
     cause = "; ".join(refused) or "the last commit record refers to none"
     fault = (
@@ -103,7 +105,7 @@ def choose(mark: CommitRecord | None, found: list[Full], increment: tuple[int, i
 
 
 def choose_far(
-    place: Place, mark: CommitRecord, found: list[Full], increment: tuple[int, int], begin: int
+    place: Place, commit_record: CommitRecord, found: list[Full], increment: tuple[int, int], begin: int
 ) -> tuple[Full | None, str, str]:
     """Do the same as `choose` if no usable full snapshot is followed by deltas, so that the input must be replayed.
 
@@ -112,16 +114,16 @@ def choose_far(
     missing = []
     for full in found:
         made = full.manifest
-        if made is None or place.refuses(made, mark, replayed=True) or made.increment < increment[0]:
+        if made is None or place.refuses(made, commit_record, replayed=True) or made.increment < increment[0]:
             continue
         if (at := made.positions.get(place.input, -1)) >= begin:
-            count = mark.positions[place.input] - at
+            count = commit_record.positions[place.input] - at
             return full, f"the deltas do not reach back to it: {count} records from {at} are replayed", ""
         missing.append(f"full@{full.offset} needs the input from {at}")
-    if mark.adopted > 0:
-        return None, f"no full snapshot: the records since transaction {mark.adopted} are replayed", ""
+    if commit_record.adopted > 0:
+        return None, f"no full snapshot: the records since transaction {commit_record.adopted} are replayed", ""
     if increment[0] == 0 and begin == 0:
-        return None, f"no full snapshot: all {mark.positions[place.input]} records are replayed", ""
+        return None, f"no full snapshot: all {commit_record.positions[place.input]} records are replayed", ""
     cause = "; ".join([*missing, *(f"full@{full.offset}: {full.finding}" for full in found if full.finding)])
     fault = (
         f"no usable full snapshot ({cause or 'the last commit record refers to none'}), the changelog begins at offset "
@@ -130,7 +132,7 @@ def choose_far(
     return None, "nothing to restore from", fault
 
 
-def _no_mark(increment: tuple[int, int]) -> str:
+def _no_commit_record(increment: tuple[int, int]) -> str:
     start, end = increment
     if end == 0:
         return "no commit record: the service was never started. Next: run `statehold topics create`"

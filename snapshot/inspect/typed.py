@@ -49,7 +49,13 @@ def message(codec: serde.Serde[Any] | None, data: bytes | None) -> Any:
 
 
 def builtins(value: Any) -> Any:
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
+
+
+def _foreign(value: Any) -> Any:
+    """Convert a value that msgspec does not know: a Pydantic model to its fields, any other to text."""
+    dump = getattr(value, "model_dump", None)
+    return str(value) if dump is None else dump(mode="json")
 
 
 def text(data: bytes) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from statehold.errors import PartitionError
+from statehold.errors import DamagedIncrement, PartitionError
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import digest, frame
 from statehold.snapshot.format.chain_check import Chain, Increment
@@ -95,21 +95,21 @@ class _Verification:
         self.names, self.partition = place.names, place.partition
         self.verdict = PartitionVerification(place.partition)
         #: Digests of the commit records by transaction, to compare with full snapshots.
-        self.marks: dict[int, bytes] = {}
+        self.commit_records: dict[int, bytes] = {}
 
     def run(self) -> PartitionVerification:
         seen = survey(self.reader, self.place, everything=self.everything)
-        if seen.trouble:
-            self._fault(self.names.changelog, -1, seen.trouble)
-        if seen.mark is not None:
-            mark = seen.mark
-            self.verdict.position, self.verdict.n = mark.positions.get(self.place.input, -1), mark.n
-            self.verdict.keys, self.verdict.digest = mark.keys, digest.show(mark.digest)
+        if seen.commit_record is not None:
+            commit_record = seen.commit_record
+            self.verdict.position, self.verdict.n = commit_record.positions.get(self.place.input, -1), commit_record.n
+            self.verdict.keys, self.verdict.digest = commit_record.keys, digest.show(commit_record.digest)
         self._walk()
+        if seen.trouble and not any(finding.text in seen.trouble for finding in self.verdict.findings):
+            self._fault(self.names.changelog, -1, seen.trouble)
         whole = False
         for full in reversed(seen.fulls):  # oldest first, because its fold covers the most deltas
             whole |= self._full(full, to_the_end=not whole)
-        if not whole and seen.mark is not None:
+        if not whole and seen.commit_record is not None:
             self._fold(Contents(), None)
         return self.verdict
 
@@ -117,16 +117,22 @@ class _Verification:
         """Check the chain: transaction numbers, producer sessions, state generations, positions."""
         position = -1
         for increment in self._increments(-1, None):
-            mark = increment.mark
+            commit_record = increment.commit_record
             self.verdict.transactions += 1
-            self.marks[mark.n] = mark.digest
-            if position >= 0 and mark.start >= 0 and mark.start != position and increment.adopt is None:
+            self.commit_records[commit_record.n] = commit_record.digest
+            if (
+                position >= 0
+                and commit_record.start >= 0
+                and commit_record.start != position
+                and increment.adopt is None
+            ):
                 self._fault(
                     self.names.changelog,
-                    increment.mark_offset,
-                    f"commit record {mark.n} begins at position {mark.start}, the previous one ended at {position}",
+                    increment.commit_record_offset,
+                    f"commit record {commit_record.n} begins at position {commit_record.start}, the previous one "
+                    f"ended at {position}",
                 )
-            position = mark.positions.get(self.place.input, -1)
+            position = commit_record.positions.get(self.place.input, -1)
 
     def _full(self, full: Full, *, to_the_end: bool) -> bool:
         """Check a full snapshot. Return True if the deltas after it were folded up to the end."""
@@ -153,17 +159,21 @@ class _Verification:
 
     def _chunks(self, offset: int, made: Manifest) -> Contents | None:
         contents, size, whole = Contents(), 0, True
-        for piece in chunks(self.reader, self.place, made, offset):
-            if piece.changes is None:
-                whole = False
-                self._fault(
-                    self.names.snapshot,
-                    piece.offset,
-                    f"chunk {piece.i} of {len(made.checksums)} of the full snapshot at {offset}: {piece.fault}",
-                )
-            else:
-                contents.apply(piece.changes)
-                size += len(piece.changes.keys)
+        try:
+            for piece in chunks(self.reader, self.place, made, offset):
+                if piece.changes is None:
+                    whole = False
+                    self._fault(
+                        self.names.snapshot,
+                        piece.offset,
+                        f"chunk {piece.i} of {len(made.checksums)} of the full snapshot at {offset}: {piece.fault}",
+                    )
+                else:
+                    contents.apply(piece.changes)
+                    size += len(piece.changes.keys)
+        except DamagedIncrement as error:
+            whole = False
+            self._fault(error.topic, error.position, f"in the full snapshot at {offset}: {_without_place(error)}")
         if whole and (contents.keys, size) != (made.keys, made.keys):
             self._fault(self.names.snapshot, offset, f"it holds {contents.keys} keys, its manifest has {made.keys}")
         return contents if whole else None
@@ -173,7 +183,7 @@ class _Verification:
         if made.first != made.through:
             return -1
         computed = digest.to_bytes(contents.digest)
-        recorded = (("its manifest", made.digest), (f"commit record {made.first}", self.marks.get(made.first)))
+        recorded = (("its manifest", made.digest), (f"commit record {made.first}", self.commit_records.get(made.first)))
         for what, expected in recorded:
             if expected is not None and expected != computed:
                 self._fault(
@@ -182,7 +192,7 @@ class _Verification:
                     f"its chunks have digest {digest.show(computed)}, {what} has {digest.show(expected)}",
                 )
                 return -1
-        return made.first if made.first in self.marks else -1
+        return made.first if made.first in self.commit_records else -1
 
     def _fold(self, contents: Contents, made: Manifest | None, *, to_the_end: bool = True) -> int:
         """Apply the deltas after a full snapshot and compare each digest. Return the first equal transaction, or -1."""
@@ -190,46 +200,47 @@ class _Verification:
         chain = Chain(self.names.changelog, self.partition, crossing=True)
         if made is not None:
             chain.last, chain.lineage = made.first, made.lineage
-        for increment in self._increments(made.increment if made else -1, chain, told=True):
-            mark = increment.mark
-            if made is None and chain.first == mark.n and mark.n > 0 and increment.adopt is None:
+        for increment in self._increments(made.increment if made else -1, chain, reported=True):
+            commit_record = increment.commit_record
+            if made is None and chain.first == commit_record.n and commit_record.n > 0 and increment.adopt is None:
                 return -1  # no full snapshot and no first transaction: `survey` has reported it
             if increment.adopt is not None and (increment.adopt.base is not None or made is not None):
                 return first
-            if not mark.delta or (made is not None and mark.reach > made.first):
+            if not commit_record.delta or (made is not None and commit_record.reach > made.first):
                 continue
             contents.apply_parts(increment.parts)
-            if made is not None and mark.n < made.through:
+            if made is not None and commit_record.n < made.through:
                 continue
-            if not self._equal(contents, increment.mark_offset, mark):
+            if not self._equal(contents, increment.commit_record_offset, commit_record):
                 return first
             self.verdict.compared += 1
-            first = mark.n if first < 0 else first
+            first = commit_record.n if first < 0 else first
             if not to_the_end:
                 return first
         return first
 
-    def _equal(self, contents: Contents, offset: int, mark: CommitRecord) -> bool:
+    def _equal(self, contents: Contents, offset: int, commit_record: CommitRecord) -> bool:
         computed = digest.to_bytes(contents.digest)
-        if (computed, contents.keys) == (mark.digest, mark.keys):
+        if (computed, contents.keys) == (commit_record.digest, commit_record.keys):
             return True
         self._fault(
             self.names.changelog,
             offset,
-            f"commit record {mark.n} is the first that differs: snapshot and deltas give {contents.keys} keys with "
-            f"digest {digest.show(computed)}, the record has {mark.keys} with {digest.show(mark.digest)}",
+            f"commit record {commit_record.n} is the first that differs: snapshot and deltas give {contents.keys} "
+            f"keys with digest {digest.show(computed)}, the record has {commit_record.keys} with "
+            f"{digest.show(commit_record.digest)}",
         )
         return False
 
-    def _increments(self, start: int, chain: Chain | None, *, told: bool = False) -> Iterator[Increment]:
+    def _increments(self, start: int, chain: Chain | None, *, reported: bool = False) -> Iterator[Increment]:
         """Yield transactions up to a break of the chain, whose fault is reported once."""
         try:
             yield from past.increments(self.reader, self.place, start, chain)
         except PartitionError as error:
-            if not told:
-                self._fault(error.topic, error.position, str(error).partition(": ")[2])
+            if not reported:
+                self._fault(error.topic, error.position, _without_place(error))
         except frame.BadFrame as error:
-            if not told:
+            if not reported:
                 self._fault(self.names.changelog, -1, f"a record is unreadable: {error}")
 
     def _fault(self, topic: str, offset: int, text: str) -> None:
@@ -237,3 +248,7 @@ class _Verification:
 
     def _note(self, topic: str, offset: int, text: str) -> None:
         self.verdict.findings.append(VerifyFinding(False, topic, self.partition, offset, text))
+
+
+def _without_place(error: PartitionError) -> str:
+    return str(error).partition(": ")[2]

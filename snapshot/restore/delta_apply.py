@@ -40,7 +40,7 @@ def apply_deltas(
     state: State,
     decoder: EntryDecoder,
     progress: Progress,
-    mark: CommitRecord,
+    commit_record: CommitRecord,
     manifest: Manifest | None,
     *,
     replayed: bool,
@@ -57,8 +57,8 @@ def apply_deltas(
     """
     topic = place.names.input
     done = AppliedDeltas(manifest.positions[topic], manifest.digest) if manifest else AppliedDeltas(-1, b"")
-    for increment, size in _increments(reader, place, progress, mark, manifest):
-        newest = increment.mark
+    for increment, size in _increments(reader, place, progress, commit_record, manifest):
+        newest = increment.commit_record
         position = newest.positions[topic]
         done.transactions += 1
         if increment.parts or position != newest.start:
@@ -91,7 +91,7 @@ def apply_deltas(
 
 
 def _increments(
-    reader: Reader, place: Place, progress: Progress, mark: CommitRecord, manifest: Manifest | None
+    reader: Reader, place: Place, progress: Progress, commit_record: CommitRecord, manifest: Manifest | None
 ) -> Iterator[tuple[Increment, int]]:
     """Yield the transactions after the base, each with its size in bytes."""
     topic, partition = place.names.changelog, place.partition
@@ -100,8 +100,8 @@ def _increments(
     if manifest is not None:
         start = max(start, manifest.increment)
         chain.last, chain.lineage = manifest.first, manifest.lineage
-    elif mark.adopted > 0:
-        chain.last = mark.adopted - 1  # earlier transactions belong to another state generation (rule S6)
+    elif commit_record.adopted > 0:
+        chain.last = commit_record.adopted - 1  # earlier transactions belong to another state generation (rule S6)
     progress.enter("deltas", start, end)
     size, truncated = 0, start > 0
     for batch in reader.read(topic, partition, start, end):
@@ -115,13 +115,15 @@ def _increments(
             size += len(data)
             if increment is None:
                 continue
-            if manifest is None and chain.first == increment.mark.n:
+            if manifest is None and chain.first == increment.commit_record.n:
                 _check_beginning(increment)
             yield increment, size
             size = 0
     chain.finish(end)
-    if chain.last is None or chain.last < mark.n:
-        raise damaged(place, f"the chain ends with transaction {chain.last}, the last commit record is {mark.n}")
+    if chain.last is None or chain.last < commit_record.n:
+        raise damaged(
+            place, f"the chain ends with transaction {chain.last}, the last commit record is {commit_record.n}"
+        )
 
 
 def _check_first(record: records.Record, chain: Chain) -> None:
@@ -133,7 +135,7 @@ def _check_first(record: records.Record, chain: Chain) -> None:
 
 def _check_beginning(increment: Increment) -> None:
     """Require the initial commit record, or a state-replacement record without a base: the state before it is empty."""
-    n, adopt = increment.mark.n, increment.adopt
+    n, adopt = increment.commit_record.n, increment.adopt
     if adopt is not None and adopt.base is not None:
         raise FullUnusable(f"state-replacement record {n} names a full snapshot, from which the deltas continue")
     if n > 0 and adopt is None:

@@ -5,12 +5,15 @@ It reads single windows of a log from the end, so that it searches gigabytes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from statehold.common.version import __version__
-from statehold.errors import NewerFormat, TornTransaction
+from statehold.errors import DamagedIncrement, NewerFormat, NoCommitRecord, TornTransaction
 from statehold.ports import OutOfRange, Reader
+from statehold.record import Message
+from statehold.snapshot import full_listing
+from statehold.snapshot.damaged_batches import read_around_damage
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import COMPACTION, Chunk, CommitRecord, FullRef, Manifest
@@ -32,54 +35,91 @@ class LocatedManifest(NamedTuple):
         return FullRef(low, self.offset, manifest.first, manifest.through, manifest.increment)
 
 
-class LocatedMark(NamedTuple):
+class LocatedCommitRecord(NamedTuple):
     """A commit record and its offset."""
 
     offset: int
-    mark: CommitRecord
+    commit_record: CommitRecord
 
 
-def last_mark(reader: Reader, topic: str, partition: int) -> CommitRecord | None:
+def last_commit_record(reader: Reader, topic: str, partition: int) -> CommitRecord | None:
     """Search back from the end for the newest commit record; return None if the partition holds none.
 
     Fence first, or read only up to the last stable offset: otherwise the log may end within its owner's transaction.
 
+    A damaged record batch before it does no harm.
+
     :raises frame.BadFrame: a record is foreign or damaged. :raises TornTransaction: a header follows the commit record.
-    :raises NewerFormat: a newer statehold has written here.
+    :raises NewerFormat: a newer statehold has written here. :raises DamagedIncrement: a record batch after the last
+        readable commit record is damaged; it may contain newer ones.
     """
     start, end = reader.bounds(topic, partition)
     step, upper, followed_by = _WINDOW, end, -1
     while upper > start:
         lower = max(start, upper - step)
-        found, follower = None, -1
-        for batch in reader.read(topic, partition, lower, upper):
-            for message in batch:
-                try:
-                    kind = frame.kind_of(message.value())
-                except frame.UnknownFormat as error:
-                    raise newer_format(reader, topic, partition, message.offset() or 0, error) from error
-                if kind not in records.INCREMENT_KINDS:
-                    raise frame.BadFrame(f"kind {kind!r} at offset {message.offset()} does not belong on {topic}")
-                if kind == b"M":
-                    found, follower = message.value(), -1
-                elif follower < 0:
-                    follower = message.offset() or 0
+        try:
+            found, follower, damage = _newest_of_all(
+                reader, topic, partition, reader.read(topic, partition, lower, upper)
+            )
+        except DamagedIncrement:
+            batches = read_around_damage(reader, topic, partition, lower, upper)
+            found, follower, damage = _newest_of_all(reader, topic, partition, batches)
         followed_by = follower if follower >= 0 else followed_by
         if found is not None:
-            mark = records.unpack(found)
-            assert isinstance(mark, CommitRecord)
+            commit_record = records.unpack(found)
+            assert isinstance(commit_record, CommitRecord)
             if followed_by >= 0:
                 raise TornTransaction(
-                    f"records of transaction {mark.n + 1} are committed without its commit record: a torn commit. "
-                    f"Nothing was changed. Next: see TornTransaction in the runbook, and `statehold repair rebase "
-                    f"--help`",
+                    f"records of transaction {commit_record.n + 1} are committed without its commit record: a torn "
+                    "commit. Nothing was changed. Next: see TornTransaction in the runbook, and `statehold repair "
+                    "rebase --help`",
                     topic=topic,
                     partition=partition,
                     position=followed_by,
                 )
-            return mark
+            return commit_record
+        if damage is not None:
+            raise damage
         upper, step = lower, step * _GROWTH
     return None
+
+
+def require_commit_record(reader: Reader, topic: str, partition: int, doing: str) -> CommitRecord:
+    """Return the newest commit record. `doing` names the caller's work in the error. Raises as `last_commit_record`.
+
+    :raises NoCommitRecord: the partition holds none.
+    """
+    found = last_commit_record(reader, topic, partition)
+    if found is None:
+        text = f"{doing}: there is no commit record. Next: run `statehold topics create` if this is a first start"
+        raise NoCommitRecord(text, topic=topic, partition=partition)
+    return found
+
+
+def _newest_of_all(
+    reader: Reader, topic: str, partition: int, batches: Iterable[Sequence[Message] | DamagedIncrement]
+) -> tuple[bytes | None, int, DamagedIncrement | None]:
+    """Return the newest commit record of the batches, the offset of the record that follows it or -1, and any damage.
+
+    What lies before a damaged record batch does not count, because the batch may contain newer records.
+    """
+    found, follower, damage = None, -1, None
+    for batch in batches:
+        if isinstance(batch, DamagedIncrement):
+            found, follower, damage = None, -1, batch
+            continue
+        for message in batch:
+            try:
+                kind = frame.kind_of(message.value())
+            except frame.UnknownFormat as error:
+                raise newer_format(reader, topic, partition, message.offset() or 0, error) from error
+            if kind not in records.INCREMENT_KINDS:
+                raise frame.BadFrame(f"kind {kind!r} at offset {message.offset()} does not belong on {topic}")
+            if kind == b"M":
+                found, follower = message.value(), -1
+            elif follower < 0:
+                follower = message.offset() or 0
+    return found, follower, damage
 
 
 def newer_format(reader: Reader, topic: str, partition: int, offset: int, error: frame.UnknownFormat) -> NewerFormat:
@@ -147,40 +187,46 @@ def predecessor(reader: Reader, place: Place, found: LocatedManifest) -> Located
                 record = records.unpack(message.value())
                 if isinstance(record, Chunk) and record.newest >= 0:
                     return manifest_at(reader, place, record.newest)
-    except (OutOfRange, frame.BadFrame):
+    except (OutOfRange, frame.BadFrame, DamagedIncrement):
         return None  # its first chunk is gone or damaged, so the full snapshot is unusable too
     return None
 
 
-def newest_mark(
+def newest_commit_record(
     reader: Reader, place: Place, wanted: Callable[[CommitRecord], bool], end: int | None = None
-) -> LocatedMark | None:
+) -> LocatedCommitRecord | None:
     """Return the newest commit record below `end` for which `wanted` is true; search back from there.
 
-    :raises frame.BadFrame, OutOfRange:
+    :raises frame.BadFrame, OutOfRange: :raises DamagedIncrement: a damaged record batch may contain it.
     """
     start, upper = reader.bounds(place.names.changelog, place.partition)
     upper, step = upper if end is None else min(upper, end), _WINDOW
     while upper > start:
-        lower, best = max(start, upper - step), None
-        for located in _marks(reader, place, lower, upper):
-            best = located if wanted(located.mark) else best
+        lower, best, damage = max(start, upper - step), None, None
+        for batch in read_around_damage(reader, place.names.changelog, place.partition, lower, upper):
+            if isinstance(batch, DamagedIncrement):
+                best, damage = None, batch
+                continue
+            for located in _commit_records_in(batch):
+                best = located if wanted(located.commit_record) else best
         if best is not None:
             return best
+        if damage is not None:
+            raise damage
         upper, step = lower, step * _GROWTH
     return None
 
 
-def oldest_mark(
+def oldest_commit_record(
     reader: Reader, place: Place, wanted: Callable[[CommitRecord], bool], start: int = 0
-) -> LocatedMark | None:
+) -> LocatedCommitRecord | None:
     """Return the oldest kept commit record from offset `start` on for which `wanted` is true; read until there is one.
 
     :raises frame.BadFrame, OutOfRange:
     """
     low, end = reader.bounds(place.names.changelog, place.partition)
-    marks = _marks(reader, place, max(low, start), end)
-    return next((located for located in marks if wanted(located.mark)), None)
+    commit_records = _commit_records(reader, place, max(low, start), end)
+    return next((located for located in commit_records if wanted(located.commit_record)), None)
 
 
 def end_of(reader: Reader, place: Place, inside: Callable[[CommitRecord], bool]) -> int:
@@ -192,33 +238,30 @@ def end_of(reader: Reader, place: Place, inside: Callable[[CommitRecord], bool])
     end = high
     while low < high:
         middle = (low + high) // 2
-        located = next(_marks(reader, place, middle, end), None)
-        if located is None or not inside(located.mark):
+        located = next(_commit_records(reader, place, middle, end), None)
+        if located is None or not inside(located.commit_record):
             high = middle
         else:
             low = located.offset + 1
     return low
 
 
-def _marks(reader: Reader, place: Place, start: int, end: int) -> Iterator[LocatedMark]:
+def _commit_records(reader: Reader, place: Place, start: int, end: int) -> Iterator[LocatedCommitRecord]:
     for batch in reader.read(place.names.changelog, place.partition, start, end):
-        for message in batch:
-            data = message.value()
-            if frame.kind_of(data) == b"M":
-                mark = records.unpack(data)
-                assert isinstance(mark, CommitRecord)
-                yield LocatedMark(message.offset() or 0, mark)
+        yield from _commit_records_in(batch)
+
+
+def _commit_records_in(batch: Sequence[Message]) -> Iterator[LocatedCommitRecord]:
+    for message in batch:
+        data = message.value()
+        if frame.kind_of(data) == b"M":
+            commit_record = records.unpack(data)
+            assert isinstance(commit_record, CommitRecord)
+            yield LocatedCommitRecord(message.offset() or 0, commit_record)
 
 
 def _manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[LocatedManifest]:
     """Yield the readable manifests."""
-    for batch in reader.read(place.names.snapshot, place.partition, start, end):
-        for message in batch:
-            data = message.value()
-            try:
-                if frame.kind_of(data) == b"F":
-                    record = records.unpack(data)
-                    assert isinstance(record, Manifest)
-                    yield LocatedManifest(message.offset() or 0, record)
-            except frame.BadFrame:
-                continue
+    for offset, found in full_listing.manifests(reader, place, start, end):
+        if not isinstance(found, str):
+            yield LocatedManifest(offset, found)

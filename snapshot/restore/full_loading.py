@@ -45,7 +45,14 @@ class FullLoading:
             self._local.discard(str(error))
 
     def run(
-        self, reader: Reader, place: Place, mark: CommitRecord, state: State, decoder: EntryDecoder, *, replayed: bool
+        self,
+        reader: Reader,
+        place: Place,
+        commit_record: CommitRecord,
+        state: State,
+        decoder: EntryDecoder,
+        *,
+        replayed: bool,
     ) -> Manifest:
         """Load the full snapshot into `state`; see `full.load`."""
         self._progress.enter("local" if self._from_disk else "full", self._ref.low, self._ref.offset)
@@ -53,7 +60,7 @@ class FullLoading:
             reader,
             place,
             self._ref,
-            mark,
+            commit_record,
             state,
             decoder,
             replayed=replayed,

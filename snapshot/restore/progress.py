@@ -65,10 +65,10 @@ class Progress:
     """The progress of one restore and the replay after it. It calls `tell` every few seconds, even without data."""
 
     def __init__(
-        self, clock: Clock, tell: Callable[[dict[str, Any]], None] = lambda view: None, guard: RoomCheck | None = None
+        self, clock: Clock, report: Callable[[dict[str, Any]], None] = lambda view: None, guard: RoomCheck | None = None
     ) -> None:
-        self._clock, self._tell, self._guard = clock, tell, guard
-        self._told = clock()
+        self._clock, self._report, self._guard = clock, report, guard
+        self._reported = clock()
         self._step: RestoreStep | None = None
         self._state: Callable[[], State | None] = lambda: None
         #: the completed steps, the last of each name
@@ -116,9 +116,9 @@ class Progress:
         if self._guard is not None:
             state = self._state()
             self._guard.look(now, state.keys if state is not None else 0)
-        if now - self._told >= _TELL_EVERY and (view := self.view()) is not None:
-            self._told = now
-            self._tell(view)
+        if now - self._reported >= _TELL_EVERY and (view := self.view()) is not None:
+            self._reported = now
+            self._report(view)
 
     def view(self) -> dict[str, Any] | None:
         """Return the progress for people and programs; None between steps."""

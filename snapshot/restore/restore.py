@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from statehold.errors import DamagedIncrement, DigestMismatch, NoMark, NoUsableFull, UnknownSchema
+from statehold.errors import DamagedIncrement, DigestMismatch, NoCommitRecord, NoUsableFull, UnknownSchema
 from statehold.messages.pinned_command import Pinned, Placed
 from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame
@@ -21,7 +21,7 @@ from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRe
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.gc_control import no_collection
 from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, damaged
-from statehold.snapshot.restore.discovery import last_mark, published
+from statehold.snapshot.restore.discovery import last_commit_record, published
 from statehold.snapshot.restore.estimate import Spent, Workload
 from statehold.snapshot.restore.full_loading import FullLoading
 from statehold.snapshot.restore.local_cache import LocalFulls
@@ -36,7 +36,7 @@ class Restored(msgspec.Struct, frozen=True):
     """A state at `position`, and the last commit record. The gap between the two is still to be replayed."""
 
     state: State
-    mark: CommitRecord
+    commit_record: CommitRecord
     #: input position of the state
     position: int
     full: FullRef | None
@@ -82,8 +82,8 @@ def restore(
 
     `progress` holds the steps of the attempt that succeeded. `local` may save the download of the full snapshot.
 
-    :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
-        must decide; nothing was changed.
+    :raises NoCommitRecord, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an
+        operator must decide; nothing was changed.
     :raises RestoreTimeout, HangingTransaction: Kafka did not deliver; try again.
     """
     began = clock()
@@ -92,14 +92,14 @@ def restore(
         try:
             with no_collection:
                 run = _Attempt(reader, place, new_state, note, progress, local, last=attempt == attempts)
-                mark, base, done = run.restore()
+                commit_record, base, done = run.restore()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
             continue
         manifest, read, seconds = run.manifest, progress.done.get("deltas"), clock() - began
         return Restored(
             state=run.state,
-            mark=mark,
+            commit_record=commit_record,
             position=done.position,
             full=base.ref,
             deltas=done.deltas,
@@ -114,7 +114,7 @@ def restore(
                 entries=done.unsaved_keys,
                 increment_bytes=read.bytes if read else 0,
                 keys=run.state.keys,
-                gap=max(0, mark.positions[place.names.input] - done.position),
+                gap=max(0, commit_record.positions[place.names.input] - done.position),
             ),
             spent=progress.spent(seconds),
             from_disk="local" in progress.done,
@@ -161,12 +161,12 @@ class _Attempt:
         """
         mismatch: DigestMismatch | None = None
         try:
-            mark = self._last_mark()
-            for base in self._bases(mark):
+            commit_record = self._last_commit_record()
+            for base in self._bases(commit_record):
                 try:
-                    done = self._restore_from(base, mark)
+                    done = self._restore_from(base, commit_record)
                 except UnknownTable as error:
-                    raise self._unknown_schema(mark, f"the state {error}: run the code that has it") from error
+                    raise self._unknown_schema(commit_record, f"the state {error}: run the code that has it") from error
                 except (FullUnusable, DigestMismatch) as error:
                     if not base.from_disk:  # a fault of the local disk says nothing about Kafka
                         if isinstance(error, DigestMismatch):
@@ -176,44 +176,44 @@ class _Attempt:
                         self._reject(base, str(error))
                     self._empty()
                 else:
-                    self._check_versions(mark)
-                    return mark, base, done
+                    self._check_versions(commit_record)
+                    return commit_record, base, done
         except frame.BadFrame as error:
             raise damaged(self.place, f"a record cannot be read: {error}") from error
         finally:
             self.progress.leave()
-        raise mismatch or self._nothing_left(mark)
+        raise mismatch or self._nothing_left(commit_record)
 
-    def _last_mark(self) -> CommitRecord:
+    def _last_commit_record(self) -> CommitRecord:
         """Return the last commit record, checked against this partition and this code."""
         self.progress.enter("commit_record")
         names, partition = self.place.names, self.place.partition
-        mark = last_mark(self.reader, names.changelog, partition)
-        if mark is None:
+        commit_record = last_commit_record(self.reader, names.changelog, partition)
+        if commit_record is None:
             start, end = self.reader.bounds(names.changelog, partition)
             if end > 0:
                 raise damaged(self.place, f"offsets {start} to {end} hold no commit record: it was there and is gone")
-            raise NoMark(
+            raise NoCommitRecord(
                 f"{names.changelog} holds no commit record, so there is neither a state nor a start position. Next: "
                 f"for a first start, `statehold topics create --start-at beginning|end|TIMESTAMP|group`",
                 topic=names.input,
                 partition=partition,
             )
-        self.place.check(mark)
-        self.place.require_here(mark)
-        return mark
+        self.place.check(commit_record)
+        self.place.require_here(commit_record)
+        return commit_record
 
-    def _bases(self, mark: CommitRecord) -> Iterator[_Base]:
+    def _bases(self, commit_record: CommitRecord) -> Iterator[_Base]:
         """Yield the full snapshots that the deltas reach, newest first, then the others, then the empty state."""
         newest_known = -1
-        for ref in mark.fulls:
+        for ref in commit_record.fulls:
             newest_known = max(newest_known, ref.offset)
         others = published(self.reader, self.place, newest_known)
         newest = next(others, None)
-        fulls = sorted([*mark.fulls, *([newest.ref] if newest else [])], key=attrgetter("first"), reverse=True)
+        fulls = sorted([*commit_record.fulls, *([newest.ref] if newest else [])], key=attrgetter("first"), reverse=True)
         far: list[_Base] = []
         for ref in chain(fulls, map(attrgetter("ref"), others), [None]):
-            if not self.place.deltas_reach(ref.first if ref else mark.adopted, mark):
+            if not self.place.deltas_reach(ref.first if ref else commit_record.adopted, commit_record):
                 far.append(_Base(ref, replayed=True))
                 continue
             if self._on_disk(ref):
@@ -227,31 +227,40 @@ class _Attempt:
     def _on_disk(self, ref: FullRef | None) -> bool:
         return ref is not None and self.local is not None and self.local.has(ref)
 
-    def _restore_from(self, base: _Base, mark: CommitRecord) -> AppliedDeltas:
+    def _restore_from(self, base: _Base, commit_record: CommitRecord) -> AppliedDeltas:
         """Load the full snapshot of this base, if any, and apply the deltas after it."""
         self.manifest = None
         if base.ref is None:
-            return self._apply_deltas(base, mark)
+            return self._apply_deltas(base, commit_record)
         with FullLoading(base.ref, self.progress, self.local, from_disk=base.from_disk) as full:
-            self.manifest = full.run(self.reader, self.place, mark, self.state, self.decoder, replayed=base.replayed)
-            return self._apply_deltas(base, mark)
+            self.manifest = full.run(
+                self.reader, self.place, commit_record, self.state, self.decoder, replayed=base.replayed
+            )
+            return self._apply_deltas(base, commit_record)
 
-    def _apply_deltas(self, base: _Base, mark: CommitRecord) -> AppliedDeltas:
+    def _apply_deltas(self, base: _Base, commit_record: CommitRecord) -> AppliedDeltas:
         """Apply the deltas after the base. If they do not reach it, check that the input after it is still there."""
         place = self.place
         done = apply_deltas(
-            self.reader, place, self.state, self.decoder, self.progress, mark, self.manifest, replayed=base.replayed
+            self.reader,
+            place,
+            self.state,
+            self.decoder,
+            self.progress,
+            commit_record,
+            self.manifest,
+            replayed=base.replayed,
         )
         if base.replayed:
             start, _ = self.reader.bounds(place.names.input, place.partition)
             if done.position < start:
                 raise FullUnusable(
-                    f"the deltas continue from transaction {mark.reach}, not from "
+                    f"the deltas continue from transaction {commit_record.reach}, not from "
                     f"{base.ref.first if base.ref else 'the first'}, because snapshot.delta_interval was off before. "
                     f"The input to replay instead is gone: it begins at {start}, {done.position} is needed"
                 )
             full = base.ref.offset if base.ref else None
-            self.note("replaying_far", {"full": full, "position": done.position, "reach": mark.reach})
+            self.note("replaying_far", {"full": full, "position": done.position, "reach": commit_record.reach})
         return done
 
     def _reject(self, base: _Base, finding: str) -> None:
@@ -271,31 +280,31 @@ class _Attempt:
         self.progress.leave()
         self.progress.done.clear()
 
-    def _check_versions(self, mark: CommitRecord) -> None:
+    def _check_versions(self, commit_record: CommitRecord) -> None:
         """Require the upcasters that the stored values need."""
         for name, table in self.state.tables.items():
             if versions := table.unreadable():
                 shown = ", ".join(map(str, sorted(versions)))
                 raise self._unknown_schema(
-                    mark,
+                    commit_record,
                     f"table {name!r} holds values of version {shown}, this code reads others: give it their upcasters",
                 )
 
-    def _unknown_schema(self, mark: CommitRecord, finding: str) -> UnknownSchema:
-        code = f" with code {mark.writer.code}" if mark.writer.code else ""
+    def _unknown_schema(self, commit_record: CommitRecord, finding: str) -> UnknownSchema:
+        code = f" with code {commit_record.writer.code}" if commit_record.writer.code else ""
         return UnknownSchema(
-            f"{finding}. {mark.writer.instance}{code} wrote the last commit record. Nothing was changed",
+            f"{finding}. {commit_record.writer.instance}{code} wrote the last commit record. Nothing was changed",
             topic=self.place.names.input,
             partition=self.place.partition,
-            position=mark.positions[self.place.names.input],
+            position=commit_record.positions[self.place.names.input],
         )
 
-    def _nothing_left(self, mark: CommitRecord) -> NoUsableFull:
+    def _nothing_left(self, commit_record: CommitRecord) -> NoUsableFull:
         return NoUsableFull(
-            f"the state of transaction {mark.n} cannot be restored: {'; '.join(self.findings)}. Nothing was changed. "
-            f"Next: restore the topics from a backup with `statehold snapshot restore`, or fix the named causes and "
-            f"`statehold retry {self.place.partition}`, or stop the service and run `statehold repair rebase "
-            f"MODULE:SERVICE --records replay --why TEXT --dry-run`; see NoUsableFull in the runbook",
+            f"the state of transaction {commit_record.n} cannot be restored: {'; '.join(self.findings)}. Nothing was "
+            "changed. Next: restore the topics from a backup with `statehold snapshot restore`, or fix the named "
+            f"causes and `statehold retry {self.place.partition}`, or stop the service and run `statehold repair "
+            "rebase MODULE:SERVICE --records replay --why TEXT --dry-run`; see NoUsableFull in the runbook",
             topic=self.place.names.snapshot,
             partition=self.place.partition,
         )

@@ -20,7 +20,7 @@ from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder
-from statehold.snapshot.restore.discovery import last_mark, newest_mark
+from statehold.snapshot.restore.discovery import last_commit_record, newest_commit_record
 from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Note, Restored
@@ -37,23 +37,23 @@ class Copy:
     """Used by one thread at a time. `state.version` is odd during a change, for readers on other threads."""
 
     def __init__(self, place: Place, restored: Restored, offset: int) -> None:
-        mark = restored.mark
-        self.place, self.state, self.mark = place, restored.state, mark
+        commit_record = restored.commit_record
+        self.place, self.state, self.commit_record = place, restored.state, commit_record
         self._base = restored
         #: the next changelog offset to read
         self.offset = offset
         #: the commit record of this state: the last one, or an earlier one if the last one carries no delta
-        self.shown = mark
-        first = max(mark.last_delta, restored.full.first if restored.full else 0)
-        if not mark.delta:
+        self.shown = commit_record
+        first = max(commit_record.last_delta, restored.full.first if restored.full else 0)
+        if not commit_record.delta:
             self._show(first, restored.position)
         #: commands between the records after the last delta
         self.pinned = list(restored.pinned)
         self._input = place.names.input
-        self._chain = Chain(place.names.changelog, place.partition, last=mark.n, lineage=mark.lineage)
+        self._chain = Chain(place.names.changelog, place.partition, last=commit_record.n, lineage=commit_record.lineage)
         self._decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
         #: bytes and keys of the deltas after the newest full snapshot of a commit record, by transaction
-        self._unsaved = deque([(mark.n, restored.unsaved_bytes, restored.unsaved_keys)])
+        self._unsaved = deque([(commit_record.n, restored.unsaved_bytes, restored.unsaved_keys)])
         self._size = 0
         self.full_time = restored.full_time
         #: monotonic time at which the copy held all that had committed: the greatest age of the state
@@ -81,7 +81,7 @@ class Copy:
         """Note that all records committed at `asked` (monotonic) were fed; only markers follow up to `end`."""
         self.offset, self.fresh = max(self.offset, end), asked
 
-    def catch_up(self, reader: Reader, mark: CommitRecord) -> int:
+    def catch_up(self, reader: Reader, commit_record: CommitRecord) -> int:
         """Feed the records up to the last commit record, after a fence. Return the number of transactions.
 
         :raises OutOfRange: truncation was faster. Otherwise as `feed`.
@@ -98,25 +98,27 @@ class Copy:
                 raise
             raise OutOfRange(f"the log begins at {start} now, and was read up to {known}") from hole
         self._chain.finish(end)
-        if self.mark.identity != mark.identity:
-            raise Unfit(f"it has followed to transaction {self.mark.n}, the last commit record is {mark.n}")
+        if self.commit_record.identity != commit_record.identity:
+            raise Unfit(
+                f"it has followed to transaction {self.commit_record.n}, the last commit record is {commit_record.n}"
+            )
         return done
 
     def restored(self, tail: int, began: float, clock: Clock) -> Restored:
         """Return the state as a restore would, for its new owner; `tail` is the result of `catch_up`."""
-        base, mark = self._base, self.mark
+        base, commit_record = self._base, self.commit_record
         self.state.taken_over()
         for name, table in self.state.tables.items():
             if table.unreadable():
                 raise Unfit(f"table {name!r} holds values that this code cannot read")
         unsaved_bytes, unsaved_keys = sum(each[1] for each in self._unsaved), sum(each[2] for each in self._unsaved)
         seconds = clock() - began
-        gap = max(0, mark.positions[self._input] - self.shown.positions[self._input])
+        gap = max(0, commit_record.positions[self._input] - self.shown.positions[self._input])
         return msgspec.structs.replace(
             base,
-            mark=mark,
+            commit_record=commit_record,
             position=self.shown.positions[self._input],
-            full=base.full if base.full in mark.fulls else None,
+            full=base.full if base.full in commit_record.fulls else None,
             deltas=tail,
             seconds=seconds,
             unsaved_bytes=unsaved_bytes,
@@ -124,7 +126,7 @@ class Copy:
             unusable=(),
             work=msgspec.structs.replace(
                 base.work,
-                transactions=mark.n - self._unsaved[0][0] if self._unsaved else 0,
+                transactions=commit_record.n - self._unsaved[0][0] if self._unsaved else 0,
                 entries=unsaved_keys,
                 increment_bytes=unsaved_bytes,
                 keys=self.state.keys,
@@ -138,9 +140,12 @@ class Copy:
         )
 
     def _take(self, increment: Increment) -> None:
-        mark, state = increment.mark, self.state
-        if mark.delta and not self.place.deltas_reach(self.shown.n, mark):
-            raise Unfit(f"the deltas of transaction {mark.n} continue from {mark.reach}, this is {self.shown.n}")
+        commit_record, state = increment.commit_record, self.state
+        if commit_record.delta and not self.place.deltas_reach(self.shown.n, commit_record):
+            raise Unfit(
+                f"the deltas of transaction {commit_record.n} continue from {commit_record.reach}, this is "
+                f"{self.shown.n}"
+            )
         keys = 0
         state.version += 1  # readers retry from here on
         for part in increment.parts:
@@ -148,32 +153,32 @@ class Copy:
                 changes = self._decoder.decode(raw)
                 state.follow(changes)
                 keys += len(changes.keys)
-        if mark.delta and digest.to_bytes(state.digest) != mark.digest:
-            found, theirs = digest.show(state.digest), digest.show(mark.digest)
-            raise Unfit(f"after transaction {mark.n} its digest is {found}, the owner's {theirs}")
-        if mark.delta:
+        if commit_record.delta and digest.to_bytes(state.digest) != commit_record.digest:
+            found, theirs = digest.show(state.digest), digest.show(commit_record.digest)
+            raise Unfit(f"after transaction {commit_record.n} its digest is {found}, the owner's {theirs}")
+        if commit_record.delta:
             self.pinned.clear()
-            self.shown = mark
+            self.shown = commit_record
         else:
-            self.pinned += [Placed(mark.positions[self._input], each) for each in mark.pinned]
-        self._note_fulls(mark, keys)
-        self.mark = mark
+            self.pinned += [Placed(commit_record.positions[self._input], each) for each in commit_record.pinned]
+        self._note_fulls(commit_record, keys)
+        self.commit_record = commit_record
         state.version += 1
 
-    def _note_fulls(self, mark: CommitRecord, keys: int) -> None:
+    def _note_fulls(self, commit_record: CommitRecord, keys: int) -> None:
         """Count what a restore from a full snapshot would read; the next owner's snapshot policy needs it."""
-        self._unsaved.append((mark.n, self._size, keys))
+        self._unsaved.append((commit_record.n, self._size, keys))
         self._size = 0
         if len(self._unsaved) > _COUNTED:
             first, second = self._unsaved.popleft(), self._unsaved.popleft()
             self._unsaved.appendleft((first[0], first[1] + second[1], first[2] + second[2]))
-        if mark.fulls and mark.fulls[:1] != self.mark.fulls[:1]:
-            self.full_time = mark.time / 1000
-            while self._unsaved and self._unsaved[0][0] <= mark.fulls[0].first:
+        if commit_record.fulls and commit_record.fulls[:1] != self.commit_record.fulls[:1]:
+            self.full_time = commit_record.time / 1000
+            while self._unsaved and self._unsaved[0][0] <= commit_record.fulls[0].first:
                 self._unsaved.popleft()
 
     def _show(self, n: int, position: int) -> None:
-        self.shown = msgspec.structs.replace(self.mark, n=n, positions={self.place.input: position})
+        self.shown = msgspec.structs.replace(self.commit_record, n=n, positions={self.place.input: position})
 
 
 def copied(reader: Reader, place: Place, restored: Restored) -> Copy:
@@ -181,20 +186,20 @@ def copied(reader: Reader, place: Place, restored: Restored) -> Copy:
 
     :raises Unfit: that commit record is already gone.
     """
-    located = newest_mark(reader, place, lambda mark: mark.n <= restored.mark.n)
-    if located is None or located.mark.identity != restored.mark.identity:
-        raise Unfit(f"the commit record of transaction {restored.mark.n} is gone")
+    located = newest_commit_record(reader, place, lambda commit_record: commit_record.n <= restored.commit_record.n)
+    if located is None or located.commit_record.identity != restored.commit_record.identity:
+        raise Unfit(f"the commit record of transaction {restored.commit_record.n} is gone")
     return Copy(place, restored, located.offset + 1)
 
 
-def _checked(mark: CommitRecord | None, place: Place, copy: Copy) -> CommitRecord:
-    if mark is None:
+def _checked(commit_record: CommitRecord | None, place: Place, copy: Copy) -> CommitRecord:
+    if commit_record is None:
         raise Unfit("the log holds no commit record")
-    place.check(mark)
-    place.require_here(mark)
+    place.check(commit_record)
+    place.require_here(commit_record)
     if (place.topic_ids, place.partitions) != (copy.place.topic_ids, copy.place.partitions):
         raise Unfit("the topics are not those that it was read from")
-    return mark
+    return commit_record
 
 
 def go_on(reader: Reader, place: Place, copy: Copy, note: Note, clock: Clock, progress: Progress) -> Restored | None:
@@ -207,9 +212,9 @@ def go_on(reader: Reader, place: Place, copy: Copy, note: Note, clock: Clock, pr
     began, watched = clock(), WatchedReader(reader, progress)
     progress.watch(copy.state)
     try:
-        mark = _checked(last_mark(watched, place.names.changelog, place.partition), place, copy)
+        commit_record = _checked(last_commit_record(watched, place.names.changelog, place.partition), place, copy)
         progress.enter("deltas", copy.offset, copy.offset)
-        tail = copy.catch_up(watched, mark)
+        tail = copy.catch_up(watched, commit_record)
         return copy.restored(tail, began, clock)
     except (OutOfRange, StateRefused, frame.BadFrame, Unfit) as error:
         note("standby_dropped", {"cause": str(error)})

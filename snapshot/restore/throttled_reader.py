@@ -29,6 +29,7 @@ class ThrottledReader:
         """`rest`: pause after each slice of `records`, in multiples of the processor time that the slice took."""
         self._reader, self._ending, self._rest, self._after_slice = reader, ending, rest, after_slice
         self._records = records
+        self.cancelled, self.close = reader.cancelled, reader.close
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._reader.bounds(topic, partition)
@@ -39,9 +40,3 @@ class ThrottledReader:
             yield batch
             self._ending.wait(self._rest * (time.thread_time() - began))
             self._after_slice()
-
-    def cancelled(self) -> bool:
-        return self._reader.cancelled()
-
-    def close(self) -> None:
-        self._reader.close()

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from statehold.table import Table
     from statehold.tables.timers import Timer
     from statehold.tables.ttl import Dedupe
+    from statehold.tables.windows import Hopping, Session, Tumbling
 
 __all__ = [
     "Dedupe",
     "Handler",
+    "Hopping",
     "Json",
     "MsgPack",
     "Output",
@@ -29,16 +31,19 @@ __all__ = [
     "Reference",
     "Serde",
     "Service",
+    "Session",
     "Sink",
     "StateholdError",
     "Table",
     "Timer",
+    "Tumbling",
     "__version__",
 ]
 
 _HOMES = {
     "Dedupe": "tables.ttl",
     "Handler": "handler",
+    "Hopping": "tables.windows",
     "StateholdError": "errors",
     "Json": "serde",
     "MsgPack": "serde",
@@ -47,9 +52,11 @@ _HOMES = {
     "Reference": "reference",
     "Serde": "serde",
     "Service": "service",
+    "Session": "tables.windows",
     "Sink": "sink",
     "Table": "table",
     "Timer": "tables.timers",
+    "Tumbling": "tables.windows",
     "__version__": "common.version",
 }
 

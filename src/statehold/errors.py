@@ -2,7 +2,8 @@
 
 StateholdError
 ├── UsageError                 the calling code breaks a rule of the API: change the code
-│   └── MutatedInPlace         a table value was changed without put()
+│   ├── MutatedInPlace         a table value was changed without put()
+│   └── UnstorableValue        a table's key or value could not be read back
 ├── StartError                 the service cannot start: change its configuration
 │   ├── TopicMissing           a topic does not exist: `statehold topics create`
 │   ├── TopicMismatch          a topic has other settings than the service needs
@@ -18,7 +19,7 @@ StateholdError
 │   │   ├── SinkRefused        the sink's database rejects the rows: fix it, then `statehold retry`
 │   │   └── TooManyFailures    more dead letters than failure.dead_row or .dead_percent allow: an outage
 │   ├── StateRefused           the state cannot be trusted: not live until an operator decides
-│   │   ├── NoMark             no commit record: the first start is explicit
+│   │   ├── NoCommitRecord             no commit record: the first start is explicit
 │   │   ├── DamagedIncrement   the chain of commit records has a gap or a foreign record
 │   │   │   └── NoUsableFull   every full snapshot is lost or damaged, and the deltas do not suffice
 │   │   ├── TornTransaction    a delayed request ended a transaction early
@@ -70,6 +71,15 @@ class UsageError(StateholdError):
 
 class MutatedInPlace(UsageError):
     """A table value was changed in place, so the change would be lost."""
+
+
+class UnstorableValue(UsageError):
+    """A key or a value of a table cannot be encoded, or would come back as another one."""
+
+    def __init__(self, text: str, table: str = "", key: object = None) -> None:
+        super().__init__(text)
+        #: what cannot be stored; the empty name if it is not known
+        self.table, self.key = table, key
 
 
 class StartError(StateholdError):
@@ -144,7 +154,7 @@ class StateRefused(PartitionError):
     """The stored state cannot be trusted; the message names the command that repairs it."""
 
 
-class NoMark(StateRefused):
+class NoCommitRecord(StateRefused):
     """The changelog topic holds no commit record, so there is no state and no start position."""
 
 

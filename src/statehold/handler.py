@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 #: the key of a side effect outside Kafka: topic, partition, offset, index
 EffectKey = tuple[str, int, int, int]
-HOOKS: Final = ("on_record", "on_batch", "on_command", "on_timer", "on_live", "on_stop")
+HOOKS: Final = ("on_record", "on_batch", "on_command", "on_timer", "on_window", "on_late", "on_live", "on_stop")
 
 
 class Handler(Generic[V]):
@@ -63,6 +63,19 @@ class Handler(Generic[V]):
     def on_timer(self, timer: Timer) -> None:
         """Handle a due timer that `schedule` has set. Writes, outputs and effects count as in on_record."""
         raise NotImplementedError
+
+    def on_window(self, name: str, key: Any, start: int, end: int, value: Any) -> None:
+        """Handle a window that has closed, once. Writes, outputs and effects count as in on_record.
+
+        `name` is the attribute of the windows; `start` (included) and `end` (excluded) are milliseconds since 1970.
+        """
+        raise NotImplementedError
+
+    def on_late(self, name: str, key: Any, record: Record[Any]) -> None:
+        """Handle a record that came after a window of its time had closed; `update` calls it.
+
+        Late records are counted in `statehold_late_records_total`. Without an on_late of your own they are also logged.
+        """
 
     def on_live(self) -> None:
         """Prepare for new records after a restore. You may read tables; writing or sending is an error."""

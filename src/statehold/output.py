@@ -35,7 +35,9 @@ class Output(Generic[V]):
     in Java producers. Use it on the partition's thread only.
     """
 
-    def __init__(self, topic: str, *, value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None) -> None:
+    def __init__(
+        self, topic: str, *, value: type[V] | UnionType | serde.Serde[V], partitioner: Partitioner | None = None
+    ) -> None:
         self.topic = topic
         self.value_type: Any = value
         self.partitioner = partitioner
@@ -56,9 +58,9 @@ class Output(Generic[V]):
         bound: Output[V] = object.__new__(type(self))
         vars(bound).update(vars(self))
         if self._of_topic is not None:  # each partition has its own clients
-            bound._serde = self._of_topic.for_topic(self.topic)
+            bound._serde = serde.for_messages(self.value_type, self.topic)
             bound._encode = bound._serde.encode
-        if checked and isinstance(self._serde, serde.Json):
+        if checked and isinstance(self._serde, serde.Json | serde.Nullable | serde.Pydantic):
             bound._encode = self._encode_checked
         bound._append, bound._extend, bound._partitions = sent.append, sent.extend, partitions
         return bound
@@ -116,7 +118,7 @@ class Output(Generic[V]):
         data = self._serde.encode(value)
         try:
             self._serde.decode(data)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, ValueError) as error:
             raise UsageError(f"Output({self.topic!r}): a reader of {value!r:.100} would fail: {error}") from error
         return data
 

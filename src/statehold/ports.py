@@ -6,10 +6,11 @@ The Kafka adapter (`statehold.kafka`) and the test driver implement them. No oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from statehold.common.decoding import with_room
 from statehold.messages.command import OWN, TICK, Command, command_of
-from statehold.messages.dead_letter import REQUESTS, request_of
+from statehold.messages.dead_letter import BURY, REQUESTS, BuryRequest, bury_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
 from statehold.messages.retry_record import Retried
 from statehold.output import Sent
@@ -17,6 +18,8 @@ from statehold.record import Message
 
 #: Separates state generation and transaction number in the metadata of a group offset.
 NUMBER = " n="
+#: more digits than a transaction number has
+_DIGITS = 20
 
 #: Returns monotonic seconds.
 Clock = Callable[[], float]
@@ -57,7 +60,8 @@ class Reader(Protocol):
         """Yield the committed records of the offsets [start, end) in batches of up to `most`.
 
         Blocks. Raises OutOfRange if `start` was deleted, HangingTransaction if the last stable offset stays below
-        `end`, RestoreTimeout if Kafka delivers nothing within the deadline.
+        `end`, RestoreTimeout if Kafka delivers nothing within the deadline, DamagedIncrement with the position of a
+        record batch that is damaged on the broker's disk.
         """
         ...
 
@@ -125,11 +129,15 @@ class Transactions(Protocol):
         ...
 
     @property
-    def tainted(self) -> str:
+    def suspicion(self) -> str:
         """Why this producer must be fenced before it is used again (rule T2); '' if it need not.
 
         A delayed commit or abort request may still arrive, or an abort may have left records open (KAFKA-20734).
         """
+        ...
+
+    def deliver_log(self) -> None:
+        """Take the client's log lines, which an idle producer would keep in memory. Does not block or raise."""
         ...
 
     def drop(self) -> None:
@@ -175,18 +183,22 @@ class Asked(NamedTuple):
 
     command: Command
     pinned: Pinned | None
+    #: the request of a `dlq bury`, which is not pinned, because its transaction carries a delta
+    bury: BuryRequest | None = None
 
     @classmethod
     def by(cls, message: Message) -> Asked | None:
-        """Return the command of a control-topic record; None for any other record.
+        """Return the command of a control-topic record; None for any other record. The worker can decode it again.
 
         :raises BadCommand: the header is unreadable.
         """
         command = command_of(message)
         if command is None or command.name == TICK:  # ticks come from workers only
             return None
+        if command.name == BURY:
+            return cls(command, None, with_room(bury_request_of, message))
         if command.name in REQUESTS:
-            request_of(message)
+            with_room(request_of, message)
         return cls(command, None if command.name in OWN else pin(message))
 
 
@@ -230,7 +242,7 @@ class Noted(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Noted:
         lineage, _, number = text.partition(NUMBER)
-        return cls(lineage, int(number) if number.isdecimal() else -1)
+        return cls(lineage, int(number) if number.isdecimal() and len(number) < _DIGITS else -1)
 
 
 class Access:
@@ -276,6 +288,22 @@ class Offsets(Protocol):
         ...
 
 
+class WorkerReport(NamedTuple):
+    """A message of a worker to the manager."""
+
+    partition: int
+    #: stale = the broker rejects the group metadata, so the manager fetches it again; died = a bug ended the thread
+    #: stuck = the handler call does not return, so the process has to end
+    #: stop = the handler's policy says that the service stops with this error
+    kind: Literal["live", "failed", "closed", "stale", "died", "stuck", "stop"]
+    #: with "live": the next offset to read, and the stream that the mailbox now takes
+    position: int = -1
+    stream: int = -1
+    cause: BaseException | None = None
+    #: with "live": id of the input whose records the commit record counts
+    topic_id: str = ""
+
+
 class ConsumerTrouble(NamedTuple):
     """An error event of the consumer. `partition` is -1 if it concerns the whole client."""
 
@@ -306,6 +334,8 @@ class GroupMember(NamedTuple):
     static_id: str
     #: of the topic that was asked about, ascending
     partitions: tuple[int, ...]
+    #: what the group wants it to have once others have released it; None under the classic protocol
+    target: tuple[int, ...] | None = None
 
     @property
     def url(self) -> str:

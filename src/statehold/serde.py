@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Protocol, TypeVar, get_origin, runtime_checkable
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin, runtime_checkable
 
 import msgspec
+from msgspec import inspect
+
+from statehold.errors import UsageError
 
 T = TypeVar("T")
 
@@ -23,21 +29,26 @@ class Serde(Protocol[T]):
 
 
 class Json:
-    """JSON of any type that msgspec supports: Struct, dataclass, TypedDict, int, str, list and others."""
+    """JSON of any type that msgspec supports: Struct, dataclass, TypedDict, int, str, list and others.
+
+    :raises UsageError: msgspec does not support the type or a part of it.
+    """
 
     __slots__ = ("decode", "encode")
 
     def __init__(self, type: Any = Any) -> None:
+        _require_supported(type)
         self.encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
         self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(type).decode
 
 
 class MsgPack:
-    """MessagePack of any type that msgspec supports; the default of tables."""
+    """MessagePack of any type that msgspec supports; the default of tables. Raises as `Json`."""
 
     __slots__ = ("decode", "encode")
 
     def __init__(self, type: Any = Any) -> None:
+        _require_supported(type)
         self.encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self.decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(type).decode
 
@@ -67,15 +78,44 @@ class Integer:
 
 
 class Raw:
-    """Bytes as they are."""
+    """Bytes as they are; a null value is an error."""
 
     __slots__ = ()
 
     def encode(self, value: bytes, /) -> bytes:
+        if value is None:
+            raise TypeError("a null value (a tombstone) needs the type bytes | None")
         return value
 
-    def decode(self, data: bytes, /) -> bytes:
-        return data
+    decode = staticmethod(bytes)
+
+
+class Nullable:
+    """None is a null value (a tombstone); the serde `given` converts all others."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: Serde[Any]) -> None:
+        self._given = given
+
+    def encode(self, value: Any, /) -> Any:
+        return None if value is None else self._given.encode(value)
+
+    def decode(self, data: bytes | None, /) -> Any:
+        return None if data is None else self._given.decode(data)
+
+
+class Pydantic:
+    """JSON of a type with Pydantic models, which validate it. For messages only: pydantic must be installed."""
+
+    __slots__ = ("decode", "encode")
+
+    def __init__(self, type: Any) -> None:
+        from pydantic import TypeAdapter
+
+        adapter: TypeAdapter[Any] = TypeAdapter(type)
+        self.encode: Callable[[Any], bytes] = adapter.dump_json
+        self.decode: Callable[[bytes], Any] = adapter.validate_json
 
 
 _PLAIN: dict[Any, Serde[Any]] = {str: Text(), int: Integer(), bytes: Raw()}
@@ -97,17 +137,35 @@ class OfTopic(Protocol):
 def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
     """Return the serde of a topic's values: Text, Integer or Raw for str, int or bytes; the given serde; else JSON.
 
-    `Annotated[Order, serde]` uses the serde.
+    `Annotated[Order, serde]` uses the serde. With `| None`, None is a null value.
+
+    :raises UsageError: no serde is given, and neither msgspec nor Pydantic supports the type.
     """
+    if (rest := without_none(kind)) is not kind:
+        found = for_messages(rest, topic)
+        return Nullable(type(found)(kind) if isinstance(found, Json | Pydantic) else found)
     kind = _bare(kind)
     if (given := of_topic(kind)) is not None:
         return given.for_topic(topic)
-    return _PLAIN[kind] if kind in _PLAIN else _given(kind) or Json(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    return _given(kind) or (Pydantic(kind) if is_pydantic(kind) else Json(kind))
+
+
+def without_none(kind: Any) -> Any:
+    """Return a union without its None, such as `Order` for `Order | None`; any other type as it is."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else ()
+    return reduce(or_, [each for each in kinds if each is not NoneType]) if NoneType in kinds else kind
+
+
+def is_pydantic(kind: Any) -> bool:
+    """Return whether the type is a Pydantic model or dataclass, or has one as an argument."""
+    return hasattr(kind, "__pydantic_core_schema__") or any(map(is_pydantic, get_args(kind)))
 
 
 def of_topic(kind: Any) -> OfTopic | None:
     """Return the given serde if it depends on its topic: then each partition has its own."""
-    kind = _bare(kind)
+    kind = _bare(without_none(kind))
     return kind if not isinstance(kind, type) and isinstance(kind, OfTopic) else None
 
 
@@ -123,3 +181,39 @@ def _bare(kind: Any) -> Any:
 
 def _given(kind: Any) -> Serde[Any] | None:
     return kind if not isinstance(kind, type) and isinstance(kind, Serde) else None
+
+
+def _require_supported(kind: Any) -> None:
+    """:raises UsageError: msgspec could encode or decode no value of this type."""
+    if (foreign := next(_foreign(inspect.type_info(kind), set()), None)) is not None:
+        name = kind.__name__ if isinstance(kind, type) and not get_args(kind) else kind
+        raise UsageError(
+            f"{name}: values of the class {foreign.__name__} cannot be stored or sent. Use a "
+            f"msgspec.Struct, a dataclass, or a type that msgspec supports; or pass an object with encode and decode"
+            f"{_MODELS if is_pydantic(foreign) else ''}"
+        )
+
+
+_MODELS = (
+    ". A Pydantic model is supported as the type of an input, an output or reference data, not in a table, "
+    "a Struct or a dataclass"
+)
+
+
+def _foreign(found: inspect.Type, known: set[type]) -> Iterator[type]:
+    """Yield the classes in a type that msgspec does not know; `known` ends types that contain themselves."""
+    cls = getattr(found, "cls", None)
+    if isinstance(found, inspect.CustomType):
+        if found.cls is not object:
+            yield found.cls
+        return
+    if cls in known:
+        return
+    if cls is not None:
+        known.add(cls)
+    for name in found.__struct_fields__:
+        given = getattr(found, name)
+        for part in given if isinstance(given, tuple) else (given,):
+            kind = part.type if isinstance(part, inspect.Field) else part
+            if isinstance(kind, inspect.Type):
+                yield from _foreign(kind, known)

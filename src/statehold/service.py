@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any, Self
 
@@ -101,7 +102,7 @@ class Service:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
         self.names = Names(self.name, self.input, settings.service.namespace)
-        #: Metrics for `/metrics`; `prometheus_client.REGISTRY.register(service.metrics)` exports them in a host, too.
+        #: Metrics for `/metrics`; `service.metrics.register()` exports them with those of an application, too.
         self.metrics = ServiceMetrics(self.names.group)
         self.metrics.ask(self._gauges)
 
@@ -150,7 +151,8 @@ class Service:
         if (budget := self._settings.snapshot.restore_budget) != "off":
             self.metrics.service.set(metrics.RESTORE_BUDGET, budget)
         wiring = self._wiring = ServiceWiring(self, admin, facts, log, contact, self.overview, self._rights())
-        consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())
+        read_group = partial(admin.describe_group, self.names.input)
+        consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id(), read_group)
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic, wiring.joining()
         )
@@ -232,8 +234,8 @@ class Service:
             "stopping": self._stop_asked or (self._manager is not None and self._manager.stopping),
         }
         if self._topic_monitor is not None:
-            self._topic_monitor.tell(status)
-        return self._shutdown.tell(status, running) if self._shutdown is not None else status
+            self._topic_monitor.report(status)
+        return self._shutdown.report(status, running) if self._shutdown is not None else status
 
     def __enter__(self) -> Self:
         self.start()
@@ -314,7 +316,6 @@ class Service:
             log.error("thread_died", thread="manager", cause=f"{type(error).__name__}: {error}", exc_info=True)
             self._failure = of_thread(error)
         finally:
-            log.info("stopped", cause=str(self._failure) if self._failure else None)
             assert self._wiring is not None
             self._wiring.close()
             if self._shutdown is not None:
@@ -322,6 +323,7 @@ class Service:
             if self._topic_monitor is not None:
                 self._topic_monitor.close()
             thaw()
+            log.info("stopped", cause=str(self._failure) if self._failure else None)  # the last event of a clean stop
             self._ended.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

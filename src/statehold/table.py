@@ -19,7 +19,7 @@ from statehold import serde
 from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
 from statehold.common.table_types import EXACT_TYPES, exact_check, require_immutable, require_key_type
-from statehold.errors import UsageError
+from statehold.errors import UnstorableValue, UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -230,7 +230,7 @@ class Table(Generic[K, V]):
     def freeze(self) -> Changes:
         """Encode the open transaction's writes, and begin a new, empty layer.
 
-        :raises UsageError: a key or a value has a type that could not be read back; nothing has changed then.
+        :raises UnstorableValue: a key or a value could not be read back; nothing has changed then.
         """
         encode, keys = self._serde.encode, list(self._dirty)
         if not self._exact_types.issuperset(map(type, keys)) and not self._are_exact(keys):
@@ -317,13 +317,21 @@ class Table(Generic[K, V]):
 
         A key that is equal to a stored one and has other bytes, such as 1.0 and True for 1, would cost the whole state.
 
-        :raises UsageError: naming the first key that would not.
+        :raises UnstorableValue: naming the first key that would not.
         """
         if self._come_back(keys):
             return
         for key in keys:
             if not self._come_back([key]):
-                raise UsageError(f"table {self.name!r}: key {key!r} is no {self._key_name()}: {self._why(key)}")
+                text = f"table {self.name!r}: key {key!r:.100} is no {self._key_name()}: {self._why(key)}"
+                raise UnstorableValue(text, self.name, key)
+
+    def require_storable(self, key: K) -> None:
+        """Check one open write. :raises UnstorableValue:"""
+        if key in self._dirty:
+            self.check_keys([key])
+            if (error := self._unencodable_value(key, self._dirty[key])) is not None:
+                raise error
 
     def _come_back(self, keys: list[K]) -> bool:
         if self.key_type in (str, bytes) and not all(isinstance(key, self.key_type) for key in keys):
@@ -348,14 +356,20 @@ class Table(Generic[K, V]):
     def _key_name(self) -> str:
         return getattr(self.key_type, "__name__", str(self.key_type))
 
-    def _unencodable(self) -> UsageError:
+    def _unencodable(self) -> UnstorableValue:
         for key, value in self._dirty.items():
-            try:
-                if value is not ABSENT:
-                    self._serde.encode(value)
-            except Exception as error:  # noqa: BLE001 - an encoder may raise anything
-                return UsageError(f"table {self.name!r}, key {key!r}: {value!r:.100} cannot be encoded: {error}")
-        return UsageError(f"table {self.name!r}: a value cannot be encoded")
+            if (error := self._unencodable_value(key, value)) is not None:
+                return error
+        return UnstorableValue(f"table {self.name!r}: a value cannot be encoded")
+
+    def _unencodable_value(self, key: K, value: Any) -> UnstorableValue | None:
+        try:
+            if value is not ABSENT:
+                self._serde.encode(value)
+        except Exception as error:  # noqa: BLE001 - an encoder may raise anything
+            text = f"table {self.name!r}, key {key!r:.100}: {value!r:.100} cannot be encoded: {error}"
+            return UnstorableValue(text, self.name, key)
+        return None
 
     def _load(self, key: K) -> Any:
         """Decode and return the value of a key, or ABSENT."""

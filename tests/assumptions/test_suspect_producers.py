@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.assumptions.lab import PATIENCE, Lab, Signs, send, wait_until
 from tests.support.proxy import ApiKey, Fault
+
+from statehold.kafka.common.producer_suspicion import DEBUG, Suspicion
 
 pytestmark = pytest.mark.kafka
 
@@ -17,7 +20,7 @@ TROUBLE = ("FAIL", "REQTMOUT")
 
 
 def troubles(signs: Signs, since: int = 0) -> list[str]:
-    """Return the log lines that taint."""
+    """Return the log lines that make a producer suspect."""
     return [line for line in signs.log.lines[since:] if line.startswith(TROUBLE)]
 
 
@@ -103,6 +106,47 @@ def test_with_debug_broker_no_line_is_suppressed(lab: Lab) -> None:
         producer.poll(0)
         assert coordinator_failures(signs, seen), f"reset {number} left no line"
         trap.deliver()
+
+
+@BOTH_ENDS
+@BOTH_FAULTS
+def test_with_debug_eos_each_request_of_a_commit_or_abort_leaves_a_line(lab: Lab, commit: bool, fault: Fault) -> None:
+    """The second sign, as early as the first: statistics come after the next transaction has begun."""
+    topic, signs = lab.topic("out"), Signs()
+    producer = lab.producer(signs, log_level=7, debug=DEBUG)
+
+    def responses(end: Callable[[], object]) -> int:
+        seen = len(signs.log.lines)
+        producer.begin_transaction()
+        send(producer, topic, "1")
+        end()
+        producer.poll(0)
+        return sum(line.startswith("ENDTXN") for line in signs.log.lines[seen:])
+
+    assert [responses(producer.commit_transaction) for _ in range(20)] == [1] * 20
+    assert [responses(producer.abort_transaction) for _ in range(5)] == [1] * 5
+    assert responses(lambda: lab.retried_end(producer, commit=commit, fault=fault)) == 2
+
+
+@BOTH_ENDS
+@BOTH_FAULTS
+def test_both_signs_are_noticed_before_the_next_transaction(lab: Lab, commit: bool, fault: Fault) -> None:
+    topic = lab.topic("out")
+    for sign in (("FAIL", "REQTMOUT"), "ENDTXN"):
+        signs, suspicion = Signs(), Suspicion(slow=1000.0)
+        producer = lab.producer(signs, log_level=7, debug=DEBUG)
+        clean_commits(lab, producer, topic, 5)
+        producer.poll(0)
+        seen = len(signs.log.lines)
+        producer.begin_transaction()
+        send(producer, topic, "1")
+        suspicion.calling()
+        lab.retried_end(producer, commit=commit, fault=fault)
+        producer.poll(0)
+        for line in signs.log.lines[seen:]:
+            if line.startswith(sign):
+                suspicion.logged(line)
+        assert suspicion.reason, sign
 
 
 def test_with_debug_broker_a_connection_lost_while_idle_leaves_a_line_too(lab: Lab) -> None:

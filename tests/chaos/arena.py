@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos import targets
 from tests.chaos.failing import DELAYS
-from tests.chaos.history import History
+from tests.chaos.history import History, Patience
 from tests.chaos.observer import PATIENT, Observer, committed, read_all
 from tests.chaos.operating import Operator
 from tests.chaos.points import Points
@@ -260,19 +260,20 @@ class Arena:
         return committed(self.servers, self.names.group, places, timeout)
 
     def await_quiet(self, seconds: float) -> bool:
-        """Wait until the reader has seen an answer to all of the input; False after this number of seconds.
+        """Wait until the reader has seen an answer to all of the input; False if none came for `seconds`.
 
         The reader is a client like any other, and may be the one that hangs: now and then a fresh one looks.
         """
-        deadline, look = self.history.now() + seconds, self.history.now() + _LOOK
+        patience, look, found = Patience(self.history, seconds), self.history.now() + _LOOK, 0
         while len(self.observer.seen) < self.feeder.acknowledged:
             now = self.history.now()
             if now > look or self.shape.failing:
                 look = now + _LOOK
-                if self._answers() >= self.feeder.acknowledged:
+                found = self._answers()
+                if found >= self.feeder.acknowledged:
                     self.history.tell("everything has an answer or a letter, as a fresh reader sees")
                     return True
-            if now > deadline:
+            if patience.over((len(self.observer.seen), found)):
                 return False
             self.revive()
             pause(0.1)

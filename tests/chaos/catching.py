@@ -76,7 +76,7 @@ CATCHES: dict[str, Catch] = {
     "mark-before-fence": Catch(several(ZombieDuringTakeover, 4), TWICE, partitions=2, settings=SMALL),
     "commit-on-lost": Catch(several(Zombie, 2), frozenset({"commit after lost"}), workers=1),
     "no-rollback": Catch(rebalanced, TWICE, settings=SMALL),
-    "no-taint": Catch(torn, TWICE | {"torn transaction", "partition failed"}, rest=3.0, settings=OPEN),
+    "no-suspicion": Catch(torn, TWICE | {"torn transaction", "partition failed"}, rest=3.0, settings=OPEN),
     "effects-in-replay": Catch(several(WorkerKilled, 2), frozenset({"effect in a replay"}), settings=MARKS_ONLY),
     "reset-to-earliest": Catch(several(OutOfRange, 1), TWICE | {"partition failed"}),
     "no-record-follows": Catch(several(WorkerKilled, 2), TWICE | {"letter lost"}, failing=50),

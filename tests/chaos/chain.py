@@ -74,7 +74,7 @@ class Chain:
     ) -> None:
         self.partition, self._topic, self._inputs, self._late = partition, topic, inputs, late
         self.findings: list[str] = []
-        self.marks: list[dict[str, Any]] = []
+        self.commit_records: list[dict[str, Any]] = []
         self.attempts: list[str] = []
         self._deltas: dict[int, list[Any]] = {}
 
@@ -87,51 +87,55 @@ class Chain:
             except (ValueError, IndexError) as error:
                 self._wrong(f"offset {row.offset}: {error}")
                 continue
-            if kind == "H" and open_ and self.marks:
+            if kind == "H" and open_ and self.commit_records:
                 self._wrong(f"torn commit: transaction {open_[0][1]} begins and has no mark (offset {row.offset})")
                 open_ = []
             if kind != "M":
                 open_.append((kind, body))
                 continue
-            self._mark(body, open_, row.offset)
+            self._commit_record(body, open_, row.offset)
             open_ = []
         if open_:
             self._wrong(f"torn commit: the topic ends within transaction {open_[0][1][:2]}")
-        if not self.marks:
+        if not self.commit_records:
             self._wrong("no mark at all")
 
-    def _mark(self, mark: dict[str, Any], records: Sequence[tuple[str, Any]], offset: int) -> None:
-        n, attempt = mark["n"], mark["attempt"]
+    def _commit_record(self, commit_record: dict[str, Any], records: Sequence[tuple[str, Any]], offset: int) -> None:
+        n, attempt = commit_record["n"], commit_record["attempt"]
         parts = [body for kind, body in records if kind == "P"]
-        if self.marks:
-            before = self.marks[-1]
+        if self.commit_records:
+            before = self.commit_records[-1]
             heads = [body for kind, body in records if kind == "H"]
             if len(heads) != 1 or heads[0][:2] != [n, attempt]:
                 self._wrong(f"torn abort: mark {n} at {offset} has no header of its own")
-            if n != before["n"] + 1 or mark["start"] != self.position(before):
+            if n != before["n"] + 1 or commit_record["start"] != self.position(before):
                 self._wrong(
-                    f"mark {n} from {mark['start']} follows mark {before['n']} that ended at {self.position(before)}"
+                    f"mark {n} from {commit_record['start']} follows mark {before['n']} that ended at "
+                    f"{self.position(before)}"
                 )
-            if [part[:3] for part in parts] != [[n, attempt, k] for k in range(mark.get("parts", 0))]:
-                self._wrong(f"mark {n} has parts {[part[:3] for part in parts]}, not {mark.get('parts', 0)}")
+            if [part[:3] for part in parts] != [[n, attempt, k] for k in range(commit_record.get("parts", 0))]:
+                self._wrong(f"mark {n} has parts {[part[:3] for part in parts]}, not {commit_record.get('parts', 0)}")
         if not self.attempts or self.attempts[-1] != attempt:
             if attempt in self.attempts:
                 self._wrong(f"two owners at once: attempt {attempt} comes back at mark {n}")
             self.attempts.append(attempt)
-        self.marks.append(mark)
+        self.commit_records.append(commit_record)
         self._deltas[n] = [entry for part in parts for entry in part[3]]
 
-    def position(self, mark: dict[str, Any]) -> int:
-        return int(mark["positions"][self._topic])
+    def position(self, commit_record: dict[str, Any]) -> int:
+        return int(commit_record["positions"][self._topic])
 
     def check_digests(self) -> int:
         """Every mark's digest against the input; how many were compared."""
         state = StateAt(self._inputs, self._late)
-        for mark in self.marks:
-            if state.digest(self.position(mark), mark["n"]) != mark["digest"]:
-                self._wrong(f"mark {mark['n']}: the digest is not that of the input up to {self.position(mark)}")
+        for commit_record in self.commit_records:
+            if state.digest(self.position(commit_record), commit_record["n"]) != commit_record["digest"]:
+                self._wrong(
+                    f"mark {commit_record['n']}: the digest is not that of the input up to "
+                    f"{self.position(commit_record)}"
+                )
                 break
-        return len(self.marks)
+        return len(self.commit_records)
 
     def check_outputs(self, origins: Sequence[tuple[int, int]]) -> None:
         """Each transaction's outputs, all of them and once; `origins` are (n, ordinal) of what a reader sees."""
@@ -140,18 +144,19 @@ class Chain:
         for (n, ordinal), times in seen.items():
             if times > 1:
                 self._wrong(f"output {ordinal} of transaction {n} is there {times} times")
-        for mark in self.marks[1:]:
-            if count[mark["n"]] != mark.get("outputs", 0):
-                self._wrong(f"transaction {mark['n']}: {count[mark['n']]} outputs, its mark says {mark['outputs']}")
-        beyond = [n for n in count if self.marks and n > self.marks[-1]["n"]]
+        for commit_record in self.commit_records[1:]:
+            n, expected = commit_record["n"], commit_record.get("outputs", 0)
+            if count[n] != expected:
+                self._wrong(f"transaction {n}: {count[n]} outputs, its mark says {expected}")
+        beyond = [n for n in count if self.commit_records and n > self.commit_records[-1]["n"]]
         if beyond:
             self._wrong(f"outputs of transactions {sorted(beyond)} are visible, their marks are not")
 
     def check_state(self, fulls: Sequence[Row]) -> None:
         """What a new owner would load: the newest full that the last mark names, and the deltas after it."""
-        if not self.marks:
+        if not self.commit_records:
             return
-        last = self.marks[-1]
+        last = self.commit_records[-1]
         base = self._base(last, fulls)
         if base is None:
             return
@@ -160,11 +165,11 @@ class Chain:
             if n > first and self._deltas[n]:
                 self._apply(held, n)
                 reached = max(reached, n)
-        marks = {mark["n"]: self.position(mark) for mark in self.marks}
+        commit_records = {commit_record["n"]: self.position(commit_record) for commit_record in self.commit_records}
         # Without a change there is no delta: the state of `last_delta` is that of every mark up to the next one.
         n = max(reached, last.get("last_delta", 0))
-        at = marks.get(n, position)
-        if held != StateAt(self._inputs, self._late).stored(at, n if n in marks else first):
+        at = commit_records.get(n, position)
+        if held != StateAt(self._inputs, self._late).stored(at, n if n in commit_records else first):
             self._wrong(f"the state that would be restored is not that of the input up to {at}")
 
     def _base(self, last: dict[str, Any], fulls: Sequence[Row]) -> tuple[dict[Place, bytes], int, int, int] | None:
@@ -182,10 +187,10 @@ class Chain:
                 table, keys, values = chunk[3]
                 held.update(zip(((table, _text(key)) for key in keys), values, strict=True))
             return held, first, through, manifest["positions"][self._topic]
-        if self.marks[0]["n"] > 1:
+        if self.commit_records[0]["n"] > 1:
             self._wrong("the changelog before the first full snapshot is gone")
             return None
-        return {}, 0, 0, self.position(self.marks[0])
+        return {}, 0, 0, self.position(self.commit_records[0])
 
     def _apply(self, held: dict[Place, bytes], n: int) -> None:
         for table, keys, values in self._deltas[n]:

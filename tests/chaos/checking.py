@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from confluent_kafka.admin import OffsetSpec
 from tests.chaos.arena import Arena
 from tests.chaos.chain import Chain
 from tests.chaos.failing import LATE, STOPS, check_dead_letters, check_tries
+from tests.chaos.history import Patience
 from tests.chaos.observer import read_all
 from tests.chaos.operating import trouble
 from tests.chaos.rows import Row
@@ -55,20 +56,41 @@ def judge(arena: Arena, verdict: Verdict) -> None:
     arena.feeder.learn(read_all(arena.servers, arena.names.input, arena.history))
     inputs = sorted_input(arena.feeder.sent)
     rows = read_all(arena.servers, arena.output, arena.history)
-    ends = arena.committed_positions() if arena.may_stop else {}
-    expected = fold(inputs, {partition: max(0, ends.get(partition, 0)) for partition in arena.may_stop})
+    ours = arena.shape.target == "statehold"
+    ends = arena.committed_positions() if arena.may_stop or ours else {}
+    stuck = check_stuck(verdict, inputs, ends, arena.may_stop) if ours else {}
+    stops = {partition: max(0, ends.get(partition, 0)) for partition in arena.may_stop}
+    expected = fold(inputs, stuck | stops)
     check_exact(verdict, expected, rows)
     aside = {topic: read_all(arena.servers, topic, arena.history) for topic in arena.dead_letter_topics}
     if aside:
         check_failed(verdict, arena, expected, list(aside.values()))
     check_reading(verdict, arena, rows)
     check_stable(verdict, arena)
-    if arena.shape.target == "statehold":
+    if ours:
         everything = [*rows, *(row for found in aside.values() for row in found)]
         owed = check_chains(verdict, arena, inputs, everything)
         check_effects(verdict, arena, expected, owed)
         check_logs(verdict, arena)
     verdict.figures |= {"records": expected.times.total(), "outputs": len(rows)}
+
+
+def check_stuck(
+    verdict: Verdict, inputs: Mapping[int, Sequence[Sent]], committed: Mapping[int, int], may_stop: Collection[int]
+) -> dict[int, int]:
+    """Partitions whose input was not processed to its end, and where each stands.
+
+    What lies behind the group's position without an answer is lost; what lies before it is not, and may come.
+    """
+    found: dict[int, int] = {}
+    for partition, sents in inputs.items():
+        position = max(0, committed.get(partition, 0))
+        waiting = [sent for sent in sents if sent.offset >= position]
+        if waiting and partition not in may_stop:
+            found[partition] = position
+            text = f"partition {partition} stands at {position}: {len(waiting)} records wait, to {waiting[-1].offset}"
+            verdict.add("stuck", [text])
+    return found
 
 
 def check_exact(verdict: Verdict, expected: Fold, rows: Sequence[Row]) -> None:
@@ -81,7 +103,10 @@ def check_exact(verdict: Verdict, expected: Fold, rows: Sequence[Row]) -> None:
         found[answer.account].append(answer)
         home[answer.account].add(row.partition)
     seen = Counter(answer.id for answers in found.values() for answer in answers)
-    verdict.add("lost", [f"{one} at {expected.origin[one]}" for one, due in expected.times.items() if seen[one] < due])
+    missing = [one for one, due in expected.times.items() if seen[one] < due]
+    waits = expected.late if verdict.findings.get("stuck") else set()  # on a retry topic, which has stopped as well
+    verdict.add("lost", [f"{one} at {expected.origin[one]}" for one in missing if one not in waits])
+    verdict.add("stuck", [f"{one} at {expected.origin[one]} waits on a retry topic" for one in missing if one in waits])
     more = {one: times for one, times in seen.items() if times > max(1, expected.times[one])}
     verdict.add("duplicated", [f"{one} x {times}" for one, times in more.items()])
     verdict.add("foreign", [one for one in seen if one not in expected.origin])
@@ -126,14 +151,14 @@ def check_reading(verdict: Verdict, arena: Arena, rows: Sequence[Row]) -> None:
 
 
 def check_stable(verdict: Verdict, arena: Arena, seconds: float = 90.0) -> None:
-    """No transaction is open any more: readers see to the end of every topic."""
+    """No transaction is open any more, or none of them has ended for `seconds`: readers see to the end of all."""
     topics = [arena.output]
     if arena.shape.target == "statehold":
         topics += [arena.names.changelog, arena.names.snapshot, *arena.dead_letter_topics]
-    deadline = arena.history.now() + seconds
+    patience = Patience(arena.history, seconds)
     while True:
         open_ = [text for topic in topics for text in _unstable(arena, topic)]
-        if not open_ or arena.history.now() > deadline:
+        if not open_ or patience.over(open_):
             verdict.add("transaction left open", open_)
             return
         pause(0.5)
@@ -165,20 +190,24 @@ def check_chains(
     for row in rows:
         if row.origin is not None:
             origins[row.origin[0]].append(row.origin[1:])
-    marks = 0
+    commit_records = 0
     for partition in range(arena.shape.partitions):
         chain = Chain(partition, arena.names.input, inputs[partition], _late(partition, inputs[partition], rows))
         chain.walk(increments[partition])
-        marks += chain.check_digests()
+        commit_records += chain.check_digests()
         # Transactions whose marks were truncated behind a full cannot be compared any more.
-        kept = {mark["n"] for mark in chain.marks[1:]}
+        kept = {commit_record["n"] for commit_record in chain.commit_records[1:]}
         newest = max(kept, default=0)
         chain.check_outputs([one for one in origins[partition] if one[0] in kept or one[0] > newest])
         chain.check_state(fulls[partition])
-        owed |= {(effect[2], effect[3]) for mark in chain.marks[-1:] for effect in mark.get("effects", [])}
+        owed |= {
+            (effect[2], effect[3])
+            for commit_record in chain.commit_records[-1:]
+            for effect in commit_record.get("effects", [])
+        }
         for text in chain.findings:
             verdict.add(_named(text), [text])
-    verdict.figures["marks"] = marks
+    verdict.figures["marks"] = commit_records
     return owed
 
 

@@ -39,3 +39,19 @@ class History:
     def close(self) -> None:
         with self._lock:
             self._file.close()
+
+
+class Patience:
+    """Ends a wait after `seconds` without progress, however long the progress itself takes."""
+
+    def __init__(self, history: History, seconds: float) -> None:
+        self._history, self._seconds = history, seconds
+        self._seen: object = None
+        self._since = history.now()
+
+    def over(self, progress: object) -> bool:
+        """Ask again and again; `progress` is whatever changes with it."""
+        now = self._history.now()
+        if progress != self._seen:
+            self._seen, self._since = progress, now
+        return now - self._since > self._seconds

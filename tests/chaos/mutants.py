@@ -52,7 +52,7 @@ def _stranger() -> Callable[[], Any]:
     return metadata
 
 
-def mark_before_fence() -> None:
+def commit_record_before_fence() -> None:
     """The last mark is read first, as far as it is committed; then the fence."""
     from statehold.kafka.clients.reader import KafkaReader
     from statehold.worker.recovery.recovery import Recovery
@@ -130,14 +130,14 @@ def no_rollback() -> None:
     Engine.rollback = forget_all_but_tables  # type: ignore[method-assign]
 
 
-def no_taint() -> None:
+def no_suspicion() -> None:
     """A producer whose commit request may still be under way is used again."""
-    from statehold.kafka.common.transaction_taint import Taint
+    from statehold.kafka.common.producer_suspicion import Suspicion
 
-    def ignore(self: Taint, reason: str) -> None:
+    def ignore(self: Suspicion, reason: str) -> None:
         return
 
-    Taint._set = ignore  # type: ignore[method-assign]
+    Suspicion.suspect = ignore  # type: ignore[method-assign]
 
 
 def effects_in_replay() -> None:
@@ -227,10 +227,10 @@ def failed_skipped() -> None:
 
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-fence": no_fence,
-    "mark-before-fence": mark_before_fence,
+    "mark-before-fence": commit_record_before_fence,
     "commit-on-lost": commit_on_lost,
     "no-rollback": no_rollback,
-    "no-taint": no_taint,
+    "no-suspicion": no_suspicion,
     "effects-in-replay": effects_in_replay,
     "reset-to-earliest": reset_to_earliest,
     "no-record-follows": no_record_follows,

@@ -105,12 +105,12 @@ def install(directory: str) -> None:
 def _wrap_snapshots(fulls: Any, armed: _Armed) -> None:
     boundary = fulls.boundary
 
-    def wrapped(self: Any, mark: Any) -> Any:
+    def wrapped(self: Any, commit_record: Any) -> Any:
         if self.pending:
             armed.hit("after_manifest")
         if self.truncation is not None and self.truncation.due:
             armed.hit("before_truncation")
-        return boundary(self, mark)
+        return boundary(self, commit_record)
 
     fulls.boundary = wrapped
 

@@ -13,8 +13,9 @@ from typing import Any
 from confluent_kafka import libversion
 from tests.chaos.arena import Arena, Shape
 from tests.chaos.checking import Verdict, judge
+from tests.chaos.history import Patience
 from tests.chaos.schedule import Planned
-from tests.chaos.workers import pause
+from tests.chaos.workers import Worker, pause
 
 from statehold.common.exit_codes import Exit
 from statehold.common.version import __version__
@@ -22,9 +23,12 @@ from statehold.dev import Cluster
 from statehold.dev.jars import DEFAULT_VERSION
 
 _STEADY = 4.0
+#: seconds without progress after which a wait ends: for the first answers, for all answers, for partitions that may
+#: stop, for the input's acknowledgements, and for a process that was asked to stop
 _START = 180.0
-#: until everything that is on the input has an answer
 RECOVERY = 180.0
+_REST = 15.0
+_FEED = 60.0
 _STOP = 45.0
 
 
@@ -74,7 +78,8 @@ def run(
 ) -> Result:
     """Raises what keeps the run from happening; what the service did wrong is in the verdict.
 
-    `beside` is called every now and then, by the thread that runs the schedule.
+    It is stuck when no answer came for `recovery` seconds after everything was healed. `meanwhile` is called every now
+    and then, by the thread that runs the schedule.
     """
     result = Result(seed, title)
     with Arena(shape, directory, seed, cluster) as arena:
@@ -96,10 +101,10 @@ def _begin(arena: Arena) -> None:
     for worker in arena.workers:
         worker.start()
     arena.feeder.start(arena.shape.per_second)
-    deadline = arena.history.now() + _START
-    while any(not arena.observer.progress[p] for p in range(arena.shape.partitions)):
+    patience = Patience(arena.history, _START)
+    while silent := [p for p in range(arena.shape.partitions) if not arena.observer.progress[p]]:
         tails = "\n".join(f"--- {worker.name}\n{worker.tail()}" for worker in arena.workers)
-        assert arena.history.now() < deadline, f"no answer from every partition within {_START:.0f} s\n{tails}"
+        assert not patience.over(silent), f"no answer from partitions {silent}, and {_START:.0f} s without one\n{tails}"
         arena.revive()
         pause(0.1)
     arena.history.tell("every partition answers")
@@ -126,26 +131,34 @@ def _play(arena: Arena, planned: Sequence[Planned], meanwhile: Callable[[Arena],
 def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
     arena.ensure_all()
     arena.history.tell("healed")
-    if not arena.feeder.finish(60.0):
+    if not arena.feeder.finish(_FEED):
         arena.history.tell("the feeder waits for missing acknowledgements: the input shows what was written")
     healed = arena.history.now()
     if not arena.may_stop and not arena.await_quiet(recovery):
         missing = arena.feeder.acknowledged - len(arena.observer.seen)
-        verdict.add("stuck", [f"{missing} records had no answer {recovery:.0f} s after everything was healed"])
+        verdict.add("stuck", [f"{missing} records have no answer, and none came for {recovery:.0f} s after the faults"])
     elif arena.may_stop:
-        pause(15.0)
+        arena.await_quiet(_REST)
     verdict.figures["recovery_seconds"] = round(arena.history.now() - healed, 1)
     for worker in arena.workers:
         worker.ask_stop()
     for worker in arena.workers:
-        code = worker.wait(_STOP)
+        code = _stopped(arena, worker)
         # -15: so soon after its start that it heard nothing yet
         known = (0, -15, None, *([Exit.PARTITION_FAILED] if arena.operator.stopped else []))
         if arena.shape.target == "statehold" and code not in known:
             verdict.add("process ended by itself", [f"{worker.name}: exit code {code} after SIGTERM"])
         if code is None:
-            verdict.add("did not stop", [f"{worker.name} within {_STOP:.0f} s of SIGTERM"])
+            verdict.add("did not stop", [f"{worker.name}: no partition closed for {_STOP:.0f} s after SIGTERM"])
     arena.history.tell("stopped")
+
+
+def _stopped(arena: Arena, worker: Worker) -> int | None:
+    """Return the exit code of a worker that was asked to stop; None if it had to be killed."""
+    patience = Patience(arena.history, _STOP)
+    while worker.running and not patience.over(len(worker.events("drained", "full_written", "partition_closed"))):
+        pause(0.2)
+    return worker.wait(0.0)
 
 
 def _measure(arena: Arena, planned: Sequence[Planned], verdict: Verdict) -> None:

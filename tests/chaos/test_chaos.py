@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 from tests.chaos import schedule
 from tests.chaos.arena import Shape
 from tests.chaos.catching import CATCHES
+from tests.chaos.failing import PARKS, PLAIN, Kinds
+from tests.chaos.operating import Operator
 from tests.chaos.run import Result, run
 from tests.chaos.try_mutants import hunt, try_one
 
@@ -29,6 +32,22 @@ def chaos(directory: Path, seed: int, seconds: float, codes: list[str] | None, b
 def test_nothing_is_lost_or_doubled_under_a_fixed_schedule_of_faults(tmp_path: Path) -> None:
     result = chaos(tmp_path, SEED, SECONDS, SHORT)  # two minutes with start, recovery and the checkers
     assert result.good, "\n".join(result.verdict.lines())
+
+
+@pytest.mark.long
+def test_a_partition_that_no_one_helps_is_stuck_and_none_of_its_records_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trade pauses its partition until the operator fixes the cause, and this operator does nothing."""
+    monkeypatch.setattr(Operator, "look", lambda *_: None)
+    number = itertools.count()
+    monkeypatch.setattr(Kinds, "next", lambda _: PARKS if next(number) == 1000 else PLAIN)
+    title, settings = schedule.mode(1)
+    shape = Shape(1, 2, 4, 200, settings=settings, failing=1)
+    result = run(shape, [], tmp_path, seed=1, title=title, recovery=15.0)
+    stands = [text for text in result.verdict.findings["stuck"] if "records wait" in text]
+    assert len(stands) == 1, result.verdict.lines()
+    assert "lost" not in {anomaly for anomaly, texts in result.verdict.findings.items() if texts}
 
 
 @pytest.mark.long

@@ -14,10 +14,10 @@ from tests.chaos import matrix, schedule, test_chaos
 from tests.chaos.arena import Shape
 from tests.chaos.catching import CATCHES
 from tests.chaos.chain import Chain, StateAt
-from tests.chaos.checking import Verdict, check_exact
+from tests.chaos.checking import Verdict, check_exact, check_stuck
 from tests.chaos.failing import check_dead_letters, check_tries
 from tests.chaos.faults import REGISTRY
-from tests.chaos.history import History
+from tests.chaos.history import History, Patience
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.operating import Operator
 from tests.chaos.points import POINTS, Points
@@ -85,6 +85,42 @@ def test_each_anomaly_is_found_by_its_name() -> None:
     assert anomalies([*good[:3], wrong, *good[4:]]) == {"wrong value"}
 
 
+def test_records_before_the_position_are_stuck_and_only_those_behind_it_are_lost() -> None:
+    """Six records, the partition stands at 4; answers are missing for the third and the last two."""
+    inputs, verdict = {0: SENT}, Verdict()
+    stuck = check_stuck(verdict, inputs, {0: 4}, may_stop=())
+    check_exact(verdict, fold(inputs, stuck), outputs([answer for answer in right()[:4] if answer.id != "t2"]))
+    assert verdict.findings["stuck"] == ["partition 0 stands at 4: 2 records wait, to 5"]
+    assert verdict.findings["lost"] == ["t2 at (0, 2)"]
+
+
+def test_a_partition_that_is_at_its_end_or_may_stop_is_not_stuck() -> None:
+    verdict = Verdict()
+    assert check_stuck(verdict, {0: SENT, 1: SENT}, {0: 6, 1: 2}, may_stop=(1,)) == {}
+    assert verdict.good
+
+
+def test_a_late_trade_of_a_stuck_run_waits_on_its_retry_topic() -> None:
+    late = [failing_trade(0, "a0", "late"), failing_trade(1, "a1", "X")]
+    expected = fold({0: late})
+    answers = list(expected.answers["a1"])
+    for found, name in (({"stuck": ["nothing came"]}, "stuck"), ({}, "lost")):
+        verdict = Verdict()
+        for anomaly, texts in found.items():
+            verdict.add(anomaly, texts)
+        check_exact(verdict, expected, outputs(answers))
+        assert {anomaly for anomaly, texts in verdict.findings.items() if texts} == {name}
+
+
+def test_a_wait_ends_without_progress_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = History(tmp_path / "history")
+    history.close()
+    moments = iter([0, 50, 100, 150, 160, 211])
+    monkeypatch.setattr(history, "now", lambda: next(moments))
+    patience = Patience(history, 60.0)  # at 0
+    assert [patience.over(progress) for progress in (1, 2, 3, 3, 3)] == [False, False, False, False, True]
+
+
 def frame(kind: str, body: Any) -> bytes:
     packed = msgspec.msgpack.encode(body)
     return (
@@ -97,7 +133,7 @@ def frame(kind: str, body: Any) -> bytes:
     )
 
 
-def mark(n: int, start: int, end: int, attempt: str = "one", **more: Any) -> Row:
+def commit_record(n: int, start: int, end: int, attempt: str = "one", **more: Any) -> Row:
     digest = StateAt(SENT).digest(end)
     body = {"n": n, "attempt": attempt, "start": start, "positions": {"in": end}, "digest": digest, "parts": 0}
     return Row(0, 10 * n + 1, frame("M", {**body, "outputs": end - start, **more}), None)
@@ -114,7 +150,7 @@ def walked(*rows: Row) -> Chain:
     return chain
 
 
-WHOLE = [mark(0, 0, 0), header(1, 0), mark(1, 0, 2), header(2, 2), mark(2, 2, 4)]
+WHOLE = [commit_record(0, 0, 0), header(1, 0), commit_record(1, 0, 2), header(2, 2), commit_record(2, 2, 4)]
 
 
 def test_a_whole_chain_has_no_finding() -> None:
@@ -126,13 +162,16 @@ def test_a_whole_chain_has_no_finding() -> None:
 @pytest.mark.parametrize(
     ("rows", "reported"),
     [
-        ([*WHOLE[:3], WHOLE[3], header(3, 4), mark(3, 4, 5)], "torn commit"),
+        ([*WHOLE[:3], WHOLE[3], header(3, 4), commit_record(3, 4, 5)], "torn commit"),
         ([*WHOLE[:3], WHOLE[4]], "torn abort"),
         ([*WHOLE, header(3, 4)], "ends within transaction"),
-        ([*WHOLE[:3], header(3, 2), mark(3, 2, 4)], "follows mark 1"),
-        ([*WHOLE[:3], header(2, 1), mark(2, 1, 4)], "ended at 2"),
-        ([*WHOLE[:3], header(2, 2), mark(2, 2, 4, digest=b"0" * 16)], "digest"),
-        ([*WHOLE, header(3, 4, "two"), mark(3, 4, 5, "two"), header(4, 5), mark(4, 5, 6)], "two owners at once"),
+        ([*WHOLE[:3], header(3, 2), commit_record(3, 2, 4)], "follows mark 1"),
+        ([*WHOLE[:3], header(2, 1), commit_record(2, 1, 4)], "ended at 2"),
+        ([*WHOLE[:3], header(2, 2), commit_record(2, 2, 4, digest=b"0" * 16)], "digest"),
+        (
+            [*WHOLE, header(3, 4, "two"), commit_record(3, 4, 5, "two"), header(4, 5), commit_record(4, 5, 6)],
+            "two owners at once",
+        ),
     ],
 )
 def test_the_checker_names_each_break_of_a_chain(rows: list[Row], reported: str) -> None:
@@ -144,6 +183,14 @@ def test_outputs_are_counted_by_transaction() -> None:
         chain = walked(*WHOLE)
         chain.check_outputs(seen)
         assert chain.findings
+
+
+def test_outputs_of_a_transaction_that_records_none_are_found() -> None:
+    """A commit record omits the field if it is 0."""
+    body = {"n": 1, "attempt": "one", "start": 0, "positions": {"in": 2}, "digest": StateAt(SENT).digest(2), "parts": 0}
+    chain = walked(WHOLE[0], header(1, 0), Row(0, 11, frame("M", body), None))
+    chain.check_outputs([(1, 0)])
+    assert chain.findings == ["partition 0: transaction 1: 1 outputs, its mark says 0"]
 
 
 def failing_trade(offset: int, account: str, kind: str) -> Sent:

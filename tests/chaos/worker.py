@@ -85,7 +85,7 @@ def totals(output: str, calls: str, fixed_dir: str = "") -> type[Totals]:
         answers = Output(output, value=Running)
 
     class BoundFails(Fails):
-        answers: Output[Any] = Output(output, value=Running | bytes)  # type: ignore[arg-type]
+        answers: Output[Any] = Output(output, value=Running | bytes)
         fixed = Path(fixed_dir)
 
     bound: type[Totals] = BoundFails if fixed_dir else Bound

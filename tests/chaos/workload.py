@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
 from tests.chaos.failing import LATE, NEVER, Accounts, DeadLetters, Kinds, trade_of, written
-from tests.chaos.history import History
+from tests.chaos.history import History, Patience
 from tests.chaos.rows import Row
 
 ACCOUNTS = 120
@@ -167,10 +167,13 @@ class Feeder:
         return sum(map(len, self.sent.values()))
 
     def finish(self, seconds: float) -> bool:
-        """End the thread; False when the brokers did not take everything in time."""
+        """End the thread; False when the brokers acknowledged nothing for `seconds` and have not taken everything."""
         self._stop.set()
         self._thread.join()
-        return self._producer.flush(seconds) == 0 and not self.failed
+        patience = Patience(self._history, seconds)
+        while (left := self._producer.flush(min(seconds, 1.0))) and not patience.over(left):
+            pass
+        return left == 0 and not self.failed
 
     def learn(self, rows: Sequence[Row]) -> None:
         """What is on the input, as far as it was not deleted, whatever the acknowledgements have said."""

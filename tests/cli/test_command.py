@@ -39,7 +39,7 @@ def test_a_command_is_acknowledged_and_a_full_snapshot_is_taken_at_its_place(on_
         assert (each["full"], each["keys"]) == (0, 0)
 
     ours = on_kafka.run("command", "take", "app:service")
-    assert ours.returncode == 1
+    assert ours.returncode == 2
     assert "'take' is statehold's own command: `statehold snapshot take`" in ours.stderr
     assert daemon.stop() == 0
 

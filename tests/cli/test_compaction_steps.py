@@ -35,21 +35,21 @@ def counting(*seen: tuple[int, int]) -> Callable[[], tuple[int, int]]:
 def test_without_a_terminal_each_step_is_a_line() -> None:
     plain, text = console(terminal=False)
     with Steps(plain) as steps:
-        steps.tell("planning 2 partitions")
+        steps.report("planning 2 partitions")
         steps.watch(counting((1, 4)))
-        steps.tell("folding 2 partitions")
+        steps.report("folding 2 partitions")
     assert text.getvalue() == "planning 2 partitions\nfolding 2 partitions\n"
 
 
 def test_a_bar_counts_the_tasks_of_its_own_step() -> None:
     screen, text = console(terminal=True)
     with Steps(screen) as steps:
-        steps.tell("folding 2 partitions")
+        steps.report("folding 2 partitions")
         steps.watch(counting((0, 0), (3, 10)))
         await_text(text, "3 of 10 tasks")
         steps.watch(counting((3, 10), (10, 10)))
         await_text(text, "10 of 10 tasks")
-        steps.tell("reading 2 snapshots back")
+        steps.report("reading 2 snapshots back")
         steps.watch(counting((11, 14)))
         await_text(text, "1 of 4 tasks")
     shown = text.getvalue()
@@ -67,10 +67,10 @@ def test_a_session_that_ends_while_it_is_asked_ends_no_bar() -> None:
         raise ConnectionError
 
     with Steps(screen) as steps:
-        steps.tell("folding 2 partitions")
+        steps.report("folding 2 partitions")
         steps.watch(gone)
         assert asked.wait(PATIENCE)
-        steps.tell("publishing 2 snapshots")
+        steps.report("publishing 2 snapshots")
         await_text(text, "publishing 2 snapshots")
         steps.watch(counting((2, 3)))
         await_text(text, "2 of 3 tasks")

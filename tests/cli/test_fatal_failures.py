@@ -83,7 +83,7 @@ def test_a_memory_error_fails_one_partition(on_kafka: Commands) -> None:
     assert "MemoryError: no room" in daemon.wait_for("failed")["cause"]
 
     (on_kafka.directory / "fixed").touch()
-    on_kafka.run("retry", "0", "--service", on_kafka.name)
+    on_kafka.run("retry", "0", "--name", on_kafka.name)
     daemon.wait_for("live", 3)
     assert daemon.stop() == Exit.STOPPED
     assert not daemon.events("thread_died")

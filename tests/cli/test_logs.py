@@ -176,7 +176,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def tell(clock: Clock) -> Callable[[str, str], dict[str, Any] | None]:
+def report(clock: Clock) -> Callable[[str, str], dict[str, Any] | None]:
     """Give a line to the processor; None when it is left out."""
     lines = KafkaLines(every=10, clock=clock)
 
@@ -193,8 +193,8 @@ def tell(clock: Clock) -> Callable[[str, str], dict[str, Any] | None]:
     ("theirs", "ours"),
     [("critical", "error"), ("error", "warning"), ("warning", "warning"), ("info", "debug"), ("debug", "debug")],
 )
-def test_levels_are_an_operators(tell: Callable[..., Any], theirs: str, ours: str) -> None:
-    assert tell(theirs, "GETPID [rdkafka#producer-4] [thrd:main]: no answer")["level"] == ours
+def test_levels_are_an_operators(report: Callable[..., Any], theirs: str, ours: str) -> None:
+    assert report(theirs, "GETPID [rdkafka#producer-4] [thrd:main]: no answer")["level"] == ours
 
 
 def test_a_line_is_split_into_code_and_text() -> None:
@@ -203,26 +203,26 @@ def test_a_line_is_split_into_code_and_text() -> None:
     assert split("something else") == ("", "something else")
 
 
-def test_a_fault_that_many_clients_report_is_logged_once(tell: Callable[..., Any], clock: Clock) -> None:
-    first = tell("error", REFUSED.format(n=1))
+def test_a_fault_that_many_clients_report_is_logged_once(report: Callable[..., Any], clock: Clock) -> None:
+    first = report("error", REFUSED.format(n=1))
     assert first["code"] == "FAIL"
     assert first["message"].startswith("127.0.0.1:9092/bootstrap: Connect to")
 
-    assert [tell("error", REFUSED.format(n=n)) for n in range(2, 50)] == [None] * 48
-    assert tell("error", LOGGED) is None, "error_cb says the same again"
+    assert [report("error", REFUSED.format(n=n)) for n in range(2, 50)] == [None] * 48
+    assert report("error", LOGGED) is None, "error_cb says the same again"
 
     clock.now += 10
-    assert tell("error", REFUSED.format(n=1))["left_out"] == 49
+    assert report("error", REFUSED.format(n=1))["left_out"] == 49
 
 
-def test_another_broker_and_another_fault_are_logged(tell: Callable[..., Any]) -> None:
-    assert tell("error", REFUSED.format(n=1)) is not None
-    assert tell("error", REFUSED.format(n=1).replace("127.0.0.1", "10.0.0.2")) is not None
-    assert tell("error", "_ALL_BROKERS_DOWN(-187): 1/1 brokers are down") is not None
+def test_another_broker_and_another_fault_are_logged(report: Callable[..., Any]) -> None:
+    assert report("error", REFUSED.format(n=1)) is not None
+    assert report("error", REFUSED.format(n=1).replace("127.0.0.1", "10.0.0.2")) is not None
+    assert report("error", "_ALL_BROKERS_DOWN(-187): 1/1 brokers are down") is not None
 
 
-def test_at_debug_every_line_is_logged(tell: Callable[..., Any]) -> None:
-    assert all(tell("info", REFUSED.format(n=1)) for _ in range(5))
+def test_at_debug_every_line_is_logged(report: Callable[..., Any]) -> None:
+    assert all(report("info", REFUSED.format(n=1)) for _ in range(5))
 
 
 def test_trouble_with_a_broker_is_seen_at_info() -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.kafka
 
 
 def instance_of(service: Commands) -> str:
-    reported = service.run("status", "--service", service.name, "--json")
+    reported = service.run("status", "--name", service.name, "--json")
     assert reported.returncode == 0, reported.stderr
     (process,) = json.loads(reported.stdout)
     return str(process["instance"])
@@ -55,14 +55,14 @@ def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafk
     assert still.stdout.count("paused from position 2 on") == 2, "all was handled once it went on"
 
     instance = instance_of(on_kafka)
-    drained = on_kafka.run("drain", instance, "--service", on_kafka.name, "--json")
+    drained = on_kafka.run("drain", instance, "--name", on_kafka.name, "--json")
     assert drained.returncode == 0, drained.stderr
     (reported,) = json.loads(drained.stdout)
     assert (sorted(reported["partitions"]), reported["ended"]) == ([0, 1], True)
     assert again.process.wait(60) == 0
     assert len(again.events("drained")) == 2
 
-    absent = on_kafka.run("drain", instance, "--service", on_kafka.name)
+    absent = on_kafka.run("drain", instance, "--name", on_kafka.name)
     assert absent.returncode == 1
     assert f"no instance {instance!r}" in absent.stderr
     late = on_kafka.run("resume", "app:service", "--timeout", "0.5")

@@ -24,8 +24,8 @@ RECORDS = 6
 @pytest.mark.parametrize(
     ("options", "code", "reported"),
     [
-        (["accept-gap", "--why", "x", "--to", "middle"], 1, "--to middle: beginning, end, an offset"),
-        (["accept-gap", "--why", "x", "--dry-run", "--yes"], 1, "--dry-run and --yes contradict each other"),
+        (["accept-gap", "--why", "x", "--to", "middle"], 2, "--to middle: beginning, end, an offset"),
+        (["accept-gap", "--why", "x", "--dry-run", "--yes"], 2, "--dry-run and --yes contradict each other"),
         (["rebase", "--why", "x", "--records", "again", "--full", "3"], 1, "add --partitions P"),
         (["accept-gap"], 2, "--why"),
         (["rebase", "--why", "x"], 2, "--records"),
@@ -83,7 +83,9 @@ class Stopped:
         """The state-replacement record, as `statehold cat` shows it."""
         done = self.commands.run("cat", f"{self.commands.name}.{self.topic}.changelog", "--json")
         assert done.returncode == 0, done.stderr
-        (found,) = [row for line in done.stdout.splitlines() if (row := json.loads(line))["kind"] == "adopt"]
+        (found,) = [
+            row for line in done.stdout.splitlines() if (row := json.loads(line))["kind"] == "state-replacement"
+        ]
         assert (found["who"], found["why"]) == ("ann", "ticket 9")
         return dict(found)
 
@@ -123,10 +125,10 @@ def test_adopt_offsets_shows_then_does_and_leaves_its_trace(on_kafka: Commands) 
     stopped = Stopped(on_kafka)
     reset = ConsumerGroupTopicPartitions(on_kafka.name, [TopicPartition(stopped.topic, 0, 2)])
     stopped.admin.alter_consumer_group_offsets([reset])[on_kafka.name].result(30)
-    shown = stopped.repair("adopt-offsets", "--from", "mark")
+    shown = stopped.repair("adopt-offsets", "--from", "commit-record")
     assert f"the group's offset is 2, the last commit record has {RECORDS}" in shown["finding"]
     assert stopped.position() == 2, "without --yes nothing changes"
-    done = on_kafka.run("repair", "adopt-offsets", "app:service", "--from", "mark", *WORD, "--yes")
+    done = on_kafka.run("repair", "adopt-offsets", "app:service", "--from", "commit-record", *WORD, "--yes")
     assert done.returncode == 0, done.stderr
     assert "repaired, state generation" in done.stdout + done.stderr
     trace = stopped.trace()

@@ -28,7 +28,7 @@ def test_a_life_from_start_to_sigterm(on_kafka: Commands) -> None:
     daemon = on_kafka.start()
     daemon.wait_for("live", 2)
 
-    shown = on_kafka.run("status", "--service", on_kafka.name)
+    shown = on_kafka.run("status", "--name", on_kafka.name)
     assert shown.returncode == 0, shown.stderr
     assert f"{on_kafka.name} reads {on_kafka.name}.in" in shown.stdout
     assert shown.stdout.count(" live ") == 2
@@ -39,7 +39,7 @@ def test_a_life_from_start_to_sigterm(on_kafka: Commands) -> None:
     assert [event["event"] for event in events].index("subscribed") < len(events)
     assert events[-1]["event"] == "stopped"
     assert all(list(event)[:3] == ["event", "timestamp", "level"] for event in events)
-    assert on_kafka.run("status", "--service", on_kafka.name).returncode == 3
+    assert on_kafka.run("status", "--name", on_kafka.name).returncode == 3
     assert not os.path.exists(daemon.events("control_open")[0]["path"])
 
 
@@ -65,15 +65,15 @@ def test_a_failed_partition_is_shown_and_tried_again(on_kafka: Commands) -> None
     on_kafka.feed("poison", partition=1)
     daemon.wait_for("failed")
 
-    shown = on_kafka.run("status", "--service", on_kafka.name)
+    shown = on_kafka.run("status", "--name", on_kafka.name)
     assert (shown.returncode, "odd lot" in shown.stdout) == (1, True)
     assert (shown.stdout.count(" live "), shown.stdout.count(" failed ")) == (1, 1)
 
-    rejected = on_kafka.run("retry", "0", "--service", on_kafka.name)
+    rejected = on_kafka.run("retry", "0", "--name", on_kafka.name)
     assert rejected.returncode == 1
     assert rejected.stderr == f"statehold: partition 0 of {on_kafka.name} is live, not failed; nothing to retry\n"
 
-    again = on_kafka.run("retry", "1", "--service", on_kafka.name)
+    again = on_kafka.run("retry", "1", "--name", on_kafka.name)
     assert again.returncode == 1
     assert again.stdout.startswith("partition 1: failed again: ")
     assert "odd lot" in again.stdout
@@ -82,11 +82,11 @@ def test_a_failed_partition_is_shown_and_tried_again(on_kafka: Commands) -> None
     assert unnamed.stdout.startswith("partition 1: failed again: ") or on_kafka.name in unnamed.stderr
 
     (on_kafka.directory / "fixed").touch()
-    retried = on_kafka.run("retry", "all", "--service", on_kafka.name, "--json")
+    retried = on_kafka.run("retry", "all", "--name", on_kafka.name, "--json")
     assert retried.returncode == 0, retried.stdout
     (outcome,) = json.loads(retried.stdout)
     assert (outcome["partition"], outcome["phase"], outcome["pid"]) == (1, "live", daemon.process.pid)
-    assert on_kafka.run("status", "--service", on_kafka.name).returncode == 0
+    assert on_kafka.run("status", "--name", on_kafka.name).returncode == 0
     assert daemon.stop() == 0
 
 
@@ -104,7 +104,7 @@ def test_reload_starts_the_fixed_handler(on_kafka: Commands) -> None:
     wait_until(lambda: position(on_kafka) == 1, "the record that failed is handled")
     assert daemon.stop() == 0
     assert len(daemon.events("stopped")) == 2
-    assert on_kafka.run("status", "--service", on_kafka.name).returncode == 3
+    assert on_kafka.run("status", "--name", on_kafka.name).returncode == 3
 
 
 def test_reload_waits_for_a_change_when_the_module_is_broken(on_kafka: Commands) -> None:
@@ -121,5 +121,5 @@ def test_reload_waits_for_a_change_when_the_module_is_broken(on_kafka: Commands)
 
 
 def position(commands: Commands) -> int | None:
-    reported = json.loads(commands.run("status", "--service", commands.name, "--json").stdout)
+    reported = json.loads(commands.run("status", "--name", commands.name, "--json").stdout)
     return next((each["position"] for process in reported for each in process["partitions"]), None)

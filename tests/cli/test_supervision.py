@@ -106,12 +106,12 @@ def test_the_watchdog_is_used_only_for_this_process_s_pid() -> None:
 
 def status(*phases: str, **more: Any) -> dict[str, Any]:
     partitions = [{"partition": p, "phase": phase, "cause": None, "restore": None} for p, phase in enumerate(phases)]
-    told = {"running": True, "begun": True, "stopping": False, "idle": False, "waiting": None, "turned": 0.0}
-    return {**told, "partitions": partitions, **more}
+    reported = {"running": True, "begun": True, "stopping": False, "idle": False, "waiting": None, "turned": 0.0}
+    return {**reported, "partitions": partitions, **more}
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("reported", "expected"),
     [
         (status(running=False, begun=False, turned=None), {"EXTEND_TIMEOUT_USEC"}),  # it asks the brokers
         (status(), {"EXTEND_TIMEOUT_USEC", "WATCHDOG"}),  # it joins
@@ -126,16 +126,16 @@ def status(*phases: str, **more: Any) -> dict[str, Any]:
         (status(running=False), set()),
     ],
 )
-def test_a_status_is_reported_in_a_line(told: dict[str, Any], expected: set[str]) -> None:
-    assert set(SupervisorMessages().next(told, watched=True)) - {"STATUS"} == expected
+def test_a_status_is_reported_in_a_line(reported: dict[str, Any], expected: set[str]) -> None:
+    assert set(SupervisorMessages().next(reported, watched=True)) - {"STATUS"} == expected
 
 
 def test_an_unchanged_status_is_not_reported_again() -> None:
-    told = SupervisorMessages()
-    assert told.next(status("live"), watched=False) == {"READY": 1, "STATUS": "1 live"}
-    assert told.next(status("live"), watched=False) == {}
+    reported = SupervisorMessages()
+    assert reported.next(status("live"), watched=False) == {"READY": 1, "STATUS": "1 live"}
+    assert reported.next(status("live"), watched=False) == {}
     # A partition that moves here later takes nothing back: the instance has started.
-    restoring = told.next(status("live", "restoring"), watched=False)
+    restoring = reported.next(status("live", "restoring"), watched=False)
     assert restoring == {"STATUS": "1 live, 1 restoring: partition 1 is restoring"}
 
 

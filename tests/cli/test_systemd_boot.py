@@ -11,6 +11,7 @@ from tests.cli.commands import Commands
 from tests.support.booted import INSIDE, Booted, CannotBoot, why_not
 
 from statehold.dev import Cluster
+from statehold.dev.jars import cache_root, spark_connector
 from statehold.ops.generate import systemd_units
 
 pytestmark = [
@@ -38,6 +39,8 @@ class Held(Handler[str]):
 service = Service("{name}", input="{name}.in", handler=Held)
 """
 UNIT = "statehold-held@1.service"
+COMPACTION = "statehold-held-compact.service"
+METRICS = "/var/lib/prometheus/node-exporter"
 
 
 @pytest.fixture
@@ -60,7 +63,6 @@ def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
         program=Path(sys.executable).with_name("statehold"),
         user="daemon",
         ops_port=0,
-        compaction=False,
     )
     homes = [path for path in {sys.base_prefix, sys.prefix, str(root)} if path.startswith(("/root/", "/home/"))]
     booted = Booted(directory)
@@ -71,6 +73,16 @@ def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
         "[Service]\n# The interpreter is in root's home, and a bare systemd has no journal.\nProtectHome=tmpfs\n"
         f"BindReadOnlyPaths={' '.join(homes)}\nReadWritePaths={INSIDE}\nWatchdogSec=5s\nRestartSec=100ms\n"
         f"Environment=HANGS=1\nStandardOutput=append:{INSIDE}/service.log\nStandardError=append:{INSIDE}/service.log\n",
+    )
+    metrics = directory / "metrics"
+    metrics.mkdir(mode=0o777)
+    metrics.chmod(0o777)
+    homes += [str(cache_root())]
+    booted.unit(
+        f"{COMPACTION}.d/here.conf",
+        f"[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={' '.join(homes)}\nBindPaths={INSIDE}/metrics:{METRICS}\n"
+        f"Environment=XDG_CACHE_HOME={cache_root().parent}\n"
+        f"StandardOutput=append:{INSIDE}/compaction.log\nStandardError=append:{INSIDE}/compaction.log\n",
     )
     try:
         with booted:
@@ -113,3 +125,21 @@ def test_the_life_of_a_unit(machine: Booted, on_kafka: Commands) -> None:
     machine.await_property(UNIT, "ActiveState", lambda text: text == "failed")
     failed = machine.show(UNIT, "Result", "ExecMainStatus")
     assert (failed["Result"], failed["ExecMainStatus"]) == ("exit-code", "5")
+
+
+@pytest.mark.spark
+def test_a_compaction_works_in_its_confinement(machine: Booted, on_kafka: Commands) -> None:
+    """Spark folds, publishes and writes its metrics, in the unit as written."""
+    spark_connector()
+    on_kafka.feed("one", partition=0)
+    machine.systemctl("start", UNIT)
+    machine.await_property(UNIT, "StatusText", lambda text: text == "2 live")
+    machine.systemctl("stop", UNIT)
+
+    machine.systemctl("start", COMPACTION)  # returns when it has ended, and fails if it has
+
+    ended = machine.show(COMPACTION, "Result", "ExecMainStatus")
+    assert (ended["Result"], ended["ExecMainStatus"]) == ("success", "0"), machine.tail()
+    metrics = on_kafka.directory / "metrics" / "statehold-compact-held.prom"
+    assert f'statehold_compaction_success{{service="{on_kafka.name}"}} 1.0' in metrics.read_text()
+    assert metrics.stat().st_mode & 0o004, "node_exporter reads it as another user"

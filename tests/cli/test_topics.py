@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from tests.cli.commands import Commands
 
 from statehold.dev import Cluster
@@ -26,12 +26,15 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
     rejected = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
     assert (rejected.returncode, rejected.stdout) == (1, "")
     assert rejected.stderr == (
-        f"statehold: {name}.in: the input does not exist. Next: add --partitions N, which creates it [TopicMissing]\n"
+        f"statehold: missing on the cluster: {name}.in, {name}.out. Nothing was created. Next: add --partitions N, "
+        f"which creates input and outputs, too, or create them yourself first [TopicMissing]\n"
     )
 
     created = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--partitions", "3")
     assert created.returncode == 0, created.stderr
     assert created.stdout.count("created") == 4
+    assert "Outputs are compressed with lz4." in created.stdout
+    assert "kafka-python[lz4], aiokafka[lz4]" in created.stdout
 
     again = on_kafka.run("topics", "create", "app:service", "--start-at", "end", "--json")
     assert again.returncode == 0, again.stderr
@@ -40,6 +43,37 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
 
     by_names = on_kafka.run("topics", "check", "--name", name, "--input", f"{name}.in", "--output", f"{name}.out")
     assert (by_names.returncode, by_names.stderr) == (0, "")
+
+
+def test_create_makes_no_topic_if_an_output_is_missing_and_has_no_number_of_partitions(
+    on_kafka: Commands, kafka: Cluster
+) -> None:
+    name = on_kafka.name
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    given = f"{name}.in"
+    admin.create_topics([NewTopic(given, 2)])[given].result(30)
+
+    rejected = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
+
+    assert (rejected.returncode, rejected.stdout) == (1, "")
+    assert rejected.stderr.startswith(f"statehold: missing on the cluster: {name}.out. Nothing was created. Next: ")
+    assert states(on_kafka) == {given: "ok"} | dict.fromkeys(
+        (f"{name}.out", f"{name}.{name}.in.changelog", f"{name}.{name}.in.snapshot"), "missing"
+    )
+
+
+def test_the_control_topic_is_listed_when_it_is_created_and_as_long_as_it_exists(on_kafka: Commands) -> None:
+    name = on_kafka.name
+    control = f"{name}.{name}.in.control"
+    on_kafka.create_topics(2)
+    assert control not in states(on_kafka)
+
+    command = ("topics", "create", "app:service", "--start-at", "beginning", "--control", "--json")
+    created = on_kafka.run(*command)
+
+    assert created.returncode == 0, created.stderr
+    assert {each["topic"]: each["state"] for each in json.loads(created.stdout)}[control] == "created"
+    assert states(on_kafka)[control] == "ok"
 
 
 def test_a_topic_that_differs_is_reported_with_the_command_that_fixes_it(on_kafka: Commands, kafka: Cluster) -> None:
@@ -56,6 +90,19 @@ def test_a_topic_that_differs_is_reported_with_the_command_that_fixes_it(on_kafk
     states = {each["topic"]: each["state"] for each in json.loads(done.stdout)}
     assert states[increment].startswith("differs: retention.ms=1000; fix: kafka-configs --alter ")
     assert "retention.ms=-1" in states[increment]
+
+
+def test_create_makes_no_topic_for_a_start_that_is_not_valid(on_kafka: Commands) -> None:
+    done = on_kafka.run("topics", "create", "app:service", "--start-at", "yesterday", "--partitions", "1")
+
+    assert done.returncode != 0
+    assert set(states(on_kafka).values()) == {"missing"}
+
+
+def states(on_kafka: Commands) -> dict[str, str]:
+    """What `topics check` says of each topic."""
+    done = on_kafka.run("topics", "check", "app:service", "--json")
+    return {each["topic"]: each["state"] for each in json.loads(done.stdout)}
 
 
 @pytest.mark.parametrize("start_at", ["yesterday", "group"])

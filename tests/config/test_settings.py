@@ -112,7 +112,6 @@ def test_several_wrong_values_are_reported_at_once() -> None:
     ("given", "key"),
     [
         ({"commit": CommitSettings(timeout=30.0)}, "commit.timeout"),
-        ({"commit": CommitSettings(timeout=1.0)}, "commit.slow"),
         ({"commit": CommitSettings(interval=11.0)}, "commit.interval"),
         ({"kafka": KafkaSettings(socket_timeout=30.0)}, "kafka.socket_timeout"),
         (

@@ -101,7 +101,7 @@ def snapshot(driver: Driver, **changes: float | bool | str) -> None:
     driver.settings = replace(settings, snapshot=changed)
 
 
-def marks(driver: Driver) -> list[CommitRecord]:
+def commit_records(driver: Driver) -> list[CommitRecord]:
     found = [records.unpack(message.value()) for message in driver.broker.log(driver.names.changelog, 0).committed()]
     return [record for record in found if isinstance(record, CommitRecord)]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import HandlerFailed
+from statehold.failures import dead_letter
 from statehold.testing import BatchesMatter, Driver
 
 
@@ -95,3 +97,55 @@ def test_a_batch_of_one_is_no_exception() -> None:
     driver = Driver(Both, batch=1)
     driver.feed_all([1, -3, 4])
     assert driver.outputs("sums") == [1, -2, 2]
+
+
+class Only(Handler[int]):
+    """Has no on_record, so a batch of one finds the record to blame."""
+
+    on_failure: ClassVar = {ValueError: dead_letter()}
+    held = Table(key=int, value=int)
+
+    def on_batch(self, records: Sequence[Record[int]]) -> None:
+        for record in records:
+            if record.value == 13:
+                raise ValueError("13")
+            self.held[record.offset] = record.value
+
+
+class OnlyAndFails(Only):
+    on_failure: ClassVar = {}
+
+
+def test_a_batch_blames_the_failing_record_although_there_is_no_on_record() -> None:
+    driver = Driver(Only, batch=4, delta_interval=3600.0)
+    driver.feed_all([1, 2, 13, 4, 5])
+    assert [each.offset for each in driver.letters()] == [2]
+    assert driver.table("held") == {0: 1, 1: 2, 3: 4, 4: 5}
+    driver.replay()
+    failing = Driver(OnlyAndFails, batch=4)
+    failing.feed_all([1, 2, 13])
+    with pytest.raises(HandlerFailed, match=r"input\[0\]@2: "):
+        failing.feed(4)
+    failing.bury(2)
+    failing.restore()
+    assert failing.table("held") == {0: 1, 1: 2, 3: 4}
+    failing.replay()
+
+
+def test_a_replay_of_a_batch_that_fails_by_itself_goes_record_by_record() -> None:
+    """The live loop handled each record in a batch of its own, so a replay may meet more at once."""
+
+    class Small(Handler[int]):
+        held = Table(key=int, value=int)
+
+        def on_batch(self, records: Sequence[Record[int]]) -> None:
+            if len(records) > 1:
+                raise ValueError("too many at once")
+            self.held[records[0].offset] = records[0].value
+
+    driver = Driver(Small, batch=3, delta_interval=3600.0)
+    driver.feed_all([1, 2, 3, 4])
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert driver.table("held") == {0: 1, 1: 2, 2: 3, 3: 4}

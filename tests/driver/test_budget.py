@@ -66,7 +66,7 @@ def test_what_handling_took_is_remembered_for_a_process_that_has_replayed_nothin
     for op in many(300):
         driver.feed(op)
     driver.commit()
-    assert 900_000 <= driver.mark().pace <= 1_100_000
+    assert 900_000 <= driver.commit_record().pace <= 1_100_000
     assert 0.3 <= predicted_now(driver) <= 0.5, "6 µs a record would be 0.002 s on top of the fixed 0.1"
     driver.crash()
     driver.speeds.now = Speed()  # another process
@@ -77,7 +77,7 @@ def test_what_handling_took_is_remembered_for_a_process_that_has_replayed_nothin
     Slow.clock = ordinary.clock
     ordinary.feed(Op("ann", 1))
     ordinary.commit()
-    assert ordinary.mark().pace == 0, "nothing is ever replayed"
+    assert ordinary.commit_record().pace == 0, "nothing is ever replayed"
 
 
 def test_without_a_budget_no_full_snapshot_is_taken() -> None:
@@ -147,6 +147,6 @@ def publish_full(driver: Driver) -> None:
     worker = driver._lane(0).worker
     assert worker.engine is not None
     sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
-    writer = FullWriter(driver._place(0), worker.engine.state, driver.mark(), 0, -1, sink, 4096)
+    writer = FullWriter(driver._place(0), worker.engine.state, driver.commit_record(), 0, -1, sink, 4096)
     writer._manifest = msgspec.structs.replace(writer._manifest, maker=COMPACTION)
-    assert writer.advance(driver.mark().n, -1.0, driver.clock) is not None
+    assert writer.advance(driver.commit_record().n, -1.0, driver.clock) is not None

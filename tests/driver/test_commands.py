@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
+from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.processing import CommandSettings
@@ -36,14 +36,16 @@ def test_the_next_commit_record_acknowledges_and_a_replay_keeps_the_order(interv
     driver.feed_all([1, 2])
     at = driver.command("cut", id="one")
     driver.feed(4)
-    assert driver.mark().commands == (Command("cut", "one", "driver", at),)
+    assert driver.commit_record().commands == (Command("cut", "one", "driver", at),)
     driver.feed(8)
     driver.commit()
-    assert driver.mark().commands == ()
+    assert driver.commit_record().commands == ()
     driver.crash()
     driver.restore()
     assert driver.table("sums") == {"now": 12, "cut": 3}
-    assert [mark.commands for mark in marks(driver)].count(()) == len(marks(driver)) - 1
+    assert [commit_record.commands for commit_record in commit_records(driver)].count(()) == len(
+        commit_records(driver)
+    ) - 1
 
 
 def test_a_command_whose_transaction_is_undone_is_acknowledged_once() -> None:
@@ -53,7 +55,7 @@ def test_a_command_whose_transaction_is_undone_is_acknowledged_once() -> None:
     driver.command("cut")
     driver.commit()
     assert len(events(driver, "rolled_back")) == 1
-    assert sum(len(mark.commands) for mark in marks(driver)) == 1
+    assert sum(len(commit_record.commands) for commit_record in commit_records(driver)) == 1
     assert driver.table("sums") == {"now": 0, "cut": 1}
 
 
@@ -65,14 +67,14 @@ def test_take_leads_to_a_full_snapshot_that_begins_no_earlier(interval: Interval
     driver.command(TAKE, id="t")
     driver.feed(Op("ann", 2))
     driver.commit()
-    asked = driver.mark()
+    asked = driver.commit_record()
     assert (asked.take, [command.id for command in asked.commands]) == (asked.n, ["t"])
     driver.advance(20.0)
-    assert driver.mark().take == 0
-    assert driver.mark().fulls[0].first >= asked.n
+    assert driver.commit_record().take == 0
+    assert driver.commit_record().fulls[0].first >= asked.n
     assert agrees(driver, [Op("ann", 1), Op("ann", 2)])
     driver.advance(100.0)
-    assert len(driver.mark().fulls) == 1
+    assert len(driver.commit_record().fulls) == 1
 
 
 def test_the_next_owner_takes_the_full_snapshot_that_a_command_requested() -> None:
@@ -84,7 +86,7 @@ def test_the_next_owner_takes_the_full_snapshot_that_a_command_requested() -> No
     driver.crash()
     driver.restore()
     driver.advance(20.0)
-    assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
+    assert (driver.commit_record().take, len(driver.commit_record().fulls)) == (0, 1)
 
 
 def test_a_full_snapshot_begun_before_the_command_does_not_answer_it() -> None:
@@ -97,9 +99,9 @@ def test_a_full_snapshot_begun_before_the_command_does_not_answer_it() -> None:
         driver.advance(0.1)
     driver.command(TAKE)
     driver.commit()
-    asked = driver.mark().n
+    asked = driver.commit_record().n
     driver.advance(30.0)
-    newest, older = driver.mark().fulls
+    newest, older = driver.commit_record().fulls
     assert older.first < asked <= newest.first
 
 
@@ -112,7 +114,7 @@ def test_a_full_snapshot_that_is_abandoned_is_tried_again_for_the_command() -> N
     driver.commit()
     driver.advance(60.0)
     assert len(events(driver, "full_abandoned")) == 3
-    assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
+    assert (driver.commit_record().take, len(driver.commit_record().fulls)) == (0, 1)
 
 
 def test_a_full_snapshot_that_a_restore_would_not_load_is_rarely_tried_again_for_the_command() -> None:
@@ -189,19 +191,19 @@ def test_take_on_the_control_topic_runs_once(interval: Interval) -> None:
     driver.commit()
     send_control(driver, TAKE)
     driver.advance(30.0)
-    (acknowledging,) = [mark for mark in marks(driver) if mark.commands]
+    (acknowledging,) = [commit_record for commit_record in commit_records(driver) if commit_record.commands]
     assert acknowledging.commands == (Command(TAKE, f"id of {TAKE}", "", 0),)
     assert acknowledging.positions == {"input": 1, driver.names.control: 1}
-    assert driver.mark().fulls[0].first >= acknowledging.n
+    assert driver.commit_record().fulls[0].first >= acknowledging.n
     for _ in range(2):
         driver.crash()
         driver.restore()
         driver.feed(Op("ann", 2))
         driver.advance(30.0)
-    assert (len(driver.mark().fulls), driver.mark().positions[driver.names.control]) == (1, 1)
+    assert (len(driver.commit_record().fulls), driver.commit_record().positions[driver.names.control]) == (1, 1)
     send_control(driver, TAKE)
     driver.advance(30.0)
-    assert len(driver.mark().fulls) == 2
+    assert len(driver.commit_record().fulls) == 2
     assert agrees(driver, [Op("ann", 1), Op("ann", 2), Op("ann", 2)])
 
 
@@ -214,5 +216,5 @@ def test_the_successful_commit_acknowledges_a_command_of_the_control_topic() -> 
     driver.feed(Op("ann", 2))
     driver.commit()
     assert len(events(driver, "rolled_back")) == 1
-    assert [len(mark.commands) for mark in marks(driver)][-1] == 1
-    assert sum(len(mark.commands) for mark in marks(driver)) == 1
+    assert [len(commit_record.commands) for commit_record in commit_records(driver)][-1] == 1
+    assert sum(len(commit_record.commands) for commit_record in commit_records(driver)) == 1

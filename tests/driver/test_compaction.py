@@ -52,7 +52,9 @@ def compacting(driver: Driver, maker: str = "compaction") -> tuple[FullWriter, i
     reader = MemoryReader(driver.broker, lambda: False)
     found = restore(reader, place, lambda: State([bind(Accounts.balances)]), lambda *_: None, count().__next__)
     begin = reader.bounds(driver.names.changelog, 0)[0]
-    return FullWriter(place, found.state, found.mark, begin, -1, Sink(driver, maker), 400), found.mark.n
+    return FullWriter(
+        place, found.state, found.commit_record, begin, -1, Sink(driver, maker), 400
+    ), found.commit_record.n
 
 
 def fed(driver: Driver, half: int) -> Driver:
@@ -78,7 +80,7 @@ def test_the_first_commit_record_after_a_restore_from_it_refers_to_it() -> None:
     driver.crash()
     driver.restore()
     fed(driver, 1)
-    assert driver.mark().fulls == (ref,)
+    assert driver.commit_record().fulls == (ref,)
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
@@ -146,7 +148,7 @@ def test_a_worker_whose_full_snapshot_is_due_refers_to_it_instead() -> None:
     driver.advance(10)
     assert events(driver, "full_noticed")[-1]["full"] == ref.offset
     assert not events(driver, "full_started")
-    assert driver.mark().fulls == (ref,)
+    assert driver.commit_record().fulls == (ref,)
     driver.advance(driver.settings.snapshot.full_interval + 1)
     driver.feed(OPS[0])
     driver.commit()
@@ -166,7 +168,7 @@ def test_a_search_that_ends_by_a_bug_is_logged() -> None:
     driver.broker.on_bounds = bug
     search = CompactionSearch(driver._tools(0), ())
     assert search.ended()
-    assert search.result((), driver.mark()) is None
+    assert search.result((), driver.commit_record()) is None
     assert events(driver, "full_unusable")[-1]["finding"] == "ValueError: a bug"
 
 
@@ -182,7 +184,7 @@ def test_one_of_an_older_state_that_is_published_late_is_not_taken_for_a_newer_o
     driver.advance(driver.settings.snapshot.full_interval + 1)
     driver.advance(10)
     assert not events(driver, "full_noticed")
-    assert late not in driver.mark().fulls
+    assert late not in driver.commit_record().fulls
     driver.crash()
     driver.restore()
     assert agrees(driver, [*OPS, OPS[0]])

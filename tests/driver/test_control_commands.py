@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval, events, marks, snapshot
+from tests.driver.apps import Interval, commit_records, events, snapshot
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import HandlerFailed, MessageRefused, OutcomeUnknown, OutputRefused
@@ -52,12 +52,12 @@ def ordered(driver: Driver) -> list[str]:
     """What must have been answered: the records and the pinned commands, as the marks place them."""
     said, total, read = [], 0, 0
     values = {message.offset(): int(message.value() or b"0") for message in driver.broker.log("input", 0).committed()}
-    for mark in marks(driver):
-        for offset in range(read, mark.positions["input"]):
+    for commit_record in commit_records(driver):
+        for offset in range(read, commit_record.positions["input"]):
             said.append(f"record {offset}")
             total += values[offset]
-        read = mark.positions["input"]
-        for command in mark.pinned:
+        read = commit_record.positions["input"]
+        for command in commit_record.pinned:
             name = json.loads(dict(command.headers)["statehold-command"] or b"")["name"]
             said.append(f"{name} {total}")
             total = 0
@@ -71,7 +71,7 @@ def test_a_command_is_handled_once_and_a_replay_handles_it_at_the_same_place(int
     at = driver.command("cut", b"why", id="one", via_control_topic=True)
     driver.feed(4)
     driver.commit()
-    acknowledging = driver.mark()
+    acknowledging = driver.commit_record()
     assert [(command.name, command.id, command.offset) for command in acknowledging.commands] == [("cut", "one", at)]
     assert [(pinned.offset, pinned.value) for pinned in acknowledging.pinned] == [(at, b"why")]
     assert acknowledging.positions == {"input": 3, driver.names.control: at + 1}
@@ -101,11 +101,11 @@ def test_a_command_in_a_later_delta_is_not_handled_again() -> None:
         driver.command(f"c{number}", via_control_topic=True)
         driver.feed(4)
         driver.commit()
-    assert not any(mark.delta for mark in marks(driver) if mark.pinned)
+    assert not any(commit_record.delta for commit_record in commit_records(driver) if commit_record.pinned)
     driver.advance(6.0)
     driver.feed(8)
     driver.commit()
-    assert driver.mark().delta
+    assert driver.commit_record().delta
     driver.command("last", via_control_topic=True)
     driver.feed(16)
     driver.commit()
@@ -121,11 +121,15 @@ def test_without_records_a_command_gets_a_transaction_of_its_own(interval: Inter
     driver.feed(5)
     driver.commit()
     snapshot(driver, periodic_full=False)
-    n = driver.mark().n
+    n = driver.commit_record().n
     for name in ("a", "b", "c"):
         driver.command(name, via_control_topic=True)
         driver.advance(1.0)
-    assert [[c.name for c in mark.commands] for mark in marks(driver) if mark.n > n and mark.pinned] == [
+    assert [
+        [c.name for c in commit_record.commands]
+        for commit_record in commit_records(driver)
+        if commit_record.n > n and commit_record.pinned
+    ] == [
         ["a"],
         ["b"],
         ["c"],
@@ -144,11 +148,16 @@ def test_commands_keep_their_order_also_among_those_of_statehold() -> None:
         driver.command(name, via_control_topic=True)
     driver.feed(2)
     driver.commit()
-    first = driver.mark()
+    first = driver.commit_record()
     assert [command.name for command in first.commands] == ["a", TAKE, "b", FINISH_UPGRADE]
     assert [pinned.offset for pinned in first.pinned] == [0, 2]
     driver.advance(1.0)
-    assert [command.name for mark in marks(driver) if mark.n > first.n for command in mark.commands] == ["c"]
+    assert [
+        command.name
+        for commit_record in commit_records(driver)
+        if commit_record.n > first.n
+        for command in commit_record.commands
+    ] == ["c"]
     assert driver.table("sums") == {"a": 3, "b": 0, "c": 0, "now": 0}
 
 
@@ -159,12 +168,23 @@ def test_a_commit_record_pins_no_more_than_fits() -> None:
     for number in range(250):
         driver.command(f"many-{number}", via_control_topic=True)
     driver.advance(5.0)
-    assert [len(mark.pinned) for mark in marks(driver) if mark.pinned] == [100, 100, 50]
+    assert [len(commit_record.pinned) for commit_record in commit_records(driver) if commit_record.pinned] == [
+        100,
+        100,
+        50,
+    ]
     for number in range(5):
         driver.command(f"long-{number}", b"x" * 200_000, via_control_topic=True)
     driver.advance(5.0)
-    assert [len(mark.pinned) for mark in marks(driver) if any(each.value for each in mark.pinned)] == [2, 2, 1]
-    assert Counter(c.name for mark in marks(driver) for c in mark.commands).most_common(1)[0][1] == 1
+    assert [
+        len(commit_record.pinned)
+        for commit_record in commit_records(driver)
+        if any(each.value for each in commit_record.pinned)
+    ] == [2, 2, 1]
+    assert (
+        Counter(c.name for commit_record in commit_records(driver) for c in commit_record.commands).most_common(1)[0][1]
+        == 1
+    )
     assert len(driver.table("seen")) == 255
 
 
@@ -192,7 +212,7 @@ def test_an_unknown_outcome_is_resolved_by_the_last_commit_record(committed: boo
     driver.commit()
     assert driver.table("sums") == {"cut": 1, "now": 0}
     assert driver.outputs("answers") == ["record 0", "cut 1"]
-    assert sum(len(mark.pinned) for mark in marks(driver)) == 1
+    assert sum(len(commit_record.pinned) for commit_record in commit_records(driver)) == 1
 
 
 def test_a_command_that_fails_stops_the_partition_after_a_commit_of_what_came_before() -> None:
@@ -207,8 +227,8 @@ def test_a_command_that_fails_stops_the_partition_after_a_commit_of_what_came_be
         with pytest.raises(HandlerFailed, match=r"register\.input\.control\[0\]@1: .*cannot do that") as failure:
             driver.commit()
         assert failure.value.position == at
-        assert [mark.positions["input"] for mark in marks(driver)][-1] == 2
-        assert sum(len(mark.pinned) for mark in marks(driver)) == 1
+        assert [commit_record.positions["input"] for commit_record in commit_records(driver)][-1] == 2
+        assert sum(len(commit_record.pinned) for commit_record in commit_records(driver)) == 1
         driver.restore()
         with pytest.raises(HandlerFailed):
             driver.advance(2.0)

@@ -9,12 +9,12 @@ import random
 from collections.abc import Callable
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events, marks, snapshot, with_interval
+from tests.driver.apps import Accounts, Op, agrees, commit_records, events, snapshot, with_interval
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import (
     DamagedIncrement,
-    NoMark,
+    NoCommitRecord,
     NonDeterministicReplay,
     OffsetDisagrees,
     TornTransaction,
@@ -65,7 +65,7 @@ def test_a1_an_untouched_changelog_is_no_first_start_either() -> None:
     driver.commit()
     driver.crash()
     del driver.broker.logs[driver.names.changelog, 0]
-    with pytest.raises(NoMark, match="topics create --start-at"):
+    with pytest.raises(NoCommitRecord, match="topics create --start-at"):
         driver.restore()
 
 
@@ -99,7 +99,7 @@ def at(call: Call, times: int, action: Callable[[], None]) -> Callable[[Call], N
 )
 def test_a2_a_delayed_end_is_harmless_or_seen_and_never_silent(held: str, call: Call, times: int) -> None:
     driver = Driver(Accounts, autocommit=False)
-    driver.broker.taint = ""
+    driver.broker.suspicion = ""
     driver.feed(ANN)
     if held == "abort":
         driver.broker.fail("offsets", TransactionAborted("no"))
@@ -164,7 +164,7 @@ def test_a3_a_replay_that_gives_another_state_never_goes_live() -> None:
     assert failure.value.position == 0
     assert "live" not in [event for event, _ in driver.events][-3:]
     assert driver.outputs("out") == sent
-    assert len(marks(driver)) == 2
+    assert len(commit_records(driver)) == 2
 
 
 def test_a3_with_a_delta_in_every_commit_such_a_handler_is_fine() -> None:
@@ -181,9 +181,9 @@ def test_a3_every_commit_record_carries_the_digest_of_its_state() -> None:
     for op in (ANN, BOB):
         driver.feed(op)
         driver.commit()
-    digests = [mark.digest for mark in marks(driver)]
+    digests = [commit_record.digest for commit_record in commit_records(driver)]
     assert len(set(digests)) == 3
-    assert [mark.delta for mark in marks(driver)] == [True, False, False]
+    assert [commit_record.delta for commit_record in commit_records(driver)] == [True, False, False]
 
 
 # A4
@@ -194,12 +194,12 @@ def test_a4_a_delta_that_aborts_is_not_forgotten() -> None:
     for op in (ANN, BOB):
         driver.feed(op)
         driver.commit()
-    assert not driver.mark().delta
+    assert not driver.commit_record().delta
     driver.advance(1.0)
     driver.broker.fail("offsets", TransactionAborted("no"))
     driver.feed(ANN2)
     driver.commit()
-    assert driver.mark().delta
+    assert driver.commit_record().delta
     driver.crash()
     with_interval(driver, "off")  # nothing but the delta may bring the keys back
     driver.broker.log("input", 0).truncate(3)
@@ -217,7 +217,7 @@ def test_a4_a_delta_after_a_replay_holds_the_keys_of_the_gap() -> None:
     driver.advance(1.0)
     driver.feed(BOB)
     driver.commit()
-    assert driver.mark().delta
+    assert driver.commit_record().delta
     driver.crash()
     driver.broker.log("input", 0).truncate(2)
     driver.restore()
@@ -258,7 +258,10 @@ def test_the_commit_record_is_the_truth_and_the_group_offset_may_only_be_one_tra
     else:
         driver.broker.offsets["input", 0] = committed
     if not accepted:
-        with pytest.raises(OffsetDisagrees, match=r"the last commit record has 2 .*repair adopt-offsets"):
+        with pytest.raises(
+            OffsetDisagrees,
+            match=r"the last commit record has 2 .*repair adopt-offsets MODULE:SERVICE --from commit-record\|group",
+        ):
             driver.restore()
         return
     driver.restore()

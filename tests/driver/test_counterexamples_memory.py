@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events, marks
+from tests.driver.apps import Accounts, Op, agrees, commit_records, events
 
 from statehold import Handler, Output, Record
 from statehold.errors import OutcomeUnknown, PartitionError, TransactionAborted
@@ -51,7 +51,7 @@ def test_a7_the_number_of_a_transaction_is_not_enough() -> None:
     ours.commit()
     lane.run()
     lane.commit()
-    assert len(marks(driver)) == 3
+    assert len(commit_records(driver)) == 3
     assert agrees(driver, [ANN, BOB, ANN2])
 
 
@@ -67,7 +67,7 @@ class Order(Handler[int]):
 
 def test_a8_rolled_back_records_come_before_those_in_the_mailbox() -> None:
     driver = Driver(Order, autocommit=False, batch=5)
-    driver.mark()
+    driver.commit_record()
     lane = driver._lanes[0]
     assert lane._track is not None
     for low in (0, 5):
@@ -94,7 +94,7 @@ def test_a8_a_batch_that_does_not_continue_is_rejected() -> None:
 
 def test_a8_records_that_are_duplicated_and_gaps_of_aborted_records_are_fine() -> None:
     driver = Driver(Order, autocommit=False, batch=3)
-    driver.mark()
+    driver.commit_record()
     lane = driver._lanes[0]
     assert lane._track is not None
     for value in range(6):

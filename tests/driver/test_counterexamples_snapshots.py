@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Op, agrees, events, many, marks, sliced, snapshot
+from tests.driver.apps import Accounts, Balance, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import TransactionAborted
@@ -42,7 +42,7 @@ def test_a5_a_full_snapshot_that_took_several_transactions_is_a_base_only_with_a
         driver.advance(0.2)
     ref = driver._lanes[0].live().fulls.refs[0]
     assert ref.first < ref.through
-    first = next(mark for mark in marks(driver) if ref in mark.fulls)
+    first = next(commit_record for commit_record in commit_records(driver) if ref in commit_record.fulls)
     assert first.delta
     assert first.n >= ref.through
     driver.crash()
@@ -157,7 +157,7 @@ def test_a10_a_full_snapshot_truncated_while_it_is_written_is_abandoned() -> Non
     driver.broker.on_chunk = truncate
     assert driver.take_full() is None
     assert "truncated while it was written" in str(events(driver, "full_abandoned")[-1]["cause"])
-    assert driver.mark().fulls == ()
+    assert driver.commit_record().fulls == ()
     driver.crash()
     driver.restore()
     assert agrees(driver, ops)
@@ -233,10 +233,10 @@ def test_a_full_snapshot_never_starts_at_the_commit_record_of_its_bounds() -> No
     driver.commit()
     live = driver._lanes[0].live()
     live.fulls.ask()
-    mark = live.record
+    commit_record = live.record
     for _ in range(10):
-        live.fulls.boundary(mark)
+        live.fulls.boundary(commit_record)
     assert events(driver, "full_started") == []
     driver.feed(BOB)
     driver.commit()
-    assert [fields["n"] for fields in events(driver, "full_started")] == [mark.n + 1]
+    assert [fields["n"] for fields in events(driver, "full_started")] == [commit_record.n + 1]

@@ -188,7 +188,7 @@ def test_a_write_in_on_live_is_rejected_because_no_replay_would_repeat_it() -> N
             self.seen["starts"] = self.seen.get("starts", 0) + 1
 
     with pytest.raises(UsageError, match="on_live wrote to seen: that belongs to no record"):
-        Driver(Eager).mark()
+        Driver(Eager).commit_record()
 
 
 def test_an_effect_without_a_recorded_end_runs_again_with_its_key() -> None:
@@ -233,11 +233,11 @@ def test_an_effect_that_raises_is_pending_until_it_succeeds() -> None:
     driver = Driver(Notifier, run_effects=True)
     driver.feed(1)
     driver.commit()
-    assert (driver.effects, len(driver.mark().effects)) == ([], 1)
+    assert (driver.effects, len(driver.commit_record().effects)) == ([], 1)
     driver.advance(0.2)
     assert [each.key for each in driver.effects] == [("input", 0, 0, 0)]
     driver.advance(0.2)
-    assert driver.mark().effects == ()
+    assert driver.commit_record().effects == ()
     assert [event for event, _ in driver.events].count("effect_failed") == 1
 
 

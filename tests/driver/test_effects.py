@@ -39,7 +39,7 @@ def test_the_effects_of_one_transaction_fit_its_commit_record() -> None:
     assert [call.arguments[0] for call in driver.effects] == bodies
     assert len(driver.table("seen")) == 500
     room = effect_room(driver.settings)
-    assert weight(driver.mark().effects) < 3 * room
+    assert weight(driver.commit_record().effects) < 3 * room
 
 
 class Commanded(Posting):

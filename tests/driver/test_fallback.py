@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events, many, marks, snapshot
+from tests.driver.apps import Accounts, Op, agrees, commit_records, events, many, snapshot
 from tests.driver.test_full_snapshots import damage
 
 from statehold.errors import NewerFormat, NoUsableFull
@@ -68,7 +68,7 @@ def test_the_next_older_full_snapshot_is_taken_and_the_log_says_why() -> None:
 
 def test_deltas_name_the_transaction_they_start_from() -> None:
     driver, _, (_, second, _) = switched()
-    reaches = [(mark.last_delta, mark.reach) for mark in marks(driver)]
+    reaches = [(commit_record.last_delta, commit_record.reach) for commit_record in commit_records(driver)]
     assert {reach for last_delta, reach in reaches if last_delta == 0} == {0}
     assert {reach for last_delta, reach in reaches if last_delta > second.first} == {second.first}
 
@@ -133,14 +133,14 @@ def test_going_back_to_off_and_on_again() -> None:
     driver.crash()
     snapshot(driver, delta_interval=1.0)
     driver.restore()
-    assert marks(driver)[-1].reach < fourth.first, "no delta was written yet"
+    assert commit_records(driver)[-1].reach < fourth.first, "no delta was written yet"
     fed(driver, ops, 10)
     driver.advance(2)
     fed(driver, ops, 10)
     driver.advance(2)
     fifth = full(driver)
     driver.crash()
-    assert marks(driver)[-1].reach == fourth.first
+    assert commit_records(driver)[-1].reach == fourth.first
     damage(driver, fifth.offset)
     driver.restore()
     assert events(driver, "restored")[-1]["full"] == fourth.offset

@@ -113,7 +113,7 @@ def test_a_commit_record_between_read_and_fence_is_not_missed() -> None:
 
     driver.broker.fence = slow_fence  # type: ignore[method-assign]
     driver.restore()
-    assert driver.mark().n == 2
+    assert driver.commit_record().n == 2
     assert agrees(driver, [FIRST, SECOND])
 
 
@@ -142,7 +142,7 @@ def test_without_group_metadata_nothing_is_committed() -> None:
 
 
 def test_a_held_end_request_cannot_tear_the_next_transaction() -> None:
-    """Rule T2: the taint is asked before every begin."""
+    """Rule T2: the suspicion is asked before every begin."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
     driver.broker.hold_next_end()
@@ -161,7 +161,7 @@ def test_a_held_end_request_cannot_tear_a_commit_record_alone() -> None:
     driver.feed(FIRST)
     driver.broker.hold_next_end()
     driver.commit()
-    before = driver.mark()
+    before = driver.commit_record()
     replaced: list[bool] = []
 
     def begins(call: Call) -> None:
@@ -172,7 +172,7 @@ def test_a_held_end_request_cannot_tear_a_commit_record_alone() -> None:
     driver.advance(2 * driver.settings.commit.renew_after)
     assert replaced
     assert replaced[0], "a transaction was begun by a producer whose last request may still be under way"
-    assert driver.mark().n > before.n
+    assert driver.commit_record().n > before.n
     driver.broker.release()
     assert agrees(driver, [FIRST])
 
@@ -190,7 +190,7 @@ def test_after_an_abort_a_suspect_producer_does_not_commit() -> None:
         if calls.count("offsets") == 2 and "fence" not in calls:
             live = driver._lanes[0].worker.live
             assert live is not None
-            live.pipeline.state.kafka.producer.tainted = "a connection was lost"  # type: ignore[misc]
+            live.pipeline.state.kafka.producer.suspicion = "a connection was lost"  # type: ignore[misc]
 
     driver.broker.on_call = lose_the_connection
     driver.commit()
@@ -206,7 +206,7 @@ def test_a_partition_that_fails_aborts_unless_its_producer_is_suspect(suspect: b
     worker = driver._lanes[0].worker
     assert worker.live is not None
     if suspect:
-        worker.live.pipeline.state.kafka.producer.tainted = "a connection was lost"  # type: ignore[misc]
+        worker.live.pipeline.state.kafka.producer.suspicion = "a connection was lost"  # type: ignore[misc]
     calls: list[Call] = []
     driver.broker.on_call = calls.append
     worker.fail(ValueError("the input is gone"))
@@ -223,7 +223,7 @@ def test_a_command_of_an_undone_transaction_is_acknowledged_once() -> None:
     driver.feed(FIRST)
     driver.commit()
     assert "rolled_back" in [event for event, _ in driver.events]
-    assert [command.name for command in driver.mark().commands] == ["hello"]
+    assert [command.name for command in driver.commit_record().commands] == ["hello"]
 
 
 def test_with_a_state_in_memory_the_group_is_asked_before_a_second_fence() -> None:
@@ -241,7 +241,7 @@ def test_with_a_state_in_memory_the_group_is_asked_before_a_second_fence() -> No
 def test_an_unnoticed_tear_is_rejected_at_once() -> None:
     """A2, row 2: half a transaction is visible; memory must not be kept and the transaction not be repeated."""
     driver = Driver(Accounts, autocommit=False)
-    driver.broker.taint = ""
+    driver.broker.suspicion = ""
     driver.feed(FIRST)
     driver.broker.hold_next_end()
     driver.commit()
@@ -334,7 +334,7 @@ steps = st.lists(
 def test_any_history_is_exactly_once(steps: list[object], interval: Interval, batch: int) -> None:
     """Random records, crashes, faults at any call, snapshots, and changes of the delta interval at restarts."""
     driver = Driver(Accounts, autocommit=False, batch=batch, delta_interval=interval)
-    driver.mark()
+    driver.commit_record()
     driver.broker.on_chunk = lambda: driver.clock.advance(0.01)
     ops: list[Op] = []
     for step in steps:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
+from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.connection import KafkaSettings
@@ -80,7 +80,7 @@ def test_a_crash_after_the_manifest_and_before_the_commit_record(interval: Inter
         driver.advance(0.2)
     driver.crash()
     driver.restore()
-    assert driver.mark().fulls == ()
+    assert driver.commit_record().fulls == ()
     assert agrees(driver, OPS)
 
 
@@ -107,7 +107,9 @@ def test_a_full_snapshot_that_a_restore_would_not_load_is_never_referred_to(inte
     table.order.append(b"planted")
     assert driver.take_full() is None
     assert f"a restore could not read table {table.name!r}" in events(driver, "full_abandoned")[-1]["cause"]
-    assert [ref.first for mark in marks(driver) for ref in mark.fulls if ref.first > good.first] == []
+    assert [
+        ref.first for commit_record in commit_records(driver) for ref in commit_record.fulls if ref.first > good.first
+    ] == []
     driver.crash()
     driver.restore()
     assert agrees(driver, OPS)
@@ -173,7 +175,7 @@ def test_truncation_keeps_what_a_restore_needs(interval: Interval) -> None:
         assert driver.take_full() is not None
     ops.append(Op("last", 1))
     driver.feed(ops[-1])
-    kept = driver.mark().fulls
+    kept = driver.commit_record().fulls
     assert len(kept) == driver.settings.snapshot.keep
     full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.snapshot, driver.names.changelog))
     assert full.start == kept[-1].low > 0
@@ -204,7 +206,7 @@ def test_nothing_is_deleted_behind_a_full_snapshot_that_cannot_be_read(interval:
     assert oldest is not None
     assert [event["full"] for event in events(driver, "full_unusable")] == [damaged.offset]
     assert [event["full_before"] for event in events(driver, "truncated")] == [oldest.low]
-    assert len(driver.mark().fulls) == keep
+    assert len(driver.commit_record().fulls) == keep
 
 
 def test_each_kept_full_snapshot_is_read_back_once() -> None:
@@ -258,7 +260,7 @@ def test_a_delta_larger_than_a_message_is_cut_into_parts() -> None:
     driver = Driver(Big)
     small_messages(driver)
     driver.feed(1000)
-    assert driver.mark().parts > 4
+    assert driver.commit_record().parts > 4
     driver.crash()
     driver.restore()
     assert driver.table("values") == {i: bytes([i]) * 1000 for i in range(40)}
@@ -270,7 +272,7 @@ def test_a_value_that_fits_no_message_is_rejected_by_name() -> None:
     driver.feed(20_000)
     with pytest.raises(OutputRefused, match=r"table 'values', key 0: a value of 20\d\d\d bytes"):
         driver.commit()
-    assert len(marks(driver)) == 1
+    assert len(commit_records(driver)) == 1
 
 
 def test_no_kept_full_snapshot_loses_a_chunk_wherever_it_begins() -> None:
@@ -282,5 +284,5 @@ def test_no_kept_full_snapshot_loses_a_chunk_wherever_it_begins() -> None:
     newer, older, oldest = (FullRef(low, 9, first, first, 3) for low, first in ((2, 9), (6, 8), (5, 7)))
     truncation = Truncation(driver._tools(0), {newer, older, oldest})
     truncation.due = True
-    truncation.step((newer, older, oldest), driver.mark())
+    truncation.step((newer, older, oldest), driver.commit_record())
     assert log.start == newer.low

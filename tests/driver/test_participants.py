@@ -33,6 +33,7 @@ UNUSED = (
     "worker/participants/dead_letters.py",
     "worker/participants/effect_runner.py",
     "worker/participants/idle_clock.py",
+    "worker/participants/late_records.py",
     "worker/participants/reference_data.py",
     "worker/participants/retry_topics.py",
     "worker/participants/side_effects.py",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Interval, Op, events, fold, many, marks, sliced, snapshot
+from tests.driver.apps import Accounts, Balance, Interval, Op, commit_records, events, fold, many, sliced, snapshot
 from tests.driver.test_compaction import compacted
 from tests.driver.test_fallback import switched
 from tests.driver.test_state_replacement import Tool, double
@@ -58,9 +58,9 @@ def fed(interval: Interval, count: int = 60) -> tuple[Driver, list[Op]]:
 @pytest.mark.parametrize("interval", MODES)
 def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(interval: Interval) -> None:
     driver, ops = fed(interval)
-    mark = driver.mark()
-    assert any(ref.first < ref.through for ref in mark.fulls) == (interval != "off")
-    seen, ends = set(), [each.positions["input"] for each in marks(driver)]
+    commit_record = driver.commit_record()
+    assert any(ref.first < ref.through for ref in commit_record.fulls) == (interval != "off")
+    seen, ends = set(), [each.positions["input"] for each in commit_records(driver)]
     for position in range(len(ops) + 1):
         try:
             found = at(driver, Point("position", position))
@@ -78,7 +78,7 @@ def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(in
 @pytest.mark.parametrize("interval", MODES)
 def test_a_full_snapshot_is_shown_as_the_first_state_that_it_leads_to(interval: Interval) -> None:
     driver, ops = fed(interval)
-    for ref in driver.mark().fulls:
+    for ref in driver.commit_record().fulls:
         found = at(driver, Point("full", ref.offset))
         assert found.n >= ref.through
         assert held(found) == fold(ops[: found.position])[0]
@@ -89,7 +89,7 @@ def test_all_is_good_in_every_mode(interval: Interval) -> None:
     driver, _ = fed(interval)
     found = verified(driver)
     assert (found.good, found.findings) == (True, [])
-    assert len(found.fulls) == len(driver.mark().fulls) >= 2
+    assert len(found.fulls) == len(driver.commit_record().fulls) >= 2
     assert all(full.good and full.proven_at >= full.through for full in found.fulls)
 
 
@@ -100,13 +100,13 @@ def test_a_delta_that_says_something_else_is_named_at_its_commit_record() -> Non
     parts = [(m.offset(), records.unpack(m.value())) for m in log.committed()]
     offset, part = [(o, r) for o, r in parts if isinstance(r, Part)][-3]
     other = records.entry(Changes("balances", ["k1"], [b"\x93\x01\x01\xa0"]))
-    log.replace(offset, records.pack(Part(part.n, part.attempt, part.k, [other]), driver.mark().format))
+    log.replace(offset, records.pack(Part(part.n, part.attempt, part.k, [other]), driver.commit_record().format))
 
     found = verified(driver)
 
     (fault,) = [each for each in found.findings if each.fault]
-    mark = next(o for o, r in parts if isinstance(r, CommitRecord) and r.n == part.n)
-    assert (fault.topic, fault.offset) == (driver.names.changelog, mark)
+    commit_record = next(o for o, r in parts if isinstance(r, CommitRecord) and r.n == part.n)
+    assert (fault.topic, fault.offset) == (driver.names.changelog, commit_record)
     assert f"commit record {part.n} is the first" in fault.text
 
 
@@ -116,15 +116,15 @@ def test_history_and_points_stay_on_their_side_of_a_state_replacement() -> None:
         driver.feed(op)
         driver.commit()
     driver.take_full()
-    before = driver.mark()
+    before = driver.commit_record()
     driver.crash()
-    mark = Tool(driver).adopt(double)
+    commit_record = Tool(driver).adopt(double)
     driver.restore()
     driver.feed(Op("ann", 1))
     driver.commit()
 
     assert held(at(driver, Point("n", before.n))) == {"ann": Balance(4, 2), "bob": Balance(2, 1)}
-    assert held(at(driver, Point("n", mark.n))) == {"ann": Balance(8, 2), "bob": Balance(4, 1)}
+    assert held(at(driver, Point("n", commit_record.n))) == {"ann": Balance(8, 2), "bob": Balance(4, 1)}
     assert held(at(driver)) == {"ann": Balance(9, 3), "bob": Balance(4, 1)}
     assert verified(driver).findings == []
     changes = list(history(MemoryReader(driver.broker, lambda: False), driver._place(0), ["ann"]))
@@ -143,7 +143,9 @@ def test_a_restore_chooses_what_the_survey_says() -> None:
         driver.restore()
         assert seen.choice is not None
         assert events(driver, "restored")[-1]["full"] == seen.choice.offset
-        assert [mark.n for mark in marks(driver)][-1] >= (seen.mark.n if seen.mark else 0)
+        assert [commit_record.n for commit_record in commit_records(driver)][-1] >= (
+            seen.commit_record.n if seen.commit_record else 0
+        )
 
 
 def surveyed(driver: Driver) -> tuple[Survey, Workload]:
@@ -196,7 +198,7 @@ def test_the_gap_of_a_restore_is_foreseen(interval: Interval) -> None:
 def test_without_deltas_there_are_only_full_snapshots() -> None:
     driver, _ = fed("off")
     snapshot(driver)
-    fulls = [ref.first for ref in driver.mark().fulls]
+    fulls = [ref.first for ref in driver.commit_record().fulls]
     assert at(driver).n == max(fulls)
 
 
@@ -225,7 +227,7 @@ def test_full_snapshots_in_a_directory_are_read_from_there_and_lost_ones_are_rep
     for op in ops:
         driver.feed(op)
     driver.stop()  # waits for the store
-    (ref,) = marks(driver)[-1].fulls
+    (ref,) = commit_records(driver)[-1].fulls
     assert held(at(driver, Point("full", ref.offset))) == fold(ops)[0]
     assert verified(driver).findings == []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Op, agrees, events, marks, sliced
+from tests.driver.apps import Accounts, Op, agrees, commit_records, events, sliced
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.processing import CommitSettings
@@ -59,7 +59,7 @@ def in_flight(handler: type[Accounts] = Accounts, ahead: int = 1) -> Driver:
         driver.feed(op)
     assert live.transaction.commit is not None
     assert live.transaction.position == len(OLDER) + ahead
-    assert [mark.n for mark in marks(driver)] == [0]
+    assert [commit_record.n for commit_record in commit_records(driver)] == [0]
     return driver
 
 
@@ -69,7 +69,7 @@ def test_the_transaction_ahead_reads_the_committing_one_and_neither_is_visible_b
     assert driver.outputs("totals") == []
     driver.commit()
     assert agrees(driver, [*OLDER, *AHEAD[:1]])
-    assert [mark.n for mark in marks(driver)] == [0, 1, 2]
+    assert [commit_record.n for commit_record in commit_records(driver)] == [0, 1, 2]
 
 
 def test_a_record_that_is_handled_during_a_commit_does_not_touch_the_producer() -> None:
@@ -88,12 +88,12 @@ def test_a_record_that_is_handled_during_a_commit_does_not_touch_the_producer() 
 
     class Watched(type(producer)):  # type: ignore[misc]
         @property
-        def tainted(self) -> str:
+        def suspicion(self) -> str:
             asked.append(True)
             return ""
 
-        @tainted.setter
-        def tainted(self, why: str) -> None: ...
+        @suspicion.setter
+        def suspicion(self, why: str) -> None: ...
 
     producer.__class__ = Watched
     driver.feed(AHEAD[0])
@@ -107,7 +107,7 @@ def test_at_most_one_transaction_is_ahead() -> None:
     driver = in_flight()
     for op in AHEAD[1:]:
         driver.feed(op)
-    assert marks(driver)[-1].n >= 1
+    assert commit_records(driver)[-1].n >= 1
     driver.commit()
     assert agrees(driver, [*OLDER, *AHEAD])
 
@@ -141,7 +141,7 @@ def test_the_transaction_ahead_is_rolled_back_alone_when_kafka_rejects_it(call: 
     driver.broker.fail(call, error)
     driver.commit()
     assert agrees(driver, [*OLDER, *AHEAD[:1]])
-    assert [mark.n for mark in marks(driver)] == [0, 1, 2]
+    assert [commit_record.n for commit_record in commit_records(driver)] == [0, 1, 2]
     rolled = events(driver, "rolled_back")
     assert [event["records"] for event in rolled] == ([1] if isinstance(error, TransactionAborted) else [])
 
@@ -177,7 +177,7 @@ def test_the_record_whose_output_is_rejected_is_found_among_those_ahead() -> Non
     driver.broker.fail("send", MessageRefused("too large"), times=1_000)
     with pytest.raises(OutputRefused, match="@3"):
         driver.commit()
-    assert marks(driver)[-1].positions == {"input": 3}
+    assert commit_records(driver)[-1].positions == {"input": 3}
 
 
 @pytest.mark.parametrize("call", ["offsets", "commit", "begin"])
@@ -211,7 +211,7 @@ def test_a_full_snapshot_never_sees_what_is_committing_or_ahead() -> None:
         driver.clock.advance(0.01)
         driver.feed(op)
     driver.commit()
-    full = next(mark.fulls[0] for mark in marks(driver) if mark.fulls)
+    full = next(commit_record.fulls[0] for commit_record in commit_records(driver) if commit_record.fulls)
     assert full.through > full.first
     driver.crash()
     driver.restore()

@@ -91,13 +91,13 @@ def test_a_transaction_sees_one_version_and_its_commit_record_names_it() -> None
     driver.feed("b")
     driver.commit()
     assert driver.outputs("sent") == [1, 1, -1], "all of one transaction"
-    assert driver.mark().reference == {PRICES: (1,)}
+    assert driver.commit_record().reference == {PRICES: (1,)}
     driver.feed("a")
     driver.publish(PRICES, "a", None)
     driver.feed("b")
     driver.commit()
     assert driver.outputs("sent")[3:] == [2, 5]
-    assert driver.mark().reference == {PRICES: (3,)}
+    assert driver.commit_record().reference == {PRICES: (3,)}
     driver.feed("a")
     driver.commit()
     assert driver.outputs("sent")[5:] == [-1]
@@ -112,7 +112,7 @@ def test_a_transaction_with_a_new_version_carries_a_delta() -> None:
             driver.publish(PRICES, "a", price)
         driver.feed("a")
         driver.commit()
-        deltas.append(driver.mark().delta)
+        deltas.append(driver.commit_record().delta)
     assert deltas == [True, True, False, False, True, False]
     driver.crash()
     driver.publish(PRICES, "a", 9)  # the replay of the gap must not see it, live must

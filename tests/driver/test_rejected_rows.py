@@ -401,7 +401,7 @@ def test_any_history_books_each_payment_once_or_dead_letters_it(
 ) -> None:
     """Crashes and faults of both at any call, while the constraint comes and goes."""
     driver = ledger(kind, batch=batch, delta_interval=interval)
-    driver.mark()
+    driver.commit_record()
     fed: list[Pay] = []
     for step in steps:
         if isinstance(step, Pay):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, marks
+from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, commit_records, events
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import (
@@ -93,12 +93,12 @@ def test_commands_are_replayed_too_and_ask_for_no_full_snapshot() -> None:
 def test_only_the_gap_after_the_last_delta_is_replayed() -> None:
     driver = Driver(Accounts, delta_interval=1.0, autocommit=False)
     ops = [Op("ann", 1), Op("bob", 2), Op("ann", 3)]
-    driver.mark()
+    driver.commit_record()
     for op in ops:
         driver.advance(0.6)
         driver.feed(op)
         driver.commit()
-    assert [mark.delta for mark in marks(driver)] == [True, False, True, False]
+    assert [commit_record.delta for commit_record in commit_records(driver)] == [True, False, True, False]
     driver.crash()
     driver.restore()
     assert events(driver, "replayed")[-1]["records"] == 1
@@ -180,7 +180,7 @@ def test_trailing_markers_and_aborted_records_do_not_shorten_a_replay_or_hang_it
     log.abort_record(log.append(b"never"))
     log.end += 1
     driver.commit()
-    driver.mark()
+    driver.commit_record()
     assert agrees(driver, ops)
     driver.crash()
     driver.restore()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.driver.apps import events, marks, with_interval
+from tests.driver.apps import commit_records, events, with_interval
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, Timer
 from statehold.config.sections.processing import CommitSettings
@@ -185,7 +185,7 @@ def test_a_rerun_ends_where_the_database_is() -> None:
     driver.restore()
     driver.commit()
     assert agrees(driver)
-    assert 20 in [mark.positions["input"] for mark in marks(driver)]
+    assert 20 in [commit_record.positions["input"] for commit_record in commit_records(driver)]
 
 
 def test_smaller_transactions_on_the_way_change_nothing() -> None:
@@ -200,7 +200,7 @@ def test_smaller_transactions_on_the_way_change_nothing() -> None:
     driver.restore()
     driver.commit()
     driver.advance(1)
-    assert [mark.positions["input"] for mark in marks(driver)][:5] == [0, 5, 10, 15, 20]
+    assert [commit_record.positions["input"] for commit_record in commit_records(driver)][:5] == [0, 5, 10, 15, 20]
     assert driver.rows("accounts") == [Account("ann", 760, 22)]
     assert agrees(driver)
 
@@ -257,6 +257,36 @@ def test_a_dead_lettered_record_is_dead_lettered_again() -> None:
     driver.advance(1)
     assert driver.rows("accounts") == [Account("ann", 5, 1), Account("bob", 7, 2)]
     assert agrees(driver)
+
+
+class Unpoliced(Books):
+    """Declares no dead letters, so only an operator makes one."""
+
+    on_failure: ClassVar = {}
+
+
+def test_what_an_operator_dead_lettered_is_dead_lettered_again_without_a_policy() -> None:
+    driver = Driver(Unpoliced, autocommit=False)
+    driver.feed(Op("bob", 1), key="bob")
+    driver.commit()
+    Books.down.add("ann")
+    with pytest.raises(HandlerFailed):
+        driver.feed(Op("ann", 5), key="ann")
+    driver.bury(1, overtake=True, why="ticket")
+    driver.restore()
+    driver.feed(Op("bob", 6), key="bob")
+    ahead(driver)
+    Books.down.clear()
+    driver.restore()
+    driver.commit()
+    assert [(letter.offset, letter.reason) for letter in driver.letters()] == [(1, "ticket")]
+    assert agrees(driver)
+    assert driver.rows("accounts") == [Account("bob", 7, 2)]
+    digest = driver.commit_record().digest
+    driver.crash()
+    driver.restore()
+    assert driver.commit_record().digest == digest
+    driver.replay()
 
 
 def test_a_record_whose_rows_are_there_becomes_no_dead_letter() -> None:
@@ -580,7 +610,7 @@ def test_any_history_leaves_the_database_at_what_was_committed(steps: list[Any],
     """Records, commands, ticks, letters; crashes and faults of Kafka and of the database at any of their calls."""
     Books.down.clear()
     driver = books(batch=batch, delta_interval=interval)
-    driver.mark()
+    driver.commit_record()
     for step in steps:
         endure(driver, step)
     driver.broker._faults.clear()

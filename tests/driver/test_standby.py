@@ -77,9 +77,12 @@ def test_a_replica_equals_its_owner_at_each_commit_record_and_a_takeover_continu
                 driver.stand_by()
                 copy = driver.standbys.copies()[0]
                 assert digest_of(copy) == digest.to_bytes(copy.state.digest)
-                assert copy.mark.n == driver.mark().n
-                if copy.shown.n == copy.mark.n:
-                    assert (digest_of(copy), copies_state(copy)) == (driver.mark().digest, owners_state(driver))
+                assert copy.commit_record.n == driver.commit_record().n
+                if copy.shown.n == copy.commit_record.n:
+                    assert (digest_of(copy), copies_state(copy)) == (
+                        driver.commit_record().digest,
+                        owners_state(driver),
+                    )
             case "full":
                 driver.take_full()
             case "crash" | "stop":
@@ -183,7 +186,7 @@ def test_an_owner_commits_while_its_replica_is_built() -> None:
     copy = driver.standbys.copies()[0]
     driver.standbys.follow()
     assert driver.standbys.copies()[0] is copy, "it continues from what it has"
-    assert (digest_of(copy), copy.mark.n) == (driver.mark().digest, driver.mark().n)
+    assert (digest_of(copy), copy.commit_record.n) == (driver.commit_record().digest, driver.commit_record().n)
     driver.crash()
     driver.restore()
     assert taken_over(driver) == 0
@@ -217,7 +220,7 @@ def damage_part(driver: Driver) -> None:
     log = driver.broker.log(driver.names.changelog, 0)
     for message in log.committed():
         record = records.unpack(message.value())
-        if isinstance(record, Part) and record.n == driver.mark().n:
+        if isinstance(record, Part) and record.n == driver.commit_record().n:
             log.replace(message.offset(), records.pack(Part(record.n, record.attempt, record.k, [])))
 
 
@@ -291,7 +294,7 @@ def test_a_takeover_trusts_the_log_over_a_replica_that_differs() -> None:
             log.replace(message.offset(), records.pack(rewritten(record), 3))
     driver.restore()
     assert taken_over(driver) is None
-    assert driver.mark().attempt == "another"
+    assert driver.commit_record().attempt == "another"
 
 
 def rewritten(record: Any) -> Any:
@@ -313,7 +316,7 @@ def test_the_next_owner_replays_a_command_that_no_delta_holds() -> None:
     driver.stand_by()
     driver.feed(Op("ann", 1), key="ann")
     driver.commit()
-    assert not driver.mark().delta
+    assert not driver.commit_record().delta
     driver.crash()
     driver.restore()
     assert taken_over(driver) == 1
@@ -396,4 +399,4 @@ def test_tables_that_sort_expire_or_fall_due_work_after_a_takeover() -> None:
     driver.feed("late", timestamp=100_000)
     driver.commit()
     assert set(driver.table("seen")) == {"late"}
-    assert isinstance(driver.mark(), CommitRecord)
+    assert isinstance(driver.commit_record(), CommitRecord)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.driver.apps import Accounts, Balance, Interval, Op, events, marks
+from tests.driver.apps import Accounts, Balance, Interval, Op, commit_records, events
 
 from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
@@ -35,7 +35,7 @@ class Tool:
         self.reader = MemoryReader(driver.broker, lambda: False)
         self.producer = MemoryTransactions(driver.broker, driver.names, 0)
         self.producer.fence(lambda: False)
-        found = last_mark(self.reader, driver.names.changelog, 0)
+        found = last_commit_record(self.reader, driver.names.changelog, 0)
         assert found is not None
         self.old: CommitRecord = found
 
@@ -91,14 +91,14 @@ def fed() -> Driver:
 def test_the_next_owner_continues_from_what_was_adopted() -> None:
     driver = fed()
     driver.crash()
-    mark = Tool(driver).adopt(double)
+    commit_record = Tool(driver).adopt(double)
     driver.restore()
     assert driver.table("balances") == {"ann": Balance(8, 2), "bob": Balance(14, 2)}
     driver.feed(Op("ann", 1))
     assert driver.table("balances")["ann"] == Balance(9, 3)
     assert driver.outputs("totals")[-1] == 9
-    assert driver.mark().adopted == mark.n
-    assert [m.lineage for m in marks(driver)][-2:] == ["second", "second"]
+    assert driver.commit_record().adopted == commit_record.n
+    assert [m.lineage for m in commit_records(driver)][-2:] == ["second", "second"]
     driver.crash()
     driver.restore()
     assert driver.table("balances") == {"ann": Balance(9, 3), "bob": Balance(14, 2)}
@@ -118,15 +118,15 @@ def test_a_state_may_begin_empty_at_the_same_position() -> None:
 
 def test_later_full_snapshots_are_of_the_new_generation_and_older_ones_are_no_base() -> None:
     driver = fed()
-    old = driver.mark().fulls
+    old = driver.commit_record().fulls
     driver.crash()
-    mark = Tool(driver).adopt(double)
+    commit_record = Tool(driver).adopt(double)
     driver.restore()
     driver.feed(Op("ann", 1))
     newest = driver.take_full()
     assert newest is not None
-    assert driver.mark().fulls == (newest, *mark.fulls)
-    assert old[0] not in driver.mark().fulls
+    assert driver.commit_record().fulls == (newest, *commit_record.fulls)
+    assert old[0] not in driver.commit_record().fulls
     driver.crash()
     driver.broker.log(driver.names.snapshot, 0).replace(newest.low, b"damaged")
     driver.restore()
@@ -137,8 +137,8 @@ def test_later_full_snapshots_are_of_the_new_generation_and_older_ones_are_no_ba
 def test_without_the_adopted_full_snapshot_the_older_history_is_not_mistaken_for_the_state() -> None:
     driver = fed()
     driver.crash()
-    mark = Tool(driver).adopt(double)
-    driver.broker.log(driver.names.snapshot, 0).replace(mark.fulls[0].low, b"damaged")
+    commit_record = Tool(driver).adopt(double)
+    driver.broker.log(driver.names.snapshot, 0).replace(commit_record.fulls[0].low, b"damaged")
     with pytest.raises(
         DamagedIncrement, match="state-replacement record 5 names a full snapshot, from which the deltas continue"
     ):
@@ -193,7 +193,7 @@ def test_a_replacement_is_complete_or_absent(call: Call, after: bool) -> None:
     driver.restore()
     doubled = call == "commit" and after
     assert driver.table("balances")["ann"] == (Balance(8, 2) if doubled else Balance(4, 2))
-    assert driver.mark().adopted == (tool.old.n + 1 if doubled else 0)
+    assert driver.commit_record().adopted == (tool.old.n + 1 if doubled else 0)
 
 
 @pytest.mark.parametrize("interval", ["commit", 10.0, "off"])

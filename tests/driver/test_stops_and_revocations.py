@@ -7,7 +7,19 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, call, events, many, marks, sliced, snapshot
+from tests.driver.apps import (
+    Accounts,
+    Caller,
+    Interval,
+    Op,
+    agrees,
+    call,
+    commit_records,
+    events,
+    many,
+    sliced,
+    snapshot,
+)
 
 from statehold import Record
 from statehold.errors import KafkaTrouble, TransactionAborted
@@ -95,7 +107,7 @@ def test_a_lost_partition_commits_nothing() -> None:
     worker = driver._lanes[0].worker
     worker.lose()
     close(worker)
-    assert (driver.outputs("totals"), len(marks(driver))) == ([], 1)
+    assert (driver.outputs("totals"), len(commit_records(driver))) == ([], 1)
     driver.restore()
     driver.commit()
     assert agrees(driver, [ANN])
@@ -108,7 +120,7 @@ def test_a_loss_overtakes_a_drain() -> None:
     worker.revoke(driver.clock() + 5.0, final=True)
     worker.lose()
     close(worker)
-    assert (driver.outputs("totals"), len(marks(driver))) == ([], 1)
+    assert (driver.outputs("totals"), len(commit_records(driver))) == ([], 1)
 
 
 def test_a_partition_that_fails_can_be_retried_in_place() -> None:
@@ -133,11 +145,11 @@ def test_an_idle_partition_makes_no_transaction_but_the_renewal() -> None:
     snapshot(driver, periodic_full=False)
     driver.feed(ANN)
     driver.commit()
-    before = driver.mark()
+    before = driver.commit_record()
     driver.advance(driver.settings.commit.renew_after - 100)
-    assert driver.mark() == before
+    assert driver.commit_record() == before
     driver.advance(2000)
-    renewed = driver.mark()
+    renewed = driver.commit_record()
     assert (renewed.n, renewed.positions, renewed.digest) == (before.n + 1, before.positions, before.digest)
     assert driver.broker.offsets["input", 0] == 1
 
@@ -146,9 +158,9 @@ def test_effects_that_are_done_leave_the_commit_record_of_an_idle_partition() ->
     driver = Driver(Caller)
     driver.feed(1)
     driver.commit()
-    assert len(driver.mark().effects) == 1
+    assert len(driver.commit_record().effects) == 1
     driver.advance(1.0)
-    assert driver.mark().effects == ()
+    assert driver.commit_record().effects == ()
 
 
 def test_a_full_snapshot_does_not_hold_up_what_is_fed_meanwhile() -> None:

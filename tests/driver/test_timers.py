@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval, events, marks
+from tests.driver.apps import Interval, commit_records, events
 
 from statehold import Handler, Output, Record, Table, Timer
 from statehold.errors import HandlerFailed, UsageError
@@ -69,8 +69,8 @@ def recomputed(driver: Driver) -> list[str]:
                 heappush(heap, (at + AGAIN, "again"))
 
     values = {message.offset(): message for message in driver.broker.log("input", 0).committed()}
-    for mark in marks(driver):
-        for offset in range(read, mark.positions["input"]):
+    for commit_record in commit_records(driver):
+        for offset in range(read, commit_record.positions["input"]):
             message = values[offset]
             pass_(message.timestamp()[1])
             value = int(message.value() or b"")
@@ -80,8 +80,8 @@ def recomputed(driver: Driver) -> list[str]:
             total += value
             due[str(value)] = message.timestamp()[1] + FIRST
             heappush(heap, (due[str(value)], str(value)))
-        read = mark.positions["input"]
-        for pinned in mark.pinned:
+        read = commit_record.positions["input"]
+        for pinned in commit_record.pinned:
             pass_(pinned.time)
     return said
 
@@ -128,10 +128,10 @@ def test_an_idle_partition_goes_by_a_clock_that_its_commit_record_pins(interval:
     assert driver.outputs("out") == []
     driver.advance(10.0)
     assert len(driver.outputs("out")) == 1
-    (tick,) = [pinned for mark in marks(driver) for pinned in mark.pinned]
+    (tick,) = [pinned for commit_record in commit_records(driver) for pinned in commit_record.pinned]
     assert tick.headers == (header(TICK),)
     assert tick.time == tick.offset == driver.table("statehold.clock")["now"]
-    assert len(marks(driver)) < 10, "one transaction for it, none without need"
+    assert len(commit_records(driver)) < 10, "one transaction for it, none without need"
     driver.crash()
     driver.restore()
     assert driver.table("sums") == {"now": 0}
@@ -145,7 +145,7 @@ def test_a_busy_partition_goes_by_its_records() -> None:
         driver.feed(1, timestamp=1_001_000 + second)
         driver.advance(1.0)
     assert driver.outputs("out") == []
-    assert not any(mark.pinned for mark in marks(driver))
+    assert not any(commit_record.pinned for commit_record in commit_records(driver))
     driver.feed(1, timestamp=1_008_000)
     assert driver.outputs("out") == ["3 due 1008000 sum 23"]
 
@@ -155,7 +155,7 @@ def test_a_tick_waits_while_the_partition_is_paused() -> None:
     driver.feed(3)
     driver.command("pause", via_control_topic=True)
     driver.advance(60.0)
-    assert driver.mark().paused is not None
+    assert driver.commit_record().paused is not None
     assert driver.outputs("out") == []
     driver.command("resume", via_control_topic=True)
     driver.advance(5.0)
@@ -174,7 +174,7 @@ def test_in_an_older_format_no_clock_is_pinned_until_the_upgrade_is_finished() -
     assert len(events(driver, "timers_wait")) == 1
     driver.command(FINISH_UPGRADE)
     driver.advance(30.0)
-    assert driver.mark().format == frame.NEWEST
+    assert driver.commit_record().format == frame.NEWEST
     assert len(driver.outputs("out")) == 1
 
 
@@ -236,4 +236,4 @@ def test_only_the_owner_moves_the_clock() -> None:
     control.append(None, None, [header(TICK)], 9_000_000)
     driver.advance(2.0)
     assert driver.table("statehold.clock") == {"now": 1_000_000}
-    assert not any(mark.pinned for mark in marks(driver))
+    assert not any(commit_record.pinned for commit_record in commit_records(driver))

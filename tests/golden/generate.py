@@ -23,7 +23,7 @@ from tests.golden.bank_v1 import Move
 from statehold.common.version import __version__
 from statehold.snapshot import state_replacement as adopting
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.restore import restore
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
@@ -63,7 +63,7 @@ def adopt(driver: Driver) -> None:
     producer = MemoryTransactions(driver.broker, driver.names, 0)
     producer.fence(lambda: False)
     reader = MemoryReader(driver.broker, lambda: False)
-    old = last_mark(reader, driver.names.changelog, 0)
+    old = last_commit_record(reader, driver.names.changelog, 0)
     assert old is not None
     new = partial(Engine, driver._kind, 0)
     state = restore(reader, place, lambda: new().state, lambda *_: None, driver.clock).state
@@ -93,14 +93,14 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
                 line["key"] = base64.b64encode(message.key() or b"").decode()
             line["timestamp"] = message.timestamp()[1]
             lines.append(json.dumps(line))
-    mark = driver.mark()
+    commit_record = driver.commit_record()
     tables = {name: sorted(driver.table(name).items()) for name in driver._lane(0).engine().state.tables}
     expected = {
         "statehold": written_by,
         "position": driver.position(),
-        "n": mark.n,
-        "digest": mark.digest.hex(),
-        "fulls": [ref.offset for ref in mark.fulls],
+        "n": commit_record.n,
+        "digest": commit_record.digest.hex(),
+        "fulls": [ref.offset for ref in commit_record.fulls],
         "tables": msgspec.to_builtins(tables),
     }
     path.parent.mkdir(exist_ok=True)

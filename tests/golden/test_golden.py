@@ -56,12 +56,12 @@ def test_a_golden_file_is_restored_and_continues(folder: str, mode: str) -> None
     driver = driver_of(path_of(folder, mode), writer_of(folder, mode), delta_interval=mode_of(mode))
     driver.restore()
     assert driver.position() == expected["position"]
-    assert driver.mark().digest.hex() == expected["digest"]
+    assert driver.commit_record().digest.hex() == expected["digest"]
     assert tables_of(driver) == expected["tables"]
     driver.feed(Move("account-00", 1, 20_261_200), key="account-00")
     driver.crash()
     driver.restore()
-    assert driver.mark().n > expected["n"]
+    assert driver.commit_record().n > expected["n"]
 
 
 @pytest.mark.parametrize(("folder", "mode"), EVERY)
@@ -90,11 +90,11 @@ def test_commands_of_the_control_topic_are_replayed_from_their_commit_records() 
 def test_the_next_version_of_the_service_reads_old_values_and_leaves_them_as_they_are(mode: str) -> None:
     old = expected_of(path_of("format-1", mode))
     driver = upgraded(mode)
-    assert driver.mark().digest.hex() == old["digest"]
+    assert driver.commit_record().digest.hex() == old["digest"]
     accounts = {name: bank_v2.account_from_v1(bank_v1.Account(**value)) for name, value in old["tables"]["accounts"]}
     assert driver.table("accounts") == accounts
     assert driver.table("days") == {day: (cents, "cents") for day, cents in old["tables"]["days"]}
-    assert driver.mark().digest.hex() == old["digest"], "reading has changed what is stored"
+    assert driver.commit_record().digest.hex() == old["digest"], "reading has changed what is stored"
     one, *others = sorted(accounts)
     before = stored(driver, "accounts")
     driver.feed(Move(one, 5, 20_261_200), key=one)
@@ -105,7 +105,7 @@ def test_the_next_version_of_the_service_reads_old_values_and_leaves_them_as_the
     driver.crash()
     driver.restore()  # a mixture of versions: the digest of it is compared
     assert driver.table("accounts")[one].entries == accounts[one].entries + 1
-    assert driver.mark().schemas == {"accounts": 2, "days": 2}
+    assert driver.commit_record().schemas == {"accounts": 2, "days": 2}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -187,7 +187,7 @@ def upgraded(mode: str) -> Driver:
     before.restore()
     before.command("finish-upgrade")
     before.commit()
-    assert before.mark().format == frame.NEWEST
+    assert before.commit_record().format == frame.NEWEST
     before.stop()  # a gap would have to be replayed by the code that left it
     driver = with_code(before, bank_v2.Bank)
     driver.restore()

@@ -32,6 +32,7 @@ NOT_USED = {
     "standby age seconds",
     "reference keys",
     "reference age seconds",
+    "late records a second",
 }
 #: what a compaction leaves behind, not a service
 OF_A_JOB = {"StateholdCompactionFailed", "StateholdCompactionOld"}

@@ -52,7 +52,7 @@ def stage(cluster: Cluster, tmp_path: Path) -> Iterator[Stage]:
     """Its topics are not made yet."""
     stage = Stage(cluster.bootstrap_servers, tmp_path, 2)
     yield stage
-    stage.tell()
+    stage.report()
     stage.close()
     cluster.start()
 
@@ -187,5 +187,5 @@ def test_a_producer_whose_abort_left_records_open_is_suspect(stage: Stage, clust
     cluster.start(VICTIM)
     await_true(lambda: leader(stage.admin, names.changelog) == VICTIM, "it has one")
     assert hidden(stage.admin, names.changelog, 0) == 1, "the abort has no marker"
-    assert "connection was lost" in owner.tainted
+    assert "connection was lost" in owner.suspicion
     owner.drop()

@@ -80,7 +80,7 @@ def test_a_topic_that_two_of_three_brokers_do_not_know_is_absent(stage: Stage, c
     stage.create_topics()
     stage.admin.delete_topics([stage.names.snapshot])[stage.names.snapshot].result(30)
     await_true(lambda: stage.names.snapshot not in stage.topics(), "it is gone")
-    with pytest.raises(TopicMissing, match=r"broker \d and broker \d of 3 say so"):
+    with pytest.raises(TopicMissing, match=r"broker \d and broker \d of 3 report this"):
         Admin(stage.settings(), stage.names.group).require_existing(stage.names.snapshot)
     with pytest.raises(TopicMissing, match=stage.names.snapshot):
         stage.service().start()

@@ -113,7 +113,7 @@ def test_a_takeover_as_a_person_sees_it(kafka: Cluster, page: Browser, tmp_path:
     if IMAGES is not None:
         names = Names(kafka.bootstrap_servers, "clearing", "trades", "fills")
     Gated.gate, Gated.half = tmp_path / "gate", tmp_path / "half"
-    # Marks without deltas: the next owner replays.
+    # Commit records without deltas: the next owner replays.
     options = with_token(state="on", snapshot=SnapshotSettings(delta_interval=3600.0, on_stop=False))
     first, second = a_desk(names, "web1", **options), a_desk(names, "web2", handler=Gated, **options)
     create_topics(first, PARTITIONS)
@@ -141,7 +141,7 @@ def test_a_takeover_as_a_person_sees_it(kafka: Cluster, page: Browser, tmp_path:
         await_true(lambda: phases(second) == ["live"] * PARTITIONS, "the second is live")
         live(page)
         keyboard(page)
-        page.run("location.hash = '#/'")
+        page.run("location.hash = '#/lookup'")
         look_up(page)
         assert [each for each in page.complaints() if "401" not in each and "404" not in each] == []
         asked = page.run("return performance.getEntriesByType('resource').map((entry) => new URL(entry.name).origin)")
@@ -187,7 +187,10 @@ def live(page: Browser) -> None:
         phases = [phase for phase in seen[str(partition)] if phase in ("restoring", "replaying", "live")]
         assert phases[-2:] == ["replaying", "live"], seen
     assert any("restoring" in phases for phases in seen.values())
-    await_true(lambda: page.text("#events").count("live") >= PARTITIONS, "the events show it")
+    await_true(lambda: "partitions 0\u20133 in " in page.text("#events"), "one line shows the takeover")
+    page.click("#events summary")
+    assert page.text("#events").count("live") >= PARTITIONS
+    page.click("#events summary")
     position = fact(page, 0, "position")
     before = await_true(position, "there is a position")
     await_true(lambda: position() > before, "the numbers move")
@@ -210,11 +213,11 @@ def keyboard(page: Browser) -> None:
             break
     assert page.run(focused) == "#/partition/0"
     page.press(ENTER)
-    await_true(lambda: "Partition 0" in page.text("#partition h2"), "the partition's page is open")
-    await_true(lambda: "restore" in page.text("#partition"), "with its timings")
+    await_true(lambda: "Partition 0" in page.text("#page h2"), "the partition's page is open")
+    await_true(lambda: "restore" in page.text("#page"), "with its timings")
     picture(page, "console-partition")
     for word in ("Last commit record", "digest", "Full snapshots in the commit record", "Its events", "live"):
-        assert word in page.text("#partition")
+        assert word in page.text("#page")
 
 
 def look_up(page: Browser) -> None:
@@ -224,3 +227,7 @@ def look_up(page: Browser) -> None:
     page.run("document.querySelector('#lookup-key').value = ''")
     page.type("#lookup-key", "absent" + ENTER)
     await_true(lambda: "no key 'absent'" in page.text("#lookup-result"), "or that it is absent")
+    page.run("document.querySelector('#lookup-key').value = ''")
+    page.click("#lookup-prefix")
+    page.type("#lookup-key", "person-79" + ENTER)
+    await_true(lambda: "11 keys" in page.text("#lookup-result"), "the keys with the prefix")

@@ -266,3 +266,15 @@ def test_the_state_is_closed_without_a_token(door: Door) -> None:
         assert ask(door, path)[0] == 401, path
         assert ask(door, path, Authorization=f"Bearer {TOKEN[:-1]}")[0] == 401
         assert ask(door, path, Authorization=f"Bearer {TOKEN}")[0] != 401
+
+
+def test_each_answer_of_a_kept_alive_connection_arrives_at_once() -> None:
+    """In one write: otherwise Nagle's algorithm keeps the second one until the client acknowledges the first."""
+    with OpsServer(a_service()) as server, tcp(server).connect() as client:
+        for _ in range(5):
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            head, _, body = client.recv(1 << 16).partition(b"\r\n\r\n")
+            (length,) = [
+                int(line.split(b":")[1]) for line in head.splitlines() if line.lower().startswith(b"content-length")
+            ]
+            assert len(body) == length > 0

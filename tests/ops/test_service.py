@@ -119,10 +119,10 @@ def test_a_live_service_reports_its_metrics_and_status(desks: Desks) -> None:
     assert live == [("0", 1.0), ("1", 1.0)]
     await_true(lambda: all(value == 0 for _, value in series(url)["statehold_consumer_lag_records"]), "no lag is left")
 
-    told = get(url, "/status")
-    assert (told["service"], told["url"], told["ready"]) == (desks.names.service, url, True)
-    assert sum(each["live"]["records"] for each in told["partitions"]) == 60
-    assert sum(each["live"]["commit_record"]["keys"] for each in told["partitions"]) == len(PEOPLE) * 4
+    reported = get(url, "/status")
+    assert (reported["service"], reported["url"], reported["ready"]) == (desks.names.service, url, True)
+    assert sum(each["live"]["records"] for each in reported["partitions"]) == 60
+    assert sum(each["live"]["commit_record"]["keys"] for each in reported["partitions"]) == len(PEOPLE) * 4
     data = get(url, "/console/data")
     assert [event["event"] for event in data["events"]].count("live") == 2
     newest = data["events"][-1]["number"]
@@ -164,7 +164,7 @@ def test_state_as_committed(desks: Desks) -> None:
     assert ask(url, "/state/accounts/person-7").status == 401
 
 
-def told(url: str, partition: int) -> dict[str, Any]:
+def reported(url: str, partition: int) -> dict[str, Any]:
     """The status of a partition; empty while it is not here."""
     here = get(url, "/status")["partitions"]
     return next((each for each in here if each["partition"] == partition), {})
@@ -187,15 +187,15 @@ def test_nothing_uncommitted_is_seen_and_it_answers_while_the_handler_is_stuck(d
     Jammed.stop.touch()
     feed(desks.names, [Order("ann", 7)])
     key = murmur2(b"ann", 2)
-    before = told(url, key)["position"]
-    await_true(lambda: told(url, key).get("lag") == 1, "the second order waits in the handler")
+    before = reported(url, key)["position"]
+    await_true(lambda: reported(url, key).get("lag") == 1, "the second order waits in the handler")
     overview = desks.services["one"].overview
     assert overview is not None
     table = overview.committed()[key].tables["accounts"]
     await_true(lambda: table.written, "it has written to the table")
     assert get(url, "/state/accounts/ann")["value"] == {"total": 5, "orders": 1}
     assert [row["value"] for row in get(url, "/state/accounts?prefix=ann")["rows"]] == [{"total": 5, "orders": 1}]
-    assert told(url, key)["position"] == before
+    assert reported(url, key)["position"] == before
     assert ask(url, "/live").status == 200
     assert ask(url, "/metrics").status == 200
     Jammed.stop.unlink()

@@ -6,9 +6,11 @@ Debian 12 has 3.11.2, which lacks what later releases of 3.11 added.
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,34 @@ def test_the_fast_tier_passes(root: Path, wheel: Path, tmp_path: Path, version: 
     tests = run(interpreter, "script/test.py", "--fast", "-q", "-p", "no:cacheprovider", cwd=tree)
 
     assert tests.returncode == 0, tests.stdout[-3000:] + tests.stderr[-1000:]
+
+
+#: what the standard library got after 3.11.2 within 3.11: calls with these arguments, and names
+LATER_ARGUMENTS = {"extractall": "filter", "extract": "filter", "unpack_archive": "filter", "parseaddr": "strict"}
+LATER_NAMES = {"data_filter", "tar_filter", "fully_trusted_filter", "FilterError", "SetReparseDeferralEnabled"}
+
+
+def later(tree: ast.AST) -> Iterator[str]:
+    """Name each use of what Python 3.11.2 does not have, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            argument = LATER_ARGUMENTS.get(node.func.attr)
+            if argument in {keyword.arg for keyword in node.keywords} - {None}:
+                yield f"{node.lineno}: {node.func.attr}({argument}=...)"
+        elif isinstance(node, ast.Attribute) and node.attr in LATER_NAMES:
+            yield f"{node.lineno}: {node.attr}"
+
+
+def test_no_file_needs_more_than_python_3_11_2(root: Path) -> None:
+    """Also where the interpreter of Debian 12 is not there to run it."""
+    found = [
+        f"{path.relative_to(root)}:{use}"
+        for path in sorted(root.rglob("*.py"))
+        if not {".venv", "build"} & set(path.relative_to(root).parts)
+        for use in later(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+    assert list(later(ast.parse("tar.extractall(to, filter='data')"))) == ["1: extractall(filter=...)"]
 
 
 def test_the_supported_versions_are_declared(root: Path) -> None:

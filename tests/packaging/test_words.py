@@ -44,14 +44,14 @@ INSTEAD = {
     r"parked": "blocked (a key), paused (a partition)",
     r"second look": "recheck",
     r"surgery": "state maintenance",
-    r"tainted": "suspect",
+    r"taint(?:s|ed)?": "suspicion, suspect",
 }
 #: a part of a path or of a name, and what an f-string computes, is no word
 BANNED = {re.compile(rf"(?<![\w./{{`])(?:{pattern})(?![\w}}])", re.IGNORECASE): new for pattern, new in INSTEAD.items()}
 #: old words in the name of a test or of its file
 OLD_NAMES = re.compile(
     "(?<![a-z])(?:adopt_record|anew|beside|buried|for_ever|fulls|increments?|(?<!dead_)letters?|lies|lineages?|marks?|mend(?:s|ed)"
-    "|nobodys?|owed|parked|refuse[sd]?|second_look|somebody|surgery|tainted|tells?|told|whoever)(?![a-z])"
+    "|nobodys?|owed|parked|refuse[sd]?|second_look|somebody|surgery|taint|tainted|tells?|told|whoever)(?![a-z])"
 )
 
 

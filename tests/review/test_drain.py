@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.driver.apps import Accounts, Op, agrees, many, marks, snapshot
+from tests.driver.apps import Accounts, Op, agrees, commit_records, many, snapshot
 
 from statehold.errors import TransactionAborted
 from statehold.snapshot.format import records
@@ -40,7 +40,7 @@ def test_a_partition_lost_during_its_drain_commits_nothing() -> None:
     worker.revoke(driver.clock() + 20, final=True)
     while worker.phase is not Phase.CLOSED:
         worker.step()
-    assert [mark.n for mark in marks(driver)] == [0, 1]
+    assert [commit_record.n for commit_record in commit_records(driver)] == [0, 1]
     driver._lane(0).start()
     driver.commit()
     assert agrees(driver, [FIRST, SECOND])
@@ -53,8 +53,8 @@ def test_no_last_full_snapshot_if_its_commit_was_rolled_back() -> None:
     driver.commit()
     driver.broker.fail("offsets", TransactionAborted("no"))
     driver.stop()
-    for mark in marks(driver):
-        for ref in mark.fulls:
+    for commit_record in commit_records(driver):
+        for ref in commit_record.fulls:
             assert ref.increment <= header_offset(driver, ref.first)
     driver.restore()
     driver.feed(SECOND)
@@ -72,6 +72,6 @@ def test_a_last_full_snapshot_ends_by_the_stop_deadline_on_a_slow_broker() -> No
     began = driver.clock()
     driver.stop()
     assert driver.clock() - began < driver.settings.service.stop_timeout + 6
-    assert all(mark.fulls == () for mark in marks(driver))
+    assert all(commit_record.fulls == () for commit_record in commit_records(driver))
     driver.restore()
     assert agrees(driver, ops)

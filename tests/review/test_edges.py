@@ -12,9 +12,10 @@ from statehold.balancer.assignment import Track
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.handler import EffectKey
+from statehold.ports import WorkerReport
 from statehold.snapshot.format.records import Effect
 from statehold.testing import Driver
-from statehold.worker.common.context import EffectSetting, Report
+from statehold.worker.common.context import EffectSetting
 from statehold.worker.participants.effect_runner import EffectRunner
 from statehold.worker.partition import PartitionWorker
 
@@ -71,7 +72,7 @@ def test_a_full_list_of_pending_effects_stops_further_records() -> None:
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=1), effects=EffectsSettings(pending=5))
     driver.position()
     driver.crash()
-    reports: list[Report] = []
+    reports: list[WorkerReport] = []
     worker = PartitionWorker(replace(driver._tools(0), report=reports.append, effects=EffectRunner))
     worker.start(driver.clock())
     until = time.monotonic() + 60

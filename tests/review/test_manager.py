@@ -9,17 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from statehold.balancer.assignment import WorkerReport
 from statehold.balancer.manager import Manager
 from statehold.config.settings import Settings
 from statehold.errors import TopicReplaced
-from statehold.ports import ConsumerTrouble, InputTopic, Listener
+from statehold.ports import ConsumerTrouble, InputTopic, Listener, WorkerReport
 from statehold.record import MemoryMessage, Message
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.clock import ManualClock
 from statehold.testing.stepped import EventLog
-from statehold.worker.common.context import Report
 
 
 class Group:
@@ -33,6 +31,8 @@ class Group:
         self.woken: list[dict[int, int]] = []
         self.on_consume: Callable[[], object] = int
         self.messages: list[Message] = []
+        #: records and seconds of each poll
+        self.polls: list[tuple[int, float]] = []
         self.input = InputTopic("input")
 
     def subscribe(self, listener: Listener) -> None:
@@ -41,6 +41,7 @@ class Group:
 
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
         self._clock.advance(timeout)
+        self.polls.append((records, timeout))
         self.on_consume()
         troubles, self.troubles = self.troubles, []
         messages, self.messages = self.messages, []
@@ -118,9 +119,27 @@ def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
 
 
 def live(managed: Manager, reports: list[Any], topic_id: str = "") -> None:
-    report: WorkerReport = Report(0, "live", 7, 1, topic_id=topic_id)
+    report: WorkerReport = WorkerReport(0, "live", 7, 1, topic_id=topic_id)
     reports[0](report)
     managed._turn()
+
+
+def test_a_service_without_records_polls_less_often_and_a_record_ends_such_a_poll() -> None:
+    managed, group, _, _, reports = manager()
+    group.subscribe(managed)
+    busy, calm = (Settings().flow.batch, Settings().flow.poll_timeout), (1, 0.1)
+    managed._turn()
+    assert group.polls[-1] == busy, "a partition is not live, so its report must not wait"
+    live(managed, reports)
+    managed._turn()
+    assert group.polls[-1] == calm
+    group.messages = [MemoryMessage("input", 0, 7, b"")]
+    managed._turn()
+    managed._turn()
+    assert group.polls[-1] == busy
+    while group.polls[-1] == busy:
+        managed._turn()
+    assert group.polls[-1] == calm
 
 
 def test_leaving_the_group_gets_the_time_that_the_drains_left() -> None:

@@ -16,8 +16,8 @@ from statehold import Record, Reference, Sink, Timer
 from statehold.balancer.assignment import Track
 from statehold.errors import ProducerFenced
 from statehold.failures import dead_letter
+from statehold.ports import WorkerReport
 from statehold.testing import Driver
-from statehold.worker.common.context import Report
 from statehold.worker.participants.effect_runner import EffectRunner
 from statehold.worker.partition import PartitionWorker
 
@@ -76,7 +76,7 @@ class Partition:
         self.driver.feed(Op("ann", 1))
         self.driver.commit()
         self.driver.crash()
-        self.reports: list[Report] = []
+        self.reports: list[WorkerReport] = []
         tools = replace(self.driver._tools(0), report=self.reports.append, effects=EffectRunner)
         self.worker = PartitionWorker(tools)
         self.worker.start(self.driver.clock())
@@ -155,7 +155,7 @@ def test_a_takeover_that_fails_frees_the_copy_that_it_began_with() -> None:
         state = weakref.ref(driver.standbys.copies()[0].state)
         driver.crash()
         del driver.broker.logs["input", 0]  # its records are gone: refused, but only after the restore
-        reports: list[Report] = []
+        reports: list[WorkerReport] = []
         worker = PartitionWorker(replace(driver._tools(0), report=reports.append))
         worker.start(driver.clock())
         until = time.monotonic() + 60

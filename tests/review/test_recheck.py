@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events, many, marks
+from tests.driver.apps import Accounts, Op, agrees, commit_records, events, many
 
 from statehold.errors import DamagedIncrement, OutcomeUnknown, TornTransaction
 from statehold.testing import Driver
@@ -51,8 +51,8 @@ def test_a_leader_that_does_not_return_the_whole_log_yet(missing: int) -> None:
 def test_a_transaction_that_stays_torn_is_rejected() -> None:
     driver, log = filled()
     driver.crash()
-    marks = [m.offset() for m in log.committed() if (m.value() or b"")[1:2] == b"M"]
-    log.abort_record(marks[-1])
+    commit_records = [m.offset() for m in log.committed() if (m.value() or b"")[1:2] == b"M"]
+    log.abort_record(commit_records[-1])
     with pytest.raises(TornTransaction):
         driver.restore()
     assert len([e for e in events(driver, "kafka_retry") if e["doing"] == "recheck"]) == 5
@@ -61,16 +61,16 @@ def test_a_transaction_that_stays_torn_is_rejected() -> None:
 def renewed() -> tuple[Driver, MemoryLog, int]:
     """The last transaction is a mark alone: its position is that of the one before. How many offsets it takes."""
     driver, log = filled()
-    before, n = log.end, driver.mark().n
+    before, n = log.end, driver.commit_record().n
     driver._lane(0).live().transaction.policy.last_commit = -math.inf
     driver.advance(1.0)
-    assert (driver.mark().n, driver.mark().start) == (n + 1, driver.position())
+    assert (driver.commit_record().n, driver.commit_record().start) == (n + 1, driver.position())
     return driver, log, log.end - before
 
 
 def test_an_end_without_the_last_commit_record_only_transaction_is_noticed_by_its_number() -> None:
     driver, log, size = renewed()
-    n = driver.mark().n
+    n = driver.commit_record().n
     driver.crash()
     driver.broker.on_bounds = short_for(driver, log, size, looks=2)
     driver.restore()
@@ -80,7 +80,7 @@ def test_an_end_without_the_last_commit_record_only_transaction_is_noticed_by_it
     ]
     driver.feed(Op("last", 1))
     assert agrees(driver, [*OPS, Op("last", 1)])
-    assert driver.mark().n == n + 1, "no number is given twice"
+    assert driver.commit_record().n == n + 1, "no number is given twice"
 
 
 def test_one_that_stays_away_is_damage() -> None:
@@ -116,5 +116,5 @@ def test_memory_is_not_kept_on_the_word_of_a_short_log() -> None:
     assert short
     driver.feed(Op("last", 1))
     assert agrees(driver, [*OPS, Op("last", 1)])
-    numbers = [mark.n for mark in marks(driver)]
+    numbers = [commit_record.n for commit_record in commit_records(driver)]
     assert numbers == list(range(len(numbers))), "no number is given twice"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from tests.driver.apps import Accounts, Op
 
 from statehold import Service
+from statehold.errors import Fenced
+from statehold.ports import Offsets, WorkerReport
 from statehold.testing import Driver
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.signals import Signals
@@ -108,6 +111,43 @@ def test_a_failure_that_the_consumer_reports_twice_leaves_a_failed_partition_asl
         before = time.clock_gettime(clock)
         time.sleep(0.3)
         assert time.clock_gettime(clock) - before < 0.03, "it spins"
+    finally:
+        partition.lose()
+        assert partition.closed.wait(60)
+
+
+class _Stumbling:
+    """Answers of the group, after a few questions that raise what no one expects."""
+
+    def __init__(self, offsets: Offsets, errors: int) -> None:
+        self._offsets, self.errors = offsets, errors
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._offsets, name)
+
+    def is_member(self, member_id: str, topic: str, partition: int) -> bool:
+        if self.errors > 0:
+            self.errors -= 1
+            raise RuntimeError("can't start new thread")
+        return self._offsets.is_member(member_id, topic, partition)
+
+
+def test_an_unexpected_error_while_a_failed_partition_waits_does_not_end_the_service() -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.crash()
+    reports: list[WorkerReport] = []
+    tools = driver._tools(0)
+    offsets = _Stumbling(tools.offsets, 2)
+    partition = PartitionWorker(replace(tools, report=reports.append, offsets=offsets))  # type: ignore[arg-type]
+    partition.start(driver.clock())
+    try:
+        wait_for(partition, "live")
+        partition.fail(Fenced("commit", topic=driver.names.input, partition=0))
+        wait_for(partition, "failed")
+        wait_for(partition, "live")
+        assert offsets.errors == 0
+        assert "died" not in [report.kind for report in reports]
     finally:
         partition.lose()
         assert partition.closed.wait(60)

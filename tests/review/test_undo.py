@@ -23,14 +23,14 @@ class Dying(MemoryTransactions):
         self.aborted = True
 
     @property
-    def tainted(self) -> str:
+    def suspicion(self) -> str:
         if self.aborted and Dying.cause is not None:
             cause, Dying.cause = Dying.cause, None
             raise cause
         return ""
 
-    @tainted.setter
-    def tainted(self, reason: str) -> None: ...
+    @suspicion.setter
+    def suspicion(self, reason: str) -> None: ...
 
 
 def aborted(monkeypatch: pytest.MonkeyPatch, cause: KafkaTrouble) -> Driver:

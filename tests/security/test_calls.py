@@ -220,7 +220,7 @@ def test_an_operator_uses_each_of_its_rights_and_no_other(telling: Secured, stag
         command(telling, stage, "operator", CALLS["reader"](stage))
     reset = ConsumerGroupTopicPartitions(names.group, [TopicPartition(names.input, 0, 1)])
     telling.admin.alter_consumer_group_offsets([reset])[names.group].result(30)
-    operate(telling, stage, ["repair", "adopt-offsets", SERVED, "--from", "mark", "--yes", *why])
+    operate(telling, stage, ["repair", "adopt-offsets", SERVED, "--from", "commit-record", "--yes", *why])
     operate(telling, stage, ["snapshot", "backup", SERVED, "--to", str(tmp_path / "backup")])
     delete_own_topics(telling, stage)
     back = ["--from", str(tmp_path / "backup"), "--input-at", "same", "--accept-duplicates"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,20 @@ from tests.support.secured import Right, Secured
 from tests.system.stage import Stage
 
 from statehold.common.access_rights import GROUP, IDS, rights_of
+from statehold.common.names import Names
 from statehold.config.load import load
+from statehold.config.settings import Settings
 from statehold.errors import Misconfigured
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding
+from statehold.ports import ConsumerGroup
 
 SSL = "STATEHOLD_KAFKA__SECURITY__SSL_"
+#: the check that fails if the brokers cannot be reached, and another one
+BOTH = ("brokers-reachable", "broker-versions")
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +90,43 @@ def test_certificates_that_end_soon_are_reported(guarded: Secured, stage: Stage)
 
 
 @pytest.mark.kafka
-def test_an_invalid_certificate_is_reported(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_reported_by_its_path(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "junk.pem"
     file.write_text("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
-    with pytest.raises(Misconfigured, match=r"ssl\.certificate\.location failed: .* see kafka\.security"):
-        look(stage, guarded.scram("ann") | {f"{SSL}CERTIFICATE_LOCATION": str(file)}, "certificates")
+    found = look(stage, guarded.scram("ann") | {f"{SSL}CERTIFICATE_LOCATION": str(file)}, *BOTH)
+    assert levels(found) == ["FAIL", "UNKNOWN"]
+    assert f"kafka.security.ssl_certificate_location = {file}: " in found[0].reason
+    assert "ssl.certificate.location failed: " in found[0].reason
+
+
+def group_of(settings: Settings, names: Names) -> ConsumerGroup:
+    return ClusterSurvey(settings, Admin(settings, names.group)).group(names.group, names.input)
+
+
+def wrong(broker: Secured, what: str, directory: Path) -> tuple[dict[str, str], str]:
+    """A login with one thing wrong, and what the tools must say about it."""
+    if what == "password":
+        login = broker.login("ann", "not-the-password", "SCRAM-SHA-512")
+        return login, "invalid credentials with SASL mechanism SCRAM-SHA-512"
+    missing = directory / "no-such.pem"
+    if what == "missing CA file":
+        said = f"kafka.security.ssl_ca_location = {missing} cannot be read: No such file or directory"
+        return broker.scram("ann") | {f"{SSL}CA_LOCATION": str(missing)}, said
+    return broker.scram("ann") | {f"{SSL}CA_LOCATION": str(Authority(directory).ca)}, "certificate verify failed"
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("what", ["password", "CA", "missing CA file"])
+def test_a_rejected_login_is_named(guarded: Secured, stage: Stage, tmp_path: Path, what: str) -> None:
+    login, said = wrong(guarded, what, tmp_path)
+    failed, other = look(stage, login, *BOTH)
+    assert (str(failed.level), str(other.level)) == ("FAIL", "UNKNOWN")
+    assert said in failed.reason
+    assert "no broker answers" not in failed.reason
+    assert said in other.reason
+    settings = load(env=login)
+    with pytest.raises(Misconfigured, match=re.escape(said)):  # `statehold status` asks so
+        group_of(settings, stage.names)
 
 
 @pytest.mark.kafka

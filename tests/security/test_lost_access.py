@@ -29,7 +29,7 @@ LOGINS_PER_SECOND = 15
 def stage(guarded: Secured, tmp_path: Path) -> Iterator[Stage]:
     made = Stage(guarded.servers, tmp_path, 2).create_topics()
     yield made
-    made.tell()
+    made.report()
     made.close()
 
 
@@ -146,7 +146,7 @@ def own(tmp_path: Path) -> Iterator[tuple[Secured, Stage]]:
     with secured(tmp_path) as broker:
         stage = Stage(broker.servers, tmp_path, 2).create_topics()
         yield broker, stage
-        stage.tell()
+        stage.report()
         stage.close()
 
 
@@ -157,8 +157,8 @@ def failures(broker: Secured) -> int:
 
 
 def waits_without_a_storm(broker: Secured, process: Process) -> None:
-    told = process.await_event("login_rejected", seconds=120)
-    assert "kafka.security" in told["cause"]
+    reported = process.await_event("login_rejected", seconds=120)
+    assert "kafka.security" in reported["cause"]
     began, before, written = time.monotonic(), failures(broker), lines(process)
     await_true(lambda: time.monotonic() - began > 20, "twenty seconds have passed")
     seconds = time.monotonic() - began

@@ -48,7 +48,7 @@ def stage(strict: Secured, tmp_path: Path) -> Iterator[Fed]:
     made = Fed(strict.servers, tmp_path, 2)
     made.create_topics()
     yield made
-    made.tell()
+    made.report()
     made.close()
 
 
@@ -88,10 +88,10 @@ def test_a_changed_password_needs_no_restart(strict: Secured, stage: Fed, tmp_pa
         refused = len(local.events("login_rejected"))
         flows(stage, local)
         assert len(local.events("login_rejected")) == refused, "some client has the old password"
-        told = str(local.log)
+        reported = str(local.log)
     stage.verify()
     for text in ("not-the-password", "another one", strict.scram(user)[PASSWORD]):
-        assert text not in told
+        assert text not in reported
 
 
 @pytest.mark.kafka

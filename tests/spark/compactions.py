@@ -45,7 +45,7 @@ class Looking:
         self, kind: type[Compaction] = Compaction, partitions: Sequence[int] = (), **how: Any
     ) -> list[CompactionResult]:
         assert self.spark is not None
-        run = kind(self.settings(), self.stage.names, tell=print, **how)
+        run = kind(self.settings(), self.stage.names, report=print, **how)
         return run.run(self.spark, partitions)
 
     def statuses(self, **how: Any) -> list[str]:
@@ -74,8 +74,8 @@ class Looking:
             found.append((row.offset, record))
         return found
 
-    def mark(self, partition: int) -> CommitRecord:
-        return self.stage.snapshots.restored(partition).mark
+    def commit_record(self, partition: int) -> CommitRecord:
+        return self.stage.snapshots.restored(partition).commit_record
 
     def start(self, topic: str, partition: int) -> int:
         return read_all(self.stage.servers, topic)[partition][0].offset
@@ -84,7 +84,7 @@ class Looking:
 
     def forge(self, partition: int, damage: str) -> int:
         """A full of the last mark as a compaction would have published it, with something wrong; its offset."""
-        mark, of = self.mark(partition), self.fulls(partition)
+        commit_record, of = self.commit_record(partition), self.fulls(partition)
         (_, model), chunks = of[-1], [(offset, one) for offset, one in of if isinstance(one, Chunk)]
         assert isinstance(model, Manifest)
         chunks = [(offset, chunk) for offset, chunk in chunks if chunk.full == model.full]
@@ -98,10 +98,10 @@ class Looking:
         manifest = msgspec.structs.replace(
             model,
             full="forged",
-            first=mark.n,
-            through=mark.n,
-            positions=mark.positions,
-            digest=mark.digest,
+            first=commit_record.n,
+            through=commit_record.n,
+            positions=commit_record.positions,
+            digest=commit_record.digest,
             checksums=sums,
             low=low,
         )
@@ -123,16 +123,16 @@ class Looking:
 
     def transact(self, partition: int, *, commit: bool, **wrong: Any) -> None:
         """A transaction of nothing after the last mark, with what is `wrong` in its mark; committed or aborted."""
-        mark, names = self.mark(partition), self.stage.names
+        commit_record, names = self.commit_record(partition), self.stage.names
         settings = self.stage.settings()
         producer = KafkaTransactions(settings, names, partition, Log(), time.monotonic)
         producer.fence(lambda: False)
         producer.begin()
-        n, position = mark.n + 1, mark.positions[names.input]
-        header = Header(n, producer.attempt, mark.lineage, position)
+        n, position = commit_record.n + 1, commit_record.positions[names.input]
+        header = Header(n, producer.attempt, commit_record.lineage, position)
         fields = {"n": n, "attempt": producer.attempt, "start": position, "parts": 0, "last_delta": n, **wrong}
-        for record in (header, msgspec.structs.replace(mark, **fields)):
-            producer.send_increment(names.changelog, partition, records.pack(record, mark.format))
+        for record in (header, msgspec.structs.replace(commit_record, **fields)):
+            producer.send_increment(names.changelog, partition, records.pack(record, commit_record.format))
         if commit:
             producer.commit()
         else:

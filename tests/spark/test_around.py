@@ -61,7 +61,7 @@ def test_a_compaction_keeps_timers_effects_and_dead_letters(
         f"{PREFIX}expiry.lately",
     }
 
-    (done,) = Compaction(settings, service().names, tell=print).run(spark, ())
+    (done,) = Compaction(settings, service().names, report=print).run(spark, ())
     assert (done.status, done.proven) == ("compacted", True), done
     assert done.full is not None
     assert tables_at(service(), 400) == before

@@ -92,13 +92,13 @@ def test_what_cannot_be_proven_is_not_published_and_spoils_no_other_partition(lo
     outcomes = look.compact()
     assert [each.status for each in outcomes] == ["nothing to fold", "compacted"], outcomes
     look.feed(1000)
-    mark = look.mark(0)
+    commit_record = look.commit_record(0)
     look.transact(1, commit=False)
     look.transact(0, commit=True, digest=b"\x01" * 16)
     outcomes = look.compact()
     assert [each.status for each in outcomes] == ["failed", "compacted"], outcomes
     assert "digest" in outcomes[0].cause
-    assert mark.n + 1 == outcomes[0].transaction
+    assert commit_record.n + 1 == outcomes[0].transaction
     assert not [record for _, record in look.fulls(0) if isinstance(record, Manifest)]
 
 

@@ -108,10 +108,10 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
     for planned in plan(view.reader, view.places(None), {p: Moment("position", middle[p]) for p in rows}):
         taken_in, topic = time_of(view.reader, planned.place, planned.goal), staged.names.changelog
         by_time = [
-            plan(view.reader, [planned.place], {planned.partition: Moment("increment", offset)})[0].goal.mark.n
+            plan(view.reader, [planned.place], {planned.partition: Moment("increment", offset)})[0].goal.commit_record.n
             for offset in (view.reader.offset_at(topic, planned.partition, taken_in + more) for more in (0, 1))
         ]
-        assert by_time[0] < planned.goal.mark.n <= by_time[1], "a time takes the marks that Kafka had by then"
+        assert by_time[0] < planned.goal.commit_record.n <= by_time[1], "a time takes the marks that Kafka had by then"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing is left next to the exports"
     with pytest.raises(UsageError, match="is not empty"):
         export(spark, staged.settings(), view.reader, view.places(None), {}, [Tally.totals], tmp_path / "latest")

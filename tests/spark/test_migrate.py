@@ -65,7 +65,7 @@ def test_the_same_edit_by_spark(spark: Session, staged: Stage) -> None:
     for partition, reported in enumerate(done.partitions):
         restored = stage.snapshots.restored(partition)
         assert dict(restored.state.tables["totals"].items()) == wanted[partition]
-        assert restored.mark.lineage == done.lineage
+        assert restored.commit_record.lineage == done.lineage
         assert reported.digest == digest_of(wanted[partition]) == plain.partitions[partition].digest
         assert reported.counts == plain.partitions[partition].counts
     with Local(stage) as local:

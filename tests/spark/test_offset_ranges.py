@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.making import header, mark, part
+from tests.unit.making import commit_record, header, part
 
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Part, Record
@@ -24,7 +24,11 @@ Rows = list[tuple[str, bytes, bytes | None, int]]
 
 
 def transaction(n: int, **changes: bytes | None) -> list[Record]:
-    return [header(n), part(n, changes=[Changes("t", list(changes), list(changes.values()))]), mark(n, parts=1)]
+    return [
+        header(n),
+        part(n, changes=[Changes("t", list(changes), list(changes.values()))]),
+        commit_record(n, parts=1),
+    ]
 
 
 LOG = [record for n in range(1, 7) for record in transaction(n, a=b"%d" % n, **{f"k{n}": b"x"})]

@@ -14,19 +14,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.making import header, mark, part
+from tests.unit.making import commit_record, header, part
 
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.digest import packed_seeds, seeds
 from statehold.snapshot.format.records import Chunk, Manifest, Record
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import cut
+from statehold.snapshot.spark.export.columns import Columns
 from statehold.snapshot.spark.fold.fold import Packer
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums, limbs, proves
 from statehold.snapshot.spark.fold.report import Scan, TaskReport, decode_report
 from statehold.snapshot.spark.fold.unpack import Unpacker
 from statehold.table import Changes
+from statehold.tables.windows import Session, Tumbling
 
 pack = msgspec.msgpack.encode
 KEYS: list[st.SearchStrategy[Any]] = [
@@ -93,11 +95,11 @@ def test_only_whole_transactions_above_the_base_become_rows() -> None:
     whole: list[Record] = [
         header(5),
         part(5, changes=[CHANGES]),
-        mark(5, parts=1),
+        commit_record(5, parts=1),
         header(6),
         part(6, changes=[CHANGES]),
     ]
-    rows, (report,) = unpacked(*(("increment", record) for record in [*whole, mark(6, parts=1)]))
+    rows, (report,) = unpacked(*(("increment", record) for record in [*whole, commit_record(6, parts=1)]))
     assert rows == [("t", pack("a"), b"1", 6), ("t", pack("b"), None, 6)]
     assert (report.last, report.finding, report.entries) == (6, "", 2)
     rows, (report,) = unpacked(*(("increment", record) for record in whole))
@@ -108,10 +110,10 @@ def test_only_whole_transactions_above_the_base_become_rows() -> None:
 @pytest.mark.parametrize(
     ("records_", "finding"),
     [
-        ([header(6), part(6, changes=[CHANGES]), mark(6, parts=2)], "counts 2 chunks, the log holds 1"),
-        ([header(6), part(6, attempt="b", changes=[CHANGES]), mark(6, parts=1)], "of producer session b"),
-        ([header(7), mark(7)], "a hole"),
-        ([header(6, lineage="other"), mark(6, lineage="other")], "state generation"),
+        ([header(6), part(6, changes=[CHANGES]), commit_record(6, parts=2)], "counts 2 chunks, the log holds 1"),
+        ([header(6), part(6, attempt="b", changes=[CHANGES]), commit_record(6, parts=1)], "of producer session b"),
+        ([header(7), commit_record(7)], "a hole"),
+        ([header(6, lineage="other"), commit_record(6, lineage="other")], "state generation"),
     ],
 )
 def test_damage_becomes_a_finding_and_no_row(records_: list[Record], finding: str) -> None:
@@ -201,3 +203,13 @@ def test_the_job_for_spark_submit_ignores_the_modules_next_to_it() -> None:
         ran = subprocess.run([sys.executable, job, *command, "--help"], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert wanted in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "windows", [Tumbling(60, key=str, value=int), Session(60, key=str, value=int, merge=lambda a, b: a + b)]
+)
+def test_a_window_is_exported_with_key_start_and_end(windows: Any) -> None:
+    columns, key = Columns(windows), msgspec.msgpack.encode(("ACME", 60_000, 120_000))
+    stored = pa.RecordBatch.from_pydict({"partition": [0], "key": [key], "value": [windows.encode(7)]})
+    (batch,) = columns([stored])
+    assert batch.to_pylist() == [{"partition": 0, "key": {"_1": "ACME", "_2": 60_000, "_3": 120_000}, "value": 7}]

@@ -28,8 +28,8 @@ def test_the_connector_is_pinned_jar_by_jar() -> None:
 UNRESOLVED = """
 import socket
 socket.sethostname("no-such-host")
-from statehold.snapshot.spark.io.session import spark_session
-with spark_session("unresolved") as spark:
+from statehold.snapshot.spark.io.session import SparkOptions, spark_session
+with spark_session("unresolved", SparkOptions()) as spark:
     print("counted", spark.range(10).count())
 """
 

@@ -26,7 +26,7 @@ class LanguageServer:
         self._ask(
             "initialize", {"processId": None, "rootUri": root, "workspaceFolders": folders, "capabilities": abilities}
         )
-        self._tell("initialized", {})
+        self._report("initialized", {})
         return self
 
     def __exit__(
@@ -49,7 +49,7 @@ class LanguageServer:
         content = file.read_text(encoding="utf-8")
         uri = file.as_uri()
         document = {"uri": uri, "languageId": "python", "version": 1, "text": content}
-        self._tell("textDocument/didOpen", {"textDocument": document})
+        self._report("textDocument/didOpen", {"textDocument": document})
         before = content[: content.index(text) + offset]
         at = {"line": before.count("\n"), "character": len(before) - before.rfind("\n") - 1}
         return {"textDocument": {"uri": uri}, "position": at}
@@ -71,7 +71,7 @@ class LanguageServer:
                 items = (message.get("params") or {}).get("items", [])
                 self._send({"id": message["id"], "result": [{} for _ in items]})
 
-    def _tell(self, method: str, params: dict[str, Any]) -> None:
+    def _report(self, method: str, params: dict[str, Any]) -> None:
         self._send({"method": method, "params": params})
 
     def _send(self, message: dict[str, Any]) -> None:

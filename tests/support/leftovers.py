@@ -22,10 +22,10 @@ _REAPER = pytest.StashKey["subprocess.Popen[bytes]"]()
 def pytest_configure(config: pytest.Config) -> None:
     """Start the reaper: it kills what this run started once the run has ended, even by os._exit or SIGKILL."""
     os.environ.pop(MARK, None)  # of the run that this one is a part of
-    mark = uuid.uuid4().hex
-    command = [sys.executable, "-P", "-S", started.__file__, f"{MARK}={mark}"]
+    commit_record = uuid.uuid4().hex
+    command = [sys.executable, "-P", "-S", started.__file__, f"{MARK}={commit_record}"]
     config.stash[_REAPER] = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-    os.environ[MARK] = mark
+    os.environ[MARK] = commit_record
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -29,11 +29,14 @@ class ApiKey(enum.IntEnum):
     PRODUCE = 0
     FETCH = 1
     METADATA = 3
+    JOIN_GROUP = 11
+    SYNC_GROUP = 14
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
+    CONSUMER_GROUP_HEARTBEAT = 68
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,8 @@ class Proxy:
         self._listener = socket.create_server((HOST, 0), backlog=200)
         self.port: int = self._listener.getsockname()[1]
         self.requests: Counter[int] = Counter()
-        #: given a request and its answer (after the correlation id): the answer to send instead, None for the true one
+        #: given a request and its answer (after the correlation id): the answer to send instead, None for the true one;
+        #: an answer for which it raises OSError is lost
         self.lie: Callable[[Request, bytes], bytes | None] | None = None
         self._upstream = 0
         self._traps: list[Trap] = []

@@ -33,6 +33,14 @@ def still_loading(request: Request, answer: bytes) -> bytes | None:
     return answer[:at] + struct.pack(">h", COORDINATOR_LOAD_IN_PROGRESS) + answer[at + 2 :]
 
 
+def has_assignment(request: Request, answer: bytes) -> bool:
+    """Return whether the answer to a heartbeat of the consumer protocol carries an assignment."""
+    if request.api_key != ApiKey.CONSUMER_GROUP_HEARTBEAT:
+        return False
+    at = _text(answer, _text(answer, 1 + 4 + 2))  # tags, throttle and code; then the error's text and the member's id
+    return answer[at + 4 + 4] == 1  # epoch and interval
+
+
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:

@@ -70,7 +70,7 @@ def stages(broker: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> I
     yield stage
     for each in made:
         if request.node.stash.get(FAILED, False):
-            each.tell()
+            each.report()
         each.close()
 
 

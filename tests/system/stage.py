@@ -209,7 +209,7 @@ class Stage:
             assert committed.get(partition, 0) == end, f"group offset of partition {partition}"
         return expected
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print the end of each process's log."""
         for name, process in self.processes.items():
             print(f"-- the log of {name} ends with:\n{process.tail(12)}")

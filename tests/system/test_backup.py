@@ -200,7 +200,7 @@ def test_each_partition_continues_at_the_given_position(saved: Saved, tmp_path: 
     old, rows, _, source = saved
     times = {p: taken_in(old, p) for p in rows}
     moment = times[0][len(times[0]) // 2][0]
-    wanted = {p: [mark for at, mark in times[p] if at <= moment][-1] for p in rows}
+    wanted = {p: [commit_record for at, commit_record in times[p] if at <= moment][-1] for p in rows}
     ends = {p: rows[p][-1].offset + 1 for p in rows}
 
     def stage(name: str) -> Stage:
@@ -214,10 +214,12 @@ def test_each_partition_continues_at_the_given_position(saved: Saved, tmp_path: 
         put_back(by_time, source, at_time=iso(moment), cut=3, input_at="same")
     done = put_back(by_time, source, at_time=iso(moment), input_at="0=2100-01-01T00:00:00Z,1=beginning")
     assert {p.partition: p.old_position for p in done.partitions} == {
-        p: mark.positions[old.names.input] for p, mark in wanted.items()
+        p: commit_record.positions[old.names.input] for p, commit_record in wanted.items()
     }
     assert {p.partition: p.position for p in done.partitions} == {0: ends[0], 1: 0}
-    assert {p.partition: p.digest for p in done.partitions} == {p: show(mark.digest) for p, mark in wanted.items()}
+    assert {p.partition: p.digest for p in done.partitions} == {
+        p: show(commit_record.digest) for p, commit_record in wanted.items()
+    }
 
     by_offset = stage("offset")
     with pytest.raises(UsageError, match="name each of the partitions 0 to 1"):

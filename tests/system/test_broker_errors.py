@@ -133,8 +133,8 @@ def test_topics_deleted_and_created_at_once_begin_again(stage: Stage) -> None:
     stage.feed(100)
     with Local(stage, **LONGER):
         await_true(lambda: stage.position() >= 100, "all of the new input")
-    restored = [stage.snapshots.restored(partition).mark for partition in (0, 1)]
-    assert sum(mark.positions[stage.names.input] for mark in restored) == 100
+    restored = [stage.snapshots.restored(partition).commit_record for partition in (0, 1)]
+    assert sum(commit_record.positions[stage.names.input] for commit_record in restored) == 100
 
 
 def test_an_output_that_its_topic_does_not_take_is_rejected_by_name(strict: Cluster, tmp_path: Path) -> None:

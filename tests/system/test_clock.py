@@ -40,7 +40,7 @@ def test_clock_steps_change_nothing(two_partitions: Stage, tmp_path: Path, monke
     calm(process)
     assert process.stop() == 0
     stage.verify()
-    behind = time.time() - marks(stage)[-1].time / 1000
+    behind = time.time() - commit_records(stage)[-1].time / 1000
     assert behind > 9 * DAY, "the clock did jump"
 
 
@@ -48,6 +48,6 @@ def calm(process: Process) -> None:
     assert not process.events("failed", "producer_replaced", "rolled_back", "stuck", "outage", "thread_died")
 
 
-def marks(stage: Stage) -> list[CommitRecord]:
+def commit_records(stage: Stage) -> list[CommitRecord]:
     found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.changelog)[0]]
-    return [mark for mark in found if isinstance(mark, CommitRecord)]
+    return [commit_record for commit_record in found if isinstance(commit_record, CommitRecord)]

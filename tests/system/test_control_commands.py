@@ -14,7 +14,7 @@ from tests.system import verify
 from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
 from tests.system.stage import Stage
-from tests.system.verify import Beside
+from tests.system.verify import PinnedCommand
 
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics
@@ -32,15 +32,17 @@ REPLAYED = {
 }
 
 
-def pinned_of(stage: Stage) -> dict[int, list[Beside]]:
+def pinned_of(stage: Stage) -> dict[int, list[PinnedCommand]]:
     """What the committed marks have pinned, read from the topic."""
-    found: dict[int, list[Beside]] = defaultdict(list)
+    found: dict[int, list[PinnedCommand]] = defaultdict(list)
     for partition, rows in verify.read_all(stage.servers, stage.names.changelog).items():
         for row in rows:
-            mark = records.unpack(row.value)
-            if isinstance(mark, CommitRecord):
-                place = mark.positions[stage.names.input]
-                found[partition] += [Beside(place, each.offset, each.value or b"") for each in mark.pinned]
+            commit_record = records.unpack(row.value)
+            if isinstance(commit_record, CommitRecord):
+                place = commit_record.positions[stage.names.input]
+                found[partition] += [
+                    PinnedCommand(place, each.offset, each.value or b"") for each in commit_record.pinned
+                ]
     return found
 
 

@@ -48,9 +48,11 @@ def test_an_idle_producer_is_renewed_in_time(stage: Stage) -> None:
     with Local(stage, STATEHOLD_COMMIT__RENEW_AFTER="2") as local:
         stage.feed(200)
         stage.await_all()
-        before = {p: stage.snapshots.restored(p).mark.n for p in (0, 1)}
+        before = {p: stage.snapshots.restored(p).commit_record.n for p in (0, 1)}
         idle()
-        assert all(stage.snapshots.restored(p).mark.n > n for p, n in before.items()), "no renewal was committed"
+        assert all(stage.snapshots.restored(p).commit_record.n > n for p, n in before.items()), (
+            "no renewal was committed"
+        )
         stage.feed(200)
         stage.await_all()
         assert not local.events("fenced_by_new_owner", "failed")
@@ -68,8 +70,8 @@ def test_an_id_that_has_expired_is_fenced_again_and_the_state_restored(stage: St
         local.await_live(0, 1)
         assert {event["partition"] for event in local.events("fenced_by_new_owner", "producer_replaced")} == {0, 1}
         assert len(local.events("restored")) + len(local.events("outcome_resolved")) >= 4
-        told = " ".join(str(event["cause"]) for event in local.events("fenced_by_new_owner"))
-        assert "commit.renew_after" in told, "the setting is named"
+        reported = " ".join(str(event["cause"]) for event in local.events("fenced_by_new_owner"))
+        assert "commit.renew_after" in reported, "the setting is named"
     stage.verify()
 
 

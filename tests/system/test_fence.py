@@ -38,10 +38,10 @@ class OldOwner:
     def handle_first_record(self) -> None:
         """Everything that an owner writes for {"id": 0, "amount": 5} with key k, but for the commit."""
         stage, total = self._stage, Total(1, 5)
-        mark = stage.snapshots.restored(0).mark
+        commit_record = stage.snapshots.restored(0).commit_record
         packed = msgspec.msgpack.encode(total)
         footer = msgspec.structs.replace(
-            mark,
+            commit_record,
             n=1,
             attempt="old",
             positions={stage.names.input: 1},
@@ -55,7 +55,7 @@ class OldOwner:
         part = Part(1, "old", 0, [records.entry(Changes("totals", ["k"], [packed]))])
         self.producer.begin_transaction()
         self.producer.produce(stage.output, msgspec.json.encode(Line(0, 0, 0, 1, 5)), "k")
-        for record in (Header(1, "old", mark.lineage, 0), part, footer):
+        for record in (Header(1, "old", commit_record.lineage, 0), part, footer):
             self.producer.produce(stage.names.changelog, records.pack(record), partition=0)
         assert self.producer.flush(30) == 0
 
@@ -166,14 +166,14 @@ def check(condition: bool) -> None:
 def test_trailing_markers_and_aborted_transactions_end_every_read(two_partitions: Stage) -> None:
     """At the end of input, changelog and snapshot topics: a replay and a restore end, and not short (proof 5.4)."""
     stage = two_partitions
-    mark_only = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
+    commit_record_only = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
     source = Producer({"bootstrap.servers": stage.servers, "transactional.id": f"source-{stage.names.group}"})
     source.init_transactions(30)
     feed_transaction(stage, source, 100, commit=True)
     feed_transaction(stage, source, 50, commit=False)
     feed_transaction(stage, source, 100, commit=True)
     feed_transaction(stage, source, 50, commit=False)
-    process = stage.process("first", **mark_only).await_live(0, 1)
+    process = stage.process("first", **commit_record_only).await_live(0, 1)
     stage.await_partition(0, 250)
     stage.await_partition(1, 250)
     process.kill()
@@ -184,7 +184,7 @@ def test_trailing_markers_and_aborted_transactions_end_every_read(two_partitions
     assert source.flush(30) == 0
     source.abort_transaction(30)
 
-    second = stage.process("second", **mark_only).await_live(0, 1)
+    second = stage.process("second", **commit_record_only).await_live(0, 1)
     assert {event["records"] for event in second.events("replayed")} == {200}
     feed_transaction(stage, source, 10, commit=True)
     await_true(lambda: all(end == 314 for end in stage.group.positions(stage.names.input).values()), "the end")

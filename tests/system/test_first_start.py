@@ -13,10 +13,10 @@ from tests.system.stage import Stage
 from tests.system.verify import read_all
 
 from statehold.admin.topics import ServiceTopics
-from statehold.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
+from statehold.errors import DamagedIncrement, NoCommitRecord, OffsetDisagrees, StartError, TopicMissing
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 
 pytestmark = pytest.mark.kafka
 
@@ -28,7 +28,7 @@ def test_without_a_commit_record_nothing_begins_whatever_the_group_says(stages: 
     set_group_offset(stage, 0, 10)
     with Local(stage) as local:
         for partition in (0, 1):
-            assert "statehold topics create --start-at" in local.await_failed(partition, NoMark)
+            assert "statehold topics create --start-at" in local.await_failed(partition, NoCommitRecord)
     assert not any(read_all(stage.servers, stage.output).values())
     stage.create_topics("beginning")
     with Local(stage):
@@ -46,8 +46,11 @@ def test_a_first_start_skips_the_records_that_a_retry_topic_already_holds(stages
     settings = stage.settings()
     ServiceTopics(settings, stage.names, [stage.output, stage.names.dead, retry]).create("beginning", partitions=2)
     with closing(CommittedReader(settings, stage.names.group, Admin(settings, stage.names.group))) as reader:
-        marks = [last_mark(reader, stage.names.changelog, partition) for partition in (0, 1)]
-    assert [mark.positions for mark in marks if mark] == [{stage.names.input: 0}, {stage.names.input: 0, retry: 1}]
+        commit_records = [last_commit_record(reader, stage.names.changelog, partition) for partition in (0, 1)]
+    assert [commit_record.positions for commit_record in commit_records if commit_record] == [
+        {stage.names.input: 0},
+        {stage.names.input: 0, retry: 1},
+    ]
 
 
 def test_commit_records_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage) -> None:
@@ -76,7 +79,7 @@ def test_a_deleted_changelog_is_missing_and_a_new_one_has_no_commit_record(two_p
     stage.create_by_hand(stage.names.changelog)
     with Local(stage) as local:
         for partition in (0, 1):
-            local.await_failed(partition, NoMark)
+            local.await_failed(partition, NoCommitRecord)
     producer = Producer({"bootstrap.servers": stage.servers})
     producer.produce(stage.names.snapshot, b"a full, by any writer", partition=0)
     assert producer.flush(60) == 0

@@ -110,7 +110,7 @@ def test_the_service_continues_from_the_other_state(stopped: Stage) -> None:
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == seen + 500
     noted = Admin(stage.settings(), stage.names.group).lineages(stage.names.input, 2)
     assert {p: each.lineage for p, each in noted.items()} == dict.fromkeys((0, 1), done.lineage)
-    assert {p: each.n for p, each in noted.items()} == {p: stage.snapshots.restored(p).mark.n for p in (0, 1)}
+    assert {p: each.n for p, each in noted.items()} == {p: stage.snapshots.restored(p).commit_record.n for p in (0, 1)}
     one_partition_alone(stage)
     with Local(stage) as local:
         assert f"its state generation is {done.lineage}, that of partition 0 is other" in local.await_failed(
@@ -125,8 +125,8 @@ def one_partition_alone(stage: Stage) -> None:
         place = stopped.place(0, 2, stopped.facts())
         stopped.fence([0])
         found = stopped.find(place)
-        position = found.mark.positions[stage.names.input]
-        adoption = stopped.adoption(place, "other", found.mark, position, found.state, found.mark)
+        position = found.commit_record.positions[stage.names.input]
+        adoption = stopped.adoption(place, "other", found.commit_record, position, found.state, found.commit_record)
         with GroupLock(stage.settings(), stage.names, stopped.admin, 2) as hold:
             stopped.adopt([adoption], hold.membership(), REASON)
 
@@ -154,7 +154,7 @@ def test_a_service_that_starts_meanwhile_keeps_the_tool_from_committing(stopped:
 
 def test_a_rejected_command_changes_nothing(stopped: Stage) -> None:
     stage = stopped
-    before = {p: stage.snapshots.restored(p).mark for p in range(2)}
+    before = {p: stage.snapshots.restored(p).commit_record for p in range(2)}
     with pytest.raises(UsageError, match=r"table 'totals', key 'key-\d+': broken raised ValueError"):
         run(stage, broken)
     with pytest.raises(UsageError, match=r"1 patched key\(s\) are in no partition: totals\['absent'\]"):
@@ -163,7 +163,7 @@ def test_a_rejected_command_changes_nothing(stopped: Stage) -> None:
         run(stage, None, (Patch("total", "a", None),))
     with pytest.raises(UsageError, match="patch of table 'totals', key 'a': Expected `int`, got `str`"):
         run(stage, None, (Patch("totals", "a", {"count": "x"}),))
-    assert {p: stage.snapshots.restored(p).mark for p in range(2)} == before
+    assert {p: stage.snapshots.restored(p).commit_record for p in range(2)} == before
     with Local(stage) as local:
         local.await_live(0, 1)
         with pytest.raises(ToolRefused, match=r"has 1 member\(s\): .* Stop the service first"):

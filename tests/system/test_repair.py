@@ -117,7 +117,7 @@ def merged(one: list[Row], other: list[Row]) -> list[Row]:
 
 def test_a_repair_without_need_or_with_members_is_rejected(stopped: Stage) -> None:
     stage = stopped
-    for repair in (AcceptGap(), AdoptOffsets("mark"), Rebase("replay")):
+    for repair in (AcceptGap(), AdoptOffsets("commit-record"), Rebase("replay")):
         with pytest.raises(ToolRefused, match="Nothing was changed"):
             run(stage, repair)
     with Local(stage) as local:
@@ -127,20 +127,20 @@ def test_a_repair_without_need_or_with_members_is_rejected(stopped: Stage) -> No
     stage.verify()
 
 
-@pytest.mark.parametrize("source", ["mark", pytest.param("group", marks=pytest.mark.long)])
+@pytest.mark.parametrize("source", ["commit-record", pytest.param("group", marks=pytest.mark.long)])
 def test_offsets_that_were_reset_are_adopted_or_put_right(stopped: Stage, source: str) -> None:
     stage = stopped
     position = stage.group.positions(stage.names.input)[0]
     set_group_offset(stage, 0, position - 40)
     assert "repair adopt-offsets" in failure_of(stage, 0, OffsetDisagrees)
-    run(stage, AdoptOffsets("mark" if source == "mark" else "group"))
+    run(stage, AdoptOffsets("commit-record" if source == "commit-record" else "group"))
     trace = adopted(stage, 0)
     assert str(position - 40) in trace.notes["partition 0"]
     stage.feed(100, keys=100)
     with Local(stage):
         for partition, end in stage.ends().items():
             stage.await_partition(partition, end)
-    if source == "mark":
+    if source == "commit-record":
         stage.verify()
         return
     rows = read_all(stage.servers, stage.output)
@@ -156,7 +156,15 @@ def set_group_offset(stage: Stage, partition: int, offset: int) -> None:
 def test_a_torn_log_is_rebased_and_nothing_is_answered_twice(stopped: Stage) -> None:
     """A header without a mark: the deltas before it are good, so nothing has to be replayed."""
     stage = stopped
-    append(stage, Header(stage.snapshots.restored(0).mark.n + 1, "torn", stage.snapshots.restored(0).mark.lineage, 0))
+    append(
+        stage,
+        Header(
+            stage.snapshots.restored(0).commit_record.n + 1,
+            "torn",
+            stage.snapshots.restored(0).commit_record.lineage,
+            0,
+        ),
+    )
     assert "repair rebase" in failure_of(stage, 0, TornTransaction)
     run(stage, Rebase("replay"))
     assert "TornTransaction" in adopted(stage, 0).notes["partition 0"]
@@ -203,8 +211,8 @@ def test_a_changelog_deleted_to_its_end_is_replayed_from_an_older_full_snapshot(
 def test_full_snapshots_and_first_deltas_deleted_leave_nothing_and_say_so(stopped: Stage) -> None:
     stage = stopped
     stage.delete_records(stage.names.snapshot, 0)
-    marks = [row.offset for row in read_all(stage.servers, stage.names.changelog)[0]]
-    stage.delete_records(stage.names.changelog, 0, marks[-1])  # only the last mark stays
+    commit_records = [row.offset for row in read_all(stage.servers, stage.names.changelog)[0]]
+    stage.delete_records(stage.names.changelog, 0, commit_records[-1])  # only the last mark stays
     assert "repair rebase" in failure_of(stage, 0, NoUsableFull)
     with pytest.raises(ToolRefused, match="No full snapshot is usable"):
         run(stage, Rebase("replay"))
@@ -238,11 +246,13 @@ def test_a_recreated_topic_is_rejected_until_an_operator_names_the_position(stop
 def test_a_state_that_differs_from_its_commit_record_is_rebased_to_the_last_good_one(stopped: Stage) -> None:
     """A stranger has written a delta with another value: the digest shows where it begins."""
     stage = stopped
-    mark = stage.snapshots.restored(0).mark
+    commit_record = stage.snapshots.restored(0).commit_record
     forged = records.unpack(read_all(stage.servers, stage.names.changelog)[0][-1].value)
     assert isinstance(forged, records.CommitRecord)
-    wrong = msgspec.structs.replace(forged, n=mark.n + 1, attempt="x", digest=b"\1" * 16, last_delta=mark.n + 1)
-    append(stage, Header(mark.n + 1, "x", mark.lineage, 0))
+    wrong = msgspec.structs.replace(
+        forged, n=commit_record.n + 1, attempt="x", digest=b"\1" * 16, last_delta=commit_record.n + 1
+    )
+    append(stage, Header(commit_record.n + 1, "x", commit_record.lineage, 0))
     append(stage, wrong)
     assert "digest" in failure_of(stage, 0, DigestMismatch)
     with pytest.raises(ToolRefused, match="--accept-difference"):
@@ -256,7 +266,7 @@ def test_a_state_that_differs_from_its_commit_record_is_rebased_to_the_last_good
 
 def await_obeyed(stage: Stage, offset: int) -> None:
     def obeyed() -> bool:
-        return stage.snapshots.restored(0).mark.positions.get(stage.names.control, 0) > offset
+        return stage.snapshots.restored(0).commit_record.positions.get(stage.names.control, 0) > offset
 
     await_true(obeyed, "the commands are obeyed")
 
@@ -281,7 +291,7 @@ def test_a_rebase_replays_the_commands_of_the_control_topic(stages: StageFactory
     stage.await_all()
     process.kill()
     stage.await_empty_group()
-    last = stage.snapshots.restored(0).mark
+    last = stage.snapshots.restored(0).commit_record
     append(stage, Header(last.n + 1, "torn", last.lineage, 0))
     assert "repair rebase" in failure_of(stage, 0, TornTransaction)
 
@@ -294,4 +304,6 @@ def test_a_rebase_replays_the_commands_of_the_control_topic(stages: StageFactory
         local.await_live(0)
         stage.feed(50, keys=20)
         stage.await_all()
-    assert stage.snapshots.restored(0).mark.positions[stage.names.control] == last.positions[stage.names.control]
+    assert (
+        stage.snapshots.restored(0).commit_record.positions[stage.names.control] == last.positions[stage.names.control]
+    )

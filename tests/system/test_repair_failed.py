@@ -82,7 +82,7 @@ def test_a_rebase_knows_which_records_had_failed(stages: StageFactory) -> None:
         stage.await_partition(0, 7)
         stage.poison.unlink()
         await_true(lambda: answered(stage) == 5, "what is tried later is answered", 60)
-    last = found(stage, kind).mark
+    last = found(stage, kind).commit_record
     end = max(each.offset for each in read_all(stage.servers, stage.names.changelog))
     stage.delete_records(stage.names.changelog, 0, end)  # the last mark is left alone
 

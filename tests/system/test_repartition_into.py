@@ -94,7 +94,7 @@ def test_the_service_continues_in_another_topic_from_the_barrier(stages: StageFa
     with Local(stage) as local:
         assert into in local.await_failed(0, StateMoved)
     last = [records.unpack(rows[-1].value) for rows in read_all(stage.servers, stage.names.changelog).values()]
-    assert all(isinstance(mark, CommitRecord) and mark.moved == into for mark in last)
+    assert all(isinstance(commit_record, CommitRecord) and commit_record.moved == into for commit_record in last)
 
     other.feed(200, keys=200)
     with Local(other) as local:

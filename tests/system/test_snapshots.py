@@ -64,7 +64,7 @@ def test_a_full_snapshot_that_no_commit_record_refers_to_is_passed_over(one_part
     process.await_event("full_written")  # an idle partition refers to it 5 s later
     process.kill()
     assert kinds(stage)[-1] == b"F"
-    assert stage.snapshots.restored(0).mark.fulls == ()
+    assert stage.snapshots.restored(0).commit_record.fulls == ()
     restarted_without_it(stage, None)
 
 
@@ -137,9 +137,11 @@ def test_a_delta_larger_than_a_message_goes_in_parts(stages: StageFactory) -> No
         stage.feed(20_000, keys=100_000)
         stage.await_all()
     stage.snapshots.restored(0)
-    marks = [row for row in read_all(stage.servers, stage.names.changelog)[0] if frame.kind_of(row.value) == b"P"]
-    assert len(marks) > 10
-    assert max(len(row.value) for row in marks) < 20_000
+    commit_records = [
+        row for row in read_all(stage.servers, stage.names.changelog)[0] if frame.kind_of(row.value) == b"P"
+    ]
+    assert len(commit_records) > 10
+    assert max(len(row.value) for row in commit_records) < 20_000
     with Local(stage, **small):
         stage.feed(100)
         stage.await_all()

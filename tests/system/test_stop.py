@@ -10,12 +10,14 @@ import pytest
 import structlog
 from tests.system.apps.tally import tally
 from tests.system.conftest import StageFactory
+from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
 from statehold import Service
 from statehold.balancer.manager import Manager
 from statehold.errors import TopicMissing
+from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.runtime.wiring import ServiceWiring
 
 pytestmark = pytest.mark.kafka
@@ -62,6 +64,31 @@ def test_members_that_stop_at_the_same_time_each_take_their_full_snapshots(stage
     stage.await_all()
     assert heir.stop() == 0
     stage.verify()
+
+
+def test_a_clean_stop_ends_with_stopped_whatever_else_is_reported(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that does not answer, and threads that warn while they end, are reported before."""
+    leave_group, close = KafkaGroupConsumer.close, ServiceWiring.close
+
+    def unanswered(self: KafkaGroupConsumer, timeout: float, *, leave: bool = False) -> bool:
+        leave_group(self, timeout, leave=leave)
+        return False
+
+    def warning(self: ServiceWiring) -> None:
+        self._log.warning("reference_trouble", cause="a reader ends")
+        close(self)
+
+    monkeypatch.setattr(KafkaGroupConsumer, "close", unanswered)
+    monkeypatch.setattr(ServiceWiring, "close", warning)
+    local = Local(stage)
+    with local:
+        local.await_live(0, 1, 2, 3)
+    assert [event["event"] for event in local.log].count("stopped") == 1
+    assert local.log[-1]["event"] == "stopped"
+    (silent,) = [event for event in local.events("stopping") if "cause" in event]
+    assert "the group coordinator did not answer" in silent["cause"]
 
 
 def test_services_side_by_side_in_one_process_leave_the_host_alone(stages: StageFactory) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import MutableMapping
+from typing import Any
 
 import msgspec
 import prometheus_client
@@ -134,6 +136,10 @@ def test_a_snapshot_topic_that_is_absent_is_named_at_once(two_partitions: Stage,
     figure("an absent topic is named after", time.monotonic() - began, "s")
 
 
+def attempts(local: Local, doing: str) -> list[MutableMapping[str, Any]]:
+    return [event for event in local.events("kafka_retry") if event["doing"] == doing]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("which", ["increment", "output"])
 def test_a_topic_deleted_while_live_is_named(two_partitions: Stage, which: str) -> None:
@@ -147,6 +153,10 @@ def test_a_topic_deleted_while_live_is_named(two_partitions: Stage, which: str) 
         for partition in (0, 1):
             await_true(lambda p=partition: local.failures(p), f"partition {partition} fails", 120)  # type: ignore[misc]
             assert topic in local.failures(partition)[-1]["cause"]
+        # The client reports the records of the other topics as timed out, and the fence only the error.
+        for event in local.events("producer_replaced") + attempts(local, "fence"):
+            assert topic in event["cause"], event
+        assert local.events("producer_replaced")
     assert stage.topics().isdisjoint({topic}), "no client has created it again by accident"
 
 

@@ -1,4 +1,4 @@
-"""Torn transactions (P1): a commit request that was sent twice ends the next transaction, without the taint rule.
+"""Torn transactions (P1): a commit request that was sent twice ends the next transaction, without the suspicion rule.
 
 The defence is switched off by the test that patches it; no setting does that.
 """
@@ -61,7 +61,7 @@ def outputs(stage: Stage, isolation: str) -> int:
 def test_without_the_defence_a_transaction_is_torn_and_the_chain_check_finds_it(
     stage_of: Callable[[int], Stage], proxied: tuple[Cluster, Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(KafkaTransactions, "tainted", "")  # as PROBE_NO_TAINT does for a process
+    monkeypatch.setattr(KafkaTransactions, "suspicion", "")  # as PROBE_NO_SUSPICION does for a process
     stage = stage_of(1)
     with Local(stage, **SLOW) as local:
         local.await_live(0)
@@ -94,7 +94,7 @@ def test_without_the_defence_the_same_storm_tears_one(
 ) -> None:
     """Or the next test would show nothing."""
     stage = stage_of(PARTITIONS)
-    process = stage.process("only", PROBE_NO_TAINT="1", **HURRIED).await_live(*range(PARTITIONS))
+    process = stage.process("only", PROBE_NO_SUSPICION="1", **HURRIED).await_live(*range(PARTITIONS))
     with stage.load(400), proxied[1].storm(ApiKey.END_TXN, 0.5, 0.2, seed):
         process.await_event("failed", seconds=300)
     assert {event["error"] for event in process.events("failed")} <= {"TornTransaction", "OffsetDisagrees"}

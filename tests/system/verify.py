@@ -105,7 +105,7 @@ class Fold:
     ends: dict[int, int] = field(default_factory=dict)
 
 
-class Beside(NamedTuple):
+class PinnedCommand(NamedTuple):
     """A command of the control topic that stood after all records below `position`."""
 
     position: int
@@ -113,14 +113,14 @@ class Beside(NamedTuple):
     value: bytes
 
 
-def fold(inputs: dict[int, list[Row]], control: Mapping[int, Sequence[Beside]] | None = None) -> Fold:
+def fold(inputs: dict[int, list[Row]], control: Mapping[int, Sequence[PinnedCommand]] | None = None) -> Fold:
     """The handler's work again, in other words."""
     result, decode = Fold(), msgspec.json.Decoder(Event).decode
     for partition, rows in inputs.items():
         counts: dict[str, int] = defaultdict(int)
         sums: dict[str, int] = defaultdict(int)
         for row in _merged(rows, (control or {}).get(partition, ())):
-            if isinstance(row, Beside):
+            if isinstance(row, PinnedCommand):
                 key = f"{COMMANDS}-{partition}"
                 counts[key], sums[key] = counts[key] + 1, (sums[key] * 31 + counts.get(WITNESS, 0)) % 1_000_003
                 result.lines[key].append(Line(partition, row.offset, int(row.value), counts[key], sums[key]))
@@ -141,7 +141,7 @@ def fold(inputs: dict[int, list[Row]], control: Mapping[int, Sequence[Beside]] |
     return result
 
 
-def _merged(rows: Sequence[Row], control: Sequence[Beside]) -> Iterator[Row | Beside]:
+def _merged(rows: Sequence[Row], control: Sequence[PinnedCommand]) -> Iterator[Row | PinnedCommand]:
     left = deque(control)
     for row in rows:
         while left and left[0].position <= row.offset:
@@ -218,14 +218,14 @@ class Snapshots:
         for partition, totals in expected.totals.items():
             restored = self.restored(partition)
             where = f"{self.names.group} partition {partition}"
-            position = restored.mark.positions[self.names.input]
+            position = restored.commit_record.positions[self.names.input]
             assert position == expected.ends[partition], f"{where}: position {position}"
             assert restored.position == position, f"{where}: state of {restored.position}"
             stored = restored.state.tables["totals"].stored
             held = {key: msgspec.msgpack.decode(value, type=Total) for key, value in stored.items()}
             assert held == totals, f"{where}: state differs"
             wanted = digest_of(totals)
-            assert show(restored.mark.digest) == wanted, f"{where}: the mark's digest differs"
+            assert show(restored.commit_record.digest) == wanted, f"{where}: the mark's digest differs"
             assert show(restored.state.digest) == wanted, f"{where}: the state's digest differs"
 
 

@@ -206,8 +206,8 @@ class Ledger:
             self._inputs = read_all(self.servers, self.names.input)
         return self._inputs
 
-    def marks(self, partition: int) -> list[dict[str, Any]]:
-        return [mark for _, mark in bodies(self.servers, self.names.changelog, partition, b"M")]
+    def commit_records(self, partition: int) -> list[dict[str, Any]]:
+        return [commit_record for _, commit_record in bodies(self.servers, self.names.changelog, partition, b"M")]
 
     def manifests(self, partition: int) -> list[tuple[int, dict[str, Any]]]:
         return bodies(self.servers, self.names.snapshot, partition, b"F")

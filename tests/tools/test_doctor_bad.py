@@ -35,7 +35,7 @@ from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding, Level
 from statehold.snapshot.format import records
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 
 pytestmark = pytest.mark.kafka
 
@@ -345,13 +345,13 @@ def test_a_state_that_differs_from_its_commit_record_is_found_without_deep(make:
     names = patient.ledger.names
     settings = patient.ledger.settings()
     reader = CommittedReader(settings, names.group, Admin(settings, names.group))
-    mark = last_mark(reader, names.changelog, 0)
+    commit_record = last_commit_record(reader, names.changelog, 0)
     reader.close()
-    assert mark is not None
-    n = mark.n + 1
-    forged = msgspec.structs.replace(mark, n=n, attempt="x", digest=b"\1" * 16, last_delta=n, start=0)
+    assert commit_record is not None
+    n = commit_record.n + 1
+    forged = msgspec.structs.replace(commit_record, n=n, attempt="x", digest=b"\1" * 16, last_delta=n, start=0)
     producer = Producer({"bootstrap.servers": patient.servers})
-    for record in (records.Header(n, "x", mark.lineage, 0), forged):
+    for record in (records.Header(n, "x", commit_record.lineage, 0), forged):
         producer.produce(names.changelog, records.pack(record), partition=0)
     assert producer.flush(30) == 0
 

@@ -15,13 +15,13 @@ def test_list_shows_full_snapshots_and_commit_records_as_an_independent_reader_d
 
     assert [each["partition"] for each in reported] == [0, 1]
     for each in reported:
-        mark = ledger.marks(each["partition"])[-1]
+        commit_record = ledger.commit_records(each["partition"])[-1]
         assert (each["commit_record"]["n"], each["commit_record"]["position"]) == (
-            mark["n"],
+            commit_record["n"],
             ledger.fed[each["partition"]],
         )
-        assert each["commit_record"]["keys"] == mark["keys"]
-        refs = mark["fulls"]
+        assert each["commit_record"]["keys"] == commit_record["keys"]
+        refs = commit_record["fulls"]
         assert [full["offset"] for full in each["fulls"]] == [ref[1] for ref in refs]
         assert len(each["fulls"]) == 3
         assert [full["chosen"] for full in each["fulls"]] == [True, False, False]
@@ -30,8 +30,8 @@ def test_list_shows_full_snapshots_and_commit_records_as_an_independent_reader_d
         assert each["restore"]["why"].startswith("newest usable full snapshot, then ")
         assert 0.1 <= each["restore"]["seconds"] < 0.2  # what every restore takes, and a few thousand bytes
         work, newest = each["restore"]["work"], ledger.manifests(each["partition"])[-1][1]
-        assert (work["full_keys"], work["keys"]) == (newest["keys"], mark["keys"])
-        assert work["transactions"] == mark["n"] - newest["first"]
+        assert (work["full_keys"], work["keys"]) == (newest["keys"], commit_record["keys"])
+        assert work["transactions"] == commit_record["n"] - newest["first"]
         assert work["entries"] >= 60  # 20 accounts closed, 50 entries of 40 accounts: at least this number of keys
         assert each["trouble"] == ""
 
@@ -55,5 +55,5 @@ def test_nothing_there_is_one_line_with_the_next_command(ledger: Ledger) -> None
 def test_unreachable_brokers_are_reported_as_such(ledger: Ledger) -> None:
     away = ledger.run("snapshot", "list", ledger.target, "--set", "kafka.bootstrap_servers=127.0.0.1:1")
 
-    assert (away.returncode, away.stdout, away.stderr.count("\n")) == (1, "", 1)
-    assert "do not answer" in away.stderr
+    assert (away.returncode, away.stdout) == (1, "")
+    assert "do not answer" in away.stderr.splitlines()[-1]

@@ -42,4 +42,4 @@ def test_the_tools_never_disturb_a_running_service(kafka: Cluster, tmp_path: Pat
             feeder.join()
         assert service.status()["partitions"][0]["phase"] == "live"
         assert len(ledger.group.members()) == 1
-    assert ledger.marks(0)[0]["n"] > 0, "nothing was truncated meanwhile"
+    assert ledger.commit_records(0)[0]["n"] > 0, "nothing was truncated meanwhile"

@@ -27,9 +27,9 @@ def test_positions_keys_and_digests_are_those_of_the_commit_records(ledger: Ledg
 
     assert [each["position"] for each in reported["partitions"]] == ledger.fed
     for each in reported["partitions"]:
-        mark = ledger.marks(each["partition"])[-1]
-        assert (each["n"], each["keys"]) == (mark["n"], mark["keys"])
-        assert bytes.fromhex(each["digest"])[::-1] == mark["digest"]
+        commit_record = ledger.commit_records(each["partition"])[-1]
+        assert (each["n"], each["keys"]) == (commit_record["n"], commit_record["keys"])
+        assert bytes.fromhex(each["digest"])[::-1] == commit_record["digest"]
     total = sum(int(each["digest"], 16) for each in reported["partitions"]) % 2**128
     assert reported["digest"] == f"{total:032x}"
     unsigned = {name: value for name, value in reported.items() if name != "signature"}
@@ -49,8 +49,8 @@ def test_a_document_of_other_positions_is_that_of_the_commit_records_before_them
     reported = ledger.json("prove", ledger.target, "--key", key, "--at", "0=650,1=n:11")
 
     position = reported["partitions"][0]["position"]
-    marks = [mark["positions"][ledger.names.input] for mark in ledger.marks(0)]
-    assert position == max(at for at in marks if at <= 650)
+    commit_records = [commit_record["positions"][ledger.names.input] for commit_record in ledger.commit_records(0)]
+    assert position == max(at for at in commit_records if at <= 650)
     assert reported["partitions"][1]["n"] == 11
     later = ledger.json("prove", ledger.target, "--key", key, "--at", "2100-01-01T00:00:00Z")
     assert [each["position"] for each in later["partitions"]] == ledger.fed

@@ -10,6 +10,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import BaseModel
+
+from statehold import Handler, Output, Record, Service
+from statehold.ops.generate.asyncapi import asyncapi, json_schemas
 
 pytestmark = pytest.mark.slow
 
@@ -94,3 +98,29 @@ def test_the_document_names_what_is_read_and_what_is_sent(tmp_path: Path) -> Non
 def test_a_schema_alone_judges_values(tmp_path: Path, value: object, good: bool) -> None:
     schema = document_of(tmp_path, "--format", "json-schema")["trades"]
     assert jsonschema.Draft202012Validator(schema).is_valid(value) is good
+
+
+class Leg(BaseModel):
+    cents: int
+
+
+class Deal(BaseModel):
+    legs: list[Leg]
+
+
+class Deals(Handler[Deal | None]):
+    text = Output("text", value=str | None)
+
+    def on_record(self, record: Record[Deal | None]) -> None: ...
+
+
+def test_models_and_null_values_are_described() -> None:
+    service = Service("deals", input="deals", handler=Deals)
+    document = asyncapi(service)
+    messages = {topic: channel["messages"]["value"] for topic, channel in document["channels"].items()}
+    assert messages["deals"]["payload"]["properties"]["legs"]["items"] == {"$ref": "#/components/schemas/Leg"}
+    assert document["components"]["schemas"]["Leg"]["properties"] == {"cents": {"title": "Cents", "type": "integer"}}
+    assert messages["text"] == {"contentType": "text/plain", "payload": {"type": "string"}}
+    jsonschema.validate({"legs": [{"cents": 1}]}, json_schemas(service)["deals"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"legs": [{}]}, json_schemas(service)["deals"])

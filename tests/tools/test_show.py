@@ -24,10 +24,10 @@ def test_the_newest_state_is_the_input_folded(ledger: Ledger) -> None:
 
     assert [each["position"] for each in reported] == ledger.fed
     for each in reported:
-        mark = ledger.marks(each["partition"])[-1]
+        commit_record = ledger.commit_records(each["partition"])[-1]
         assert balances(each) == ledger.recomputed(each["partition"], each["position"])
-        assert bytes.fromhex(each["digest"])[::-1] == mark["digest"]
-        assert (each["n"], each["keys"]) == (mark["n"], mark["keys"])
+        assert bytes.fromhex(each["digest"])[::-1] == commit_record["digest"]
+        assert (each["n"], each["keys"]) == (commit_record["n"], commit_record["keys"])
 
 
 @pytest.mark.parametrize("typed", [True, False], ids=["with the code", "by the names"])
@@ -37,8 +37,8 @@ def test_the_state_at_a_position_is_that_of_the_commit_record_before_it(ledger: 
 
     reported = ledger.json("snapshot", "show", *about, "--partitions", "0", "--at", str(position), "--rows", "1000")[0]
 
-    marks = [mark["positions"][ledger.names.input] for mark in ledger.marks(0)]
-    assert reported["position"] == max(at for at in marks if at <= position)
+    commit_records = [commit_record["positions"][ledger.names.input] for commit_record in ledger.commit_records(0)]
+    assert reported["position"] == max(at for at in commit_records if at <= position)
     assert balances(reported) == ledger.recomputed(0, reported["position"])
     pairs = [row["key"] for row in reported["rows"] if row["table"] == "pairs"]
     assert ["a", 3] in pairs
@@ -54,6 +54,15 @@ def test_one_key_is_found_or_reported_missing(ledger: Ledger) -> None:
     absent = ledger.run("snapshot", "show", ledger.target, "--key", "zebra")
     assert absent.returncode == 4
     assert "`statehold snapshot history zebra`" in absent.stderr
+
+
+@pytest.mark.parametrize("beyond", ["100000", "n:100000"])
+def test_a_point_beyond_the_end_is_an_error(ledger: Ledger, beyond: str) -> None:
+    done = ledger.run("snapshot", "show", ledger.target, "--at", beyond, "--partitions", "0")
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert f"beyond the end: the last commit record has position {ledger.fed[0]}" in done.stderr
 
 
 def test_an_error_of_a_deleted_state_names_the_states_that_exist(ledger: Ledger) -> None:
@@ -101,25 +110,29 @@ def test_removed_keys_are_shown(ledger: Ledger) -> None:
 def test_the_history_of_a_key_is_what_each_kept_delta_did(ledger: Ledger) -> None:
     reported = ledger.json("snapshot", "history", "a25", ledger.target)
 
-    marks = {mark["n"]: mark for mark in ledger.marks(0)}
+    commit_records = {commit_record["n"]: commit_record for commit_record in ledger.commit_records(0)}
     assert len(reported) > 3
     for each in reported:
-        mark = marks[each["n"]]
-        before, after = ledger.recomputed(0, mark["start"]), ledger.recomputed(0, each["position"])
-        assert each["position"] == mark["positions"][ledger.names.input]
-        assert (each["time"], each["writer"]) == (mark["time"], mark["writer"][0])
+        commit_record = commit_records[each["n"]]
+        before, after = ledger.recomputed(0, commit_record["start"]), ledger.recomputed(0, each["position"])
+        assert each["position"] == commit_record["positions"][ledger.names.input]
+        assert (each["time"], each["writer"]) == (commit_record["time"], commit_record["writer"][0])
         if each["old_known"]:
             assert (each["old"] and each["old"]["amount"]) == (before["a25"][0] if "a25" in before else None)
         assert (each["new"] and each["new"]["amount"]) == (after["a25"][0] if "a25" in after else None)
         assert before.get("a25") != after.get("a25")
     assert reported[-1]["old_known"]
-    every = [n for n, mark in marks.items() if n and mark["start"] >= 0 and _differs(ledger, mark)]
+    every = [
+        n
+        for n, commit_record in commit_records.items()
+        if n and commit_record["start"] >= 0 and _differs(ledger, commit_record)
+    ]
     assert [each["n"] for each in reported] == every
 
     unknown = ledger.run("snapshot", "history", "zebra", ledger.target, "--json")
     assert (unknown.returncode, json.loads(unknown.stdout)) == (4, [])
 
 
-def _differs(ledger: Ledger, mark: dict[str, Any]) -> bool:
-    before = ledger.recomputed(0, mark["start"]).get("a25")
-    return before != ledger.recomputed(0, mark["positions"][ledger.names.input]).get("a25")
+def _differs(ledger: Ledger, commit_record: dict[str, Any]) -> bool:
+    before = ledger.recomputed(0, commit_record["start"]).get("a25")
+    return before != ledger.recomputed(0, commit_record["positions"][ledger.names.input]).get("a25")

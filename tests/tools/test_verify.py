@@ -31,11 +31,11 @@ def test_all_is_good(ledger: Ledger) -> None:
     reported = ledger.json("snapshot", "verify", ledger.target)
 
     for each in reported:
-        marks = ledger.marks(each["partition"])
+        commit_records = ledger.commit_records(each["partition"])
         assert (each["good"], each["findings"]) == (True, [])
         assert [full["offset"] for full in each["fulls"]] == [at for at, _ in ledger.manifests(each["partition"])]
         assert all(full["good"] and full["proven_at"] >= full["through"] for full in each["fulls"])
-        assert (each["n"], each["transactions"]) == (marks[-1]["n"], len(marks))
+        assert (each["n"], each["transactions"]) == (commit_records[-1]["n"], len(commit_records))
         assert each["compared"] > 3
 
 
@@ -62,8 +62,10 @@ def test_a_planted_random_is_named_with_the_first_key_and_offset(ledger: Ledger)
     (reported,) = ledger.json("snapshot", "verify", faulty, "--replay", "--partitions", "0", code=1)
     first = next(each for each in reported["replay"]["differences"] if each["what"] == "key")
     assert (first["offset"], first["table"], first["key"]) == (650, "balances", f"a{650 % 40}")
-    mark = next(mark for mark in ledger.marks(0) if mark["n"] == first["n"])
-    assert mark["start"] <= 650 < mark["positions"][ledger.names.input]
+    commit_record = next(
+        commit_record for commit_record in ledger.commit_records(0) if commit_record["n"] == first["n"]
+    )
+    assert commit_record["start"] <= 650 < commit_record["positions"][ledger.names.input]
 
 
 @pytest.mark.parametrize("interval", ["off", pytest.param("0.5", marks=pytest.mark.long)])
@@ -83,8 +85,10 @@ def test_digests_and_full_snapshots_find_faults_where_deltas_are_few_or_absent(
     assert last["offset"] == 396
 
     covered = ledger.json("snapshot", "verify", silent(ledger, 296), "--replay", code=1)[0]["replay"]["differences"][0]
-    mark = next(mark for mark in ledger.marks(0) if mark["n"] == covered["n"])
-    assert mark["start"] <= 296 < mark["positions"][ledger.names.input]
+    commit_record = next(
+        commit_record for commit_record in ledger.commit_records(0) if commit_record["n"] == covered["n"]
+    )
+    assert commit_record["start"] <= 296 < commit_record["positions"][ledger.names.input]
 
 
 def silent(ledger: Ledger, offset: int) -> str:

@@ -27,7 +27,7 @@ def part(n: int, k: int = 0, attempt: str = "a", changes: Sequence[Changes] = ()
     return Part(n, attempt, k, [records.entry(change) for change in changes])
 
 
-def mark(n: int, attempt: str = "a", lineage: str = "l", parts: int = 0, **more: Any) -> CommitRecord:
+def commit_record(n: int, attempt: str = "a", lineage: str = "l", parts: int = 0, **more: Any) -> CommitRecord:
     fields: dict[str, Any] = {
         "n": n,
         "attempt": attempt,

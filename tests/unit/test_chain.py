@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import header, mark, part
+from tests.unit.making import commit_record, header, part
 
 from statehold.errors import DamagedIncrement, TornTransaction
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.records import Chunk, Record
 
 WHOLE: dict[int, list[Record]] = {
-    n: [header(n, f"a{n}"), part(n, 0, f"a{n}"), part(n, 1, f"a{n}"), mark(n, f"a{n}", parts=2)] for n in range(6)
+    n: [header(n, f"a{n}"), part(n, 0, f"a{n}"), part(n, 1, f"a{n}"), commit_record(n, f"a{n}", parts=2)]
+    for n in range(6)
 }
 
 
@@ -24,13 +25,13 @@ def feed(found: list[Record], last: int | None = None, lineage: str | None = Non
 
 
 def numbers(found: list[Increment]) -> list[int]:
-    return [increment.mark.n for increment in found]
+    return [increment.commit_record.n for increment in found]
 
 
 def test_whole_transactions_come_back_with_their_parts_and_offsets() -> None:
     found = feed([*WHOLE[0], *WHOLE[1]])
     assert numbers(found) == [0, 1]
-    assert (found[1].offset, found[1].mark_offset, [p.k for p in found[1].parts]) == (4, 7, [0, 1])
+    assert (found[1].offset, found[1].commit_record_offset, [p.k for p in found[1].parts]) == (4, 7, [0, 1])
 
 
 def test_a_chain_without_an_anchor_may_begin_anywhere() -> None:
@@ -79,12 +80,12 @@ TEARS: dict[str, tuple[list[Record], type[Exception], str]] = {
         "changelog chunk 1 of producer session b follows header 1 of producer session a",
     ),
     "a mark of another attempt": (
-        [header(1, "a"), mark(1, "b")],
+        [header(1, "a"), commit_record(1, "b")],
         TornTransaction,
         "commit record 1 of producer session b",
     ),
     "a mark of another number": (
-        [header(1), mark(2)],
+        [header(1), commit_record(2)],
         TornTransaction,
         "commit record 2 of producer session a follows header 1",
     ),

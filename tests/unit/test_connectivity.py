@@ -7,8 +7,8 @@ import threading
 from structlog.testing import capture_logs
 
 from statehold.errors import OutageTooLong, StuckCall
-from statehold.health.call_watchdog import CallWatchdog, Unwatched
-from statehold.health.connectivity import GROUP, Contact
+from statehold.health.call_watchdog import CallWatchdog
+from statehold.health.connectivity import GROUP, Contact, NoContact
 from statehold.telemetry.log_events import Log
 
 
@@ -22,7 +22,7 @@ class Clock:
 
 def test_one_partition_that_waits_is_no_outage_and_all_of_them_are() -> None:
     clock = Clock()
-    contact = Contact(Unwatched(), clock, Log())
+    contact = Contact(NoContact(), clock, Log())
     contact.joins(0)
     contact.joins(1)
     contact.broken(0, "no leader")
@@ -41,7 +41,7 @@ def test_one_partition_that_waits_is_no_outage_and_all_of_them_are() -> None:
 def test_an_outage_is_logged_once_a_minute_and_when_it_is_over() -> None:
     clock, reported = Clock(), []
     with capture_logs() as log:
-        contact = Contact(Unwatched(), clock, Log())
+        contact = Contact(NoContact(), clock, Log())
         contact.broken(GROUP, "no coordinator")
         for second in range(200):
             clock.now = float(second)
@@ -59,7 +59,7 @@ def test_an_outage_is_logged_once_a_minute_and_when_it_is_over() -> None:
 def test_a_short_break_is_not_logged() -> None:
     clock = Clock()
     with capture_logs() as log:
-        contact = Contact(Unwatched(), clock, Log())
+        contact = Contact(NoContact(), clock, Log())
         for second in range(60):
             clock.now = float(second)
             (contact.broken if second % 9 else lambda who, _: contact.works(who))(GROUP, "moving")
@@ -69,7 +69,7 @@ def test_a_short_break_is_not_logged() -> None:
 
 def test_a_process_that_may_not_wait_leaves_once() -> None:
     clock, left = Clock(), list[OutageTooLong]()
-    contact = Contact(Unwatched(), clock, Log(), 30.0, left.append)
+    contact = Contact(NoContact(), clock, Log(), 30.0, left.append)
     contact.broken(GROUP, "no coordinator")
     for second in range(100):
         clock.now = float(second)

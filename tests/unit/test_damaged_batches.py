@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
-from tests.unit.making import PLACE, manifest, mark
+from tests.unit.making import PLACE, commit_record, manifest
 
 from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement
@@ -49,6 +49,19 @@ def test_a_reader_names_a_damaged_batch(monkeypatch: pytest.MonkeyPatch, code: i
     assert (failure.value.topic, failure.value.partition, failure.value.position) == ("topic", 3, 7)
 
 
+def test_a_batch_beyond_the_records_that_are_asked_for_is_no_damage_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client fetches ahead, and reports what it met behind them in the same poll."""
+    monkeypatch.setattr(DamagedConsumer, "code", KafkaError._BAD_MSG)
+    monkeypatch.setattr(DamagedConsumer, "consume", lambda *_: [Message(topic="topic", partition=3, offset=6), *AHEAD])
+    monkeypatch.setattr(reading, "Consumer", DamagedConsumer)
+    admin: Any = None
+    reader = KafkaReader(Settings(), "group", admin, lambda: False, time.monotonic)
+    assert [message.offset() for batch in reader.read("topic", 3, 5, 7) for message in batch] == [6]
+
+
+AHEAD = [Message(topic="topic", partition=3, offset=7, error=KafkaError(KafkaError._BAD_MSG, "CRC32C"))]
+
+
 class DamagedReader:
     """Kafka has the manifest of a full, and one of its batches is damaged."""
 
@@ -71,7 +84,7 @@ class DamagedReader:
 
 
 def test_a_full_snapshot_with_a_damaged_batch_is_unusable_so_that_an_older_one_is_used() -> None:
-    last = mark(3)
+    last = commit_record(3)
     with pytest.raises(FullUnusable, match="a record batch is damaged"):
         load(DamagedReader(manifest(last, low=4)), PLACE, FullRef(4, 10, 3, 3, 0), last, State([]), EntryDecoder({}))
 

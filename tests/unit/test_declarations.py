@@ -114,7 +114,7 @@ def test_a_value_of_a_declared_struct_is_sent(value: Any) -> None:
 
 def test_in_development_a_field_of_a_wrong_type_is_named() -> None:
     wrong: Any = "much"
-    for kind, value in ((Reply, Reply(wrong)), (list[Reply], [Reply(1), Reply(wrong)]), (int | None, wrong)):
+    for kind, value in ((Reply, Reply(wrong)), (list[Reply], [Reply(1), Reply(wrong)]), (int | float, wrong)):
         driver = Driver(sending(lambda output, _, value=value: output.send(value), kind))  # type: ignore[misc]
         with pytest.raises(HandlerFailed, match=r"a reader of .*much.* would fail: Expected `int"):
             driver.feed(1)

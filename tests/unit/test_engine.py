@@ -12,7 +12,7 @@ from statehold import Handler, Output, Record, Table
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 from statehold.handler import EffectKey
 from statehold.messages.command import COMMAND_HEADER, Command, header
-from statehold.serde import Json, Serde
+from statehold.serde import Json, Serde, Text
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
@@ -112,11 +112,13 @@ def test_a_batch_that_raises_is_to_blame_as_a_whole_and_then_one_by_one() -> Non
     assert (poison.value.offset, isinstance(poison.value, BatchFailed)) == (3, False)
 
 
-def test_without_on_record_a_batch_is_the_smallest_that_can_be_named() -> None:
+def test_without_on_record_a_batch_of_one_names_the_record() -> None:
     engine = Engine(OnlyBatches, 0)
+    with pytest.raises(BatchFailed):
+        engine.run(batch(12, 13))
     with pytest.raises(HandlingFailed) as poison:
         engine.run(batch(12, 13), one_by_one=True)
-    assert (poison.value.offset, isinstance(poison.value, BatchFailed)) == (12, False)
+    assert (poison.value.offset, isinstance(poison.value, BatchFailed)) == (13, False)
 
 
 class Commands(OnlyBatches):
@@ -244,7 +246,7 @@ def test_a_handler_without_a_type_takes_bytes_and_a_subclass_inherits_it() -> No
         plain.run([message(1, b"\xff")])
 
 
-class Registry:
+class Registry(Text):
     """A serde that depends on its topic."""
 
     made: ClassVar[list[str]] = []
@@ -252,6 +254,12 @@ class Registry:
     def for_topic(self, topic: str) -> Serde[Any]:
         self.made.append(topic)
         return Json(int)
+
+    def encode(self, value: Any, /) -> bytes:
+        raise AssertionError("the serde of the topic encodes")
+
+    def decode(self, data: bytes, /) -> Any:
+        raise AssertionError("the serde of the topic decodes")
 
     def check_input(self) -> None:
         """Nothing to check."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import NAMES, PLACE, LogReader, LogSink, mark, replaced
+from tests.unit.making import NAMES, PLACE, LogReader, LogSink, commit_record, replaced
 
 from statehold.snapshot import full
 from statehold.snapshot.format import digest, records
@@ -32,7 +32,7 @@ class Owner:
         self.state, self.log = new_state(), MemoryLog(NAMES.snapshot, 0)
         self.sink = LogSink(self.log)
         self.n = 0
-        self.marks: list[CommitRecord] = []
+        self.commit_records: list[CommitRecord] = []
         self.deltas: list[tuple[Changes, ...]] = []
         self.clock = [0.0]
         self.commit({key: bytes([key % 256]) * size for key in range(keys)})
@@ -48,10 +48,10 @@ class Owner:
         self.state.commit(frozen, delta=True)
         self.n += 1
         self.deltas.append(frozen.changes)
-        self.marks.append(mark(self.n, digest=digest.to_bytes(frozen.digest), keys=frozen.keys))
+        self.commit_records.append(commit_record(self.n, digest=digest.to_bytes(frozen.digest), keys=frozen.keys))
 
     def writer(self, chunk_bytes: int = 700) -> FullWriter:
-        return FullWriter(PLACE, self.state, self.marks[-1], 5, -1, self.sink, chunk_bytes)
+        return FullWriter(PLACE, self.state, self.commit_records[-1], 5, -1, self.sink, chunk_bytes)
 
     def tick(self) -> float:
         """One slice lasts one chunk."""
@@ -61,7 +61,7 @@ class Owner:
     def restored(self, ref: FullRef) -> State:
         """The full, and the deltas after its first transaction."""
         state = new_state()
-        load(LogReader(self.log), PLACE, ref, self.marks[-1], state, EntryDecoder({"t": int}))
+        load(LogReader(self.log), PLACE, ref, self.commit_records[-1], state, EntryDecoder({"t": int}))
         for changes in self.deltas[ref.first :]:
             for change in changes:
                 state.load(change)
@@ -89,7 +89,7 @@ def test_a_full_snapshot_within_one_boundary_is_the_state_itself() -> None:
     manifest = records.unpack([*owner.log.committed()][-1].value())
     assert isinstance(manifest, Manifest)
     assert (manifest.keys, len(manifest.checksums)) == (12, 12)
-    assert manifest.digest == owner.marks[-1].digest
+    assert manifest.digest == owner.commit_records[-1].digest
     assert owner.restored(ref).digest == owner.state.digest
 
 
@@ -132,9 +132,9 @@ def test_a5_a_fuzzy_full_snapshot_says_so_and_needs_a_delta_at_or_after_its_last
     assert manifest.digest == b""
     assert owner.restored(ref).digest == owner.state.digest
     for newest, text in (
-        (replaced(owner.marks[-1], last_delta=ref.through - 1), "needs a delta at or after"),
-        (replaced(owner.marks[-1], n=ref.through - 1), "goes through transaction"),
-        (replaced(owner.marks[-1], lineage="other"), "its state generation is l"),
+        (replaced(owner.commit_records[-1], last_delta=ref.through - 1), "needs a delta at or after"),
+        (replaced(owner.commit_records[-1], n=ref.through - 1), "goes through transaction"),
+        (replaced(owner.commit_records[-1], lineage="other"), "its state generation is l"),
     ):
         with pytest.raises(FullUnusable, match=text):
             load(LogReader(owner.log), PLACE, ref, newest, new_state(), EntryDecoder({"t": int}))
@@ -249,7 +249,7 @@ def test_the_full_snapshot_of_another_service_or_partition_is_rejected() -> None
         reader = LogReader(owner.log)
         reader._logs[place.names.snapshot] = owner.log
         with pytest.raises(FullUnusable, match="it belongs to 'service' partition 0 of 4"):
-            load(reader, place, ref, owner.marks[-1], new_state(), EntryDecoder({"t": int}))
+            load(reader, place, ref, owner.commit_records[-1], new_state(), EntryDecoder({"t": int}))
 
 
 def test_an_empty_state_has_a_full_snapshot_without_chunks() -> None:

@@ -15,13 +15,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.making import PLACE
+from tests.unit.making import NAMES, PLACE, commit_record
 
 from statehold.messages import dead_letter
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of, header
 from statehold.messages.retry_record import Retried
-from statehold.ports import Asked
+from statehold.ports import Asked, Noted
 from statehold.record import MemoryMessage
+from statehold.sink import SinkPosition
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.blocks import block, blocks
 from statehold.snapshot.format.frame import BadFrame
@@ -29,6 +30,7 @@ from statehold.snapshot.format.records import Chunk, EntryDecoder, Part
 from statehold.snapshot.inspect import contents, typed
 from statehold.snapshot.inspect.lines import Lines
 from statehold.snapshot.spark.fold.newest import Newest
+from statehold.worker.sinks import position
 
 #: deeper than any interpreter's limit
 DEEP: Final = 100_000
@@ -222,6 +224,26 @@ def test_a_header_that_is_no_number_is_foreign(word: str, number: bytes) -> None
             assert (dead_letter.read(message) or Retried.by(message, "input")) is None
 
 
+@given(st.text(max_size=40) | st.from_regex(r"[a-z]{1,4} n=[0-9]{1,9}") | st.just("a n=" + "9" * 5000))
+@few
+def test_the_metadata_of_a_group_offset_is_read(text: str) -> None:
+    Noted.of(text)
+
+
+@given(bodies | nested | st.binary(max_size=40))
+@few
+def test_a_request_to_pass_over_a_record_is_read_or_rejected(body: bytes) -> None:
+    with suppress(BadCommand):
+        Asked.by(MemoryMessage("control", 0, 0, body, headers=[header(dead_letter.BURY)]))
+
+
+@given(bodies)
+@few
+def test_a_note_of_a_sinks_position_is_read_or_rejected(body: bytes) -> None:
+    with suppress(position.Disagreement):
+        position.ahead_of(SinkPosition(1, 5, body), commit_record(1), NAMES)
+
+
 @given(st.binary(max_size=200))
 @few
 def test_blocks_are_read_or_rejected(data: bytes) -> None:
@@ -299,3 +321,100 @@ def test_mutated_golden_frames_are_read_or_rejected() -> None:
 @pytest.mark.timeout(7200)
 def test_a_million_mutated_golden_frames_are_read_or_rejected() -> None:
     fuzz(1_000_000, 2, read_and_show)
+
+
+# From a deep stack: less of the interpreter's limit is left, so less nesting is too much
+
+
+def at_depth(depth: int, call: Callable[[], Any]) -> Any:
+    return call() if depth == 0 else at_depth(depth - 1, call)
+
+
+def deepest(call: Callable[[], Any]) -> int:
+    """The deepest stack from which the call works."""
+    low, high = 0, 1000
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            at_depth(middle, call)
+            low = middle
+        except RecursionError:
+            high = middle - 1
+    return low
+
+
+def json_of(depth: int) -> bytes:
+    return b'{"name":"x","more":' + b"[" * depth + b"]" * depth + b"}"
+
+
+def frame_of(kind: bytes, before: bytes) -> Callable[[int], bytes]:
+    return lambda depth: frame.pack(kind, before + b"\x91" * depth + b"\xc0")
+
+
+def request_at(name: str) -> Callable[[bytes], object]:
+    return lambda data: Asked.by(MemoryMessage("control", 0, 0, data, headers=[header(name)]))
+
+
+def command_at(data: bytes) -> object:
+    return command_of(MemoryMessage("input", 0, 0, b"", headers=[(COMMAND_HEADER, data)]))
+
+
+def letter_at(data: bytes) -> object:
+    named = [(dead_letter.PREFIX + word, b"1") for word in WORDS if word != "topic"]
+    return dead_letter.read(MemoryMessage("dead", 0, 0, b"", headers=[(COMMAND_HEADER, data), *named]))
+
+
+def entry_at(read: Callable[[Any], Any]) -> Callable[[bytes], object]:
+    return lambda data: read(msgspec.Raw(data))
+
+
+FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, None, None, [], False, -1, "why")))
+BURY_FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, False, "why")))
+#: of each decoder: the call, how its input is nested, and the errors that it declares
+DECODERS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[int], bytes], tuple[type[Exception], ...]]]] = {
+    "command": (command_at, json_of, (BadCommand,)),
+    "command of a trace": (letter_at, json_of, ()),
+    "redrive": (
+        request_at(dead_letter.REPLAY),
+        lambda depth: b"\x99" + FIELDS + b"\x91" * depth + b"\xc0",
+        (BadCommand,),
+    ),
+    "bury": (
+        request_at(dead_letter.BURY),
+        lambda depth: b"\x95" + BURY_FIELDS + b"\x91" * depth + b"\xc0",
+        (BadCommand,),
+    ),
+    "commit record": (records.unpack, frame_of(b"M", b"\x81\xa1x"), (BadFrame,)),
+    "manifest": (records.unpack, frame_of(b"F", b"\x81\xa1x"), (BadFrame,)),
+    "chunk": (records.unpack, frame_of(b"C", b"\x94\xa1f\0\0"), (BadFrame,)),
+    "part": (records.unpack, frame_of(b"P", b"\x94\x01\xa1a\x01"), (BadFrame,)),
+    "header": (records.unpack, frame_of(b"H", b""), (BadFrame,)),
+    "writer": (records.foreign_writer, frame_of(b"M", b"\x81\xa6writer"), ()),
+    "number": (records.number_of, frame_of(b"M", b"\x81\xa1n"), ()),
+    "entry": (entry_at(EntryDecoder(KEYS).decode), lambda depth: b"\x93\xa1t" + b"\x91" * depth + b"\xc0", (BadFrame,)),
+    "entry of no type": (entry_at(contents.decoded), lambda depth: b"\x93\xa1t" + b"\x91" * depth, (BadFrame,)),
+    "entry of a fold": (entry_at(Newest(0, 1).add), lambda depth: b"\x93\xa1t" + b"\x91" * depth, (BadFrame,)),
+    "note of a sink": (
+        lambda data: position.ahead_of(SinkPosition(1, 5, data), commit_record(1), NAMES),
+        lambda depth: b"\x95\xa1l\xc4\0\x90\x90" + b"\x91" * depth + b"\xc0",
+        (position.Disagreement,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_no_stack_is_so_deep_that_another_error_comes_out(name: str) -> None:
+    read, nested_by, declared = DECODERS[name]
+
+    def call(depth: int) -> None:
+        with suppress(*declared):
+            read(nested_by(depth))
+
+    floor = deepest(lambda: call(1)) - 12  # the text of an error takes some calls, too
+    assert floor > 700
+    for stack in (0, 100, floor // 2, *range(floor - 60, floor, 7)):
+        for depth in (15, 100, 400, 900, DEEP, *range(max(1, 960 - stack), 1000 - stack, 3)):
+            try:
+                at_depth(stack, lambda depth=depth: call(depth))  # type: ignore[misc]
+            except RecursionError as error:
+                raise AssertionError(f"nested {depth} deep, from a stack of {stack}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from statehold.balancer.join_diagnosis import JoinDiagnosis, explain
-from statehold.common.background_call import Beside
+from statehold.common.background_call import CallInProgress
 from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
 from statehold.testing.clock import ManualClock
@@ -46,7 +46,7 @@ def test_the_reason_is_logged_once_and_cleared_by_the_first_partition() -> None:
     clock, log = ManualClock(), EventLog()
     view = ConsumerGroup("stable", (member("a", 0), member("b", 1), member("c")))
 
-    def later(call: Callable[[], None], name: str) -> Beside:
+    def later(call: Callable[[], None], name: str) -> CallInProgress:
         return Later(call, name)
 
     joining = JoinDiagnosis(lambda: view, 2, 10.0, Log(log), clock, later)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.making import NAMES, PLACE, manifest, mark
+from tests.unit.making import NAMES, PLACE, commit_record, manifest
 
 from statehold.admin.backup.backup import copy_segments
 from statehold.errors import UsageError
@@ -38,7 +38,7 @@ UNSAFE = [
 
 
 def full(store: str, segments: int = 1) -> Manifest:
-    return manifest(mark(3), low=-1, store=store, segments=segments)
+    return manifest(commit_record(3), low=-1, store=store, segments=segments)
 
 
 @pytest.mark.parametrize("location", UNSAFE)

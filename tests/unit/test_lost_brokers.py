@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.system.processes import await_true
 
-from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
-from statehold.kafka.common.transaction_taint import Taint
+from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers, section
+from statehold.kafka.common.producer_suspicion import Suspicion
 
 
-def statistics(*brokers: tuple[int, str]) -> dict[str, Any]:
-    return {"brokers": {f"{source}/{node}": {"nodeid": node, "source": source} for node, source in brokers}}
+def reported(*brokers: tuple[int, str]) -> dict[str, Any]:
+    return {f"{source}/{node}": {"nodeid": node, "source": source} for node, source in brokers}
 
 
 class Lab:
@@ -44,11 +45,9 @@ class Lab:
 
 
 def test_stand_ins_for_coordinators_are_no_brokers() -> None:
-    assert known_brokers(statistics((1, "logical"), (-1, "internal"))) == frozenset()
-    assert known_brokers(statistics((1, "logical"), (2, "learned"))) == frozenset({2})
-    assert known_brokers(statistics((-1, "configured"), (2, "learned"))) is None, (
-        "a bootstrap address can still be asked"
-    )
+    assert known_brokers(reported((1, "logical"), (-1, "internal"))) == frozenset()
+    assert known_brokers(reported((1, "logical"), (2, "learned"))) == frozenset({2})
+    assert known_brokers(reported((-1, "configured"), (2, "learned"))) is None, "a bootstrap address can still be asked"
     assert known_brokers({}) == frozenset()
 
 
@@ -82,50 +81,73 @@ def test_contact_ends_the_waiting() -> None:
     assert not lab.silent(None, 60), "it has a bootstrap address"
 
 
-def test_a_producer_without_brokers_is_not_used_again() -> None:
-    taint = Taint(1.0)
-    taint.statistics('{"brokers": {"a": {"nodeid": 1, "source": "learned", "req": {}}}}')
-    assert not taint.reason
-    taint.statistics('{"brokers": {"TxnCoordinator": {"nodeid": 1, "source": "logical"}}}')
-    assert "forgotten" in taint.reason
+def test_a_section_of_the_statistics_is_found_though_a_topic_has_its_name() -> None:
+    topics = {name: {"topic": name, "brokers": {"state": "up"}} for name in ("cgrp", "brokers")}
+    text = json.dumps({"brokers": reported((1, "learned")), "topics": topics, "cgrp": {"state": "init"}, "eos": {}})
+    for spaced in (text, text.replace(": ", ":")):
+        assert section(spaced, "brokers") == reported((1, "learned"))
+        assert section(spaced, "cgrp") == {"state": "init"}
+        assert section(spaced, "absent") == {}
+
+
+FORGOTTEN = "FAIL [rdkafka#1] [thrd:TxnCoordinator]: Closing connection due to nodename change (after 71ms in state UP)"
+
+
+def test_a_producer_that_forgets_its_coordinator_is_not_used_again() -> None:
+    suspicion = Suspicion(1.0)
+    suspicion.logged(FORGOTTEN.replace("state UP", "state TRY_CONNECT"))
+    assert not suspicion.reason, "it has sent nothing on this connection"
+    suspicion.logged(FORGOTTEN)
+    assert "nodename change" in suspicion.reason
+
+
+def test_a_second_response_to_one_commit_makes_the_producer_suspect() -> None:
+    """Also if librdkafka has not logged the lost connection."""
+    suspicion = Suspicion(1.0)
+    for _ in range(3):
+        suspicion.calling()
+        suspicion.logged("ENDTXN [rdkafka#1] [thrd:main]: EndTxn returned NO_ERROR in state CommittingTransaction")
+    assert not suspicion.reason
+    suspicion.logged("ENDTXN [rdkafka#1] [thrd:main]: EndTxn returned NO_ERROR in state CommittingTransaction")
+    assert "2 requests" in suspicion.reason
 
 
 LOST = "FAIL [thrd:127.0.0.1:9092/3]: 127.0.0.1:9092/3: Disconnected (after 503ms in state UP)"
 
 
 def test_a_connection_that_was_lost_before_an_abort_makes_the_producer_suspect() -> None:
-    taint = Taint(1.0)
-    taint.logged(LOST)
-    assert not taint.reason, "an output is sent again"
-    taint.abort_ended()
-    assert "state UP" in taint.reason
+    suspicion = Suspicion(1.0)
+    suspicion.logged(LOST)
+    assert not suspicion.reason, "an output is sent again"
+    suspicion.abort_ended()
+    assert "state UP" in suspicion.reason
 
 
 def test_a_connection_that_is_lost_after_an_abort_makes_the_producer_suspect() -> None:
-    taint = Taint(1.0)
-    taint.abort_ended()
-    assert not taint.reason
-    taint.logged(LOST)
-    assert "state UP" in taint.reason
+    suspicion = Suspicion(1.0)
+    suspicion.abort_ended()
+    assert not suspicion.reason
+    suspicion.logged(LOST)
+    assert "state UP" in suspicion.reason
 
 
 def test_a_commit_forgets_lost_connections_and_aborts() -> None:
-    taint = Taint(1.0)
-    taint.logged(LOST)
-    taint.commit_ended()
-    taint.abort_ended()
-    assert not taint.reason
-    taint.commit_ended()
-    taint.logged(LOST)
-    assert not taint.reason
+    suspicion = Suspicion(1.0)
+    suspicion.logged(LOST)
+    suspicion.commit_ended()
+    suspicion.abort_ended()
+    assert not suspicion.reason
+    suspicion.commit_ended()
+    suspicion.logged(LOST)
+    assert not suspicion.reason
 
 
 def test_a_connection_that_was_lost_between_transactions_does_not_count() -> None:
-    taint = Taint(1.0)
-    taint.logged(LOST)
-    taint.begun()
-    taint.abort_ended()
-    assert not taint.reason
-    taint.begun()
-    taint.logged(LOST)
-    assert taint.reason
+    suspicion = Suspicion(1.0)
+    suspicion.logged(LOST)
+    suspicion.begun()
+    suspicion.abort_ended()
+    assert not suspicion.reason
+    suspicion.begun()
+    suspicion.logged(LOST)
+    assert suspicion.reason

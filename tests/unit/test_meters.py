@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 from script.generate.metrics_page import document
 from tests.driver.apps import Accounts, Op
+from tests.support import prometheus
 
 from statehold.telemetry import metrics, status_gauges
 from statehold.telemetry.metrics import DECLARED, Counter, Gauge, Histogram
@@ -52,16 +58,71 @@ def test_a_declaration_keeps_the_conventions(metric: metrics.Metric) -> None:
     assert [other.name for other in DECLARED].count(metric.name) == 1
 
 
-def test_two_services_do_not_mix_and_a_host_may_register_them() -> None:
+def test_two_services_do_not_mix() -> None:
     ours, theirs = ServiceMetrics("clearing"), ServiceMetrics("ledger")
     ours.partition(0).inc(metrics.RECORDS, 3)
     theirs.partition(0).inc(metrics.RECORDS, 5)
     assert series(ours)["statehold_records_processed_total", "partition=0,service=clearing"] == 3
-    host = CollectorRegistry()
-    host.register(ours)
-    host.register(theirs)
-    assert generate_latest(host).decode().count("statehold_records_processed_total{") == 2
     assert "process_resident_memory_bytes" in generate_latest(ours.registry).decode()
+
+
+def busy(service: str) -> ServiceMetrics:
+    """A service with two partitions and a sample of every metric."""
+    made = ServiceMetrics(service)
+    for meters in (made.service, made.partition(0), made.partition(1)):
+        for metric in DECLARED:
+            labels = ["x" for _ in metric.labels]
+            if metric.of_partition == (meters is made.service):
+                continue
+            if isinstance(metric, Gauge):
+                meters.set(metric, 1, *labels)
+            elif isinstance(metric, Counter):
+                meters.inc(metric, 1, *labels)
+            elif isinstance(metric, Histogram):
+                meters.observe(metric, 1, *labels)
+    return made
+
+
+def strictly_parsed(registry: CollectorRegistry) -> list[Metric]:
+    """The families of the registry's OpenMetrics text, which repeats neither a family nor a series."""
+    text = openmetrics.generate_latest(registry).decode()  # type: ignore[no-untyped-call]
+    return list(openmetrics_parser.text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("services", [("clearing",), ("clearing", "ledger", "prices")])
+def test_any_number_of_services_in_one_registry_give_a_valid_exposition(
+    services: tuple[str, ...], tmp_path: Path
+) -> None:
+    host = CollectorRegistry()
+    for service in services:
+        busy(service).register(host)
+
+    families = {each.name: each for each in strictly_parsed(host)}
+
+    assert families.keys() == {metric.name.removesuffix("_total") for metric in DECLARED}
+    for family in families.values():
+        assert {sample.labels["service"] for sample in family.samples} == set(services)
+    if not prometheus.missing():
+        text = tmp_path / "metrics"
+        text.write_bytes(generate_latest(host))
+        with text.open("rb") as given:
+            checked = subprocess.run(["promtool", "check", "metrics"], stdin=given, capture_output=True, check=False)
+        assert (checked.returncode, checked.stderr) == (0, b"")
+
+
+def test_a_registry_rejects_a_service_that_would_repeat_series() -> None:
+    host = CollectorRegistry()
+    first = busy("clearing")
+    first.register(host)
+    with pytest.raises(ValueError, match="clearing: the registry has metrics of a service of this name already"):
+        busy("clearing").register(host)
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        host.register(busy("ledger"))  # prometheus_client's own way repeats whole families
+
+    first.unregister(host)
+
+    assert generate_latest(host) == b""
+    host.register(busy("ledger"))
 
 
 def test_a_gauge_leaves_with_its_partition_and_a_counter_stays() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.making import NAMES, mark
+from tests.unit.making import NAMES, commit_record
 
 from statehold.common.names import Names
 from statehold.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UsageError
@@ -13,32 +13,32 @@ IDS = {"input": "1", "service.input.changelog": "2", "service.input.snapshot": "
 
 
 def test_a_commit_record_of_this_place_is_accepted() -> None:
-    Place(NAMES, 0, 4, IDS).check(mark(3, topic_ids=IDS))
-    Place(NAMES, 0, 4, IDS).check(mark(3))  # an older writer knew no ids
+    Place(NAMES, 0, 4, IDS).check(commit_record(3, topic_ids=IDS))
+    Place(NAMES, 0, 4, IDS).check(commit_record(3))  # an older writer knew no ids
 
 
 def test_another_namespace_or_partition_is_rejected() -> None:
     staging = Names("service", "input", "staging.")
     for place in (Place(staging, 0, 4, IDS), Place(NAMES, 1, 4, IDS)):
         with pytest.raises(DamagedIncrement, match=r"belongs to service 'service' partition 0, not to"):
-            place.check(mark(3))
+            place.check(commit_record(3))
 
 
 def test_a_commit_record_without_a_position_of_the_input_is_rejected() -> None:
     with pytest.raises(DamagedIncrement, match="names no position of input"):
-        Place(NAMES, 0, 4, IDS).check(mark(3, positions={"other": 1}))
+        Place(NAMES, 0, 4, IDS).check(commit_record(3, positions={"other": 1}))
 
 
 def test_another_number_of_partitions_is_rejected() -> None:
     with pytest.raises(PartitionCountChanged, match="built with 4 partitions, the topic has 8 now") as failure:
-        Place(NAMES, 0, 8, IDS).check(mark(3))
+        Place(NAMES, 0, 8, IDS).check(commit_record(3))
     assert (failure.value.topic, failure.value.partition, failure.value.position) == ("input", 0, 30)
 
 
 @pytest.mark.parametrize("topic", IDS)
 def test_a_recreated_topic_is_rejected(topic: str) -> None:
     with pytest.raises(TopicReplaced, match=f"topic {topic} was deleted and created again"):
-        Place(NAMES, 0, 4, IDS | {topic: "other"}).check(mark(3, topic_ids=IDS))
+        Place(NAMES, 0, 4, IDS | {topic: "other"}).check(commit_record(3, topic_ids=IDS))
 
 
 def test_names_are_those_of_the_documentation() -> None:

@@ -52,17 +52,17 @@ def test_a_step_that_is_over_is_kept_with_what_it_took() -> None:
 
 def test_progress_is_reported_every_three_seconds_also_while_nothing_comes() -> None:
     clock = ManualClock()
-    told: list[dict[str, Any]] = []
-    progress = Progress(clock, told.append)
+    reported: list[dict[str, Any]] = []
+    progress = Progress(clock, reported.append)
     progress.enter("deltas", 0, 1000)
     for _ in range(100):
         clock.advance(0.1)
         progress.tick()
-    assert len(told) == 3
+    assert len(reported) == 3
     progress.leave()
     clock.advance(60.0)
     progress.tick()
-    assert len(told) == 3, "no progress continues"
+    assert len(reported) == 3, "no progress continues"
 
 
 def test_a_long_restore_is_logged() -> None:
@@ -72,7 +72,7 @@ def test_a_long_restore_is_logged() -> None:
     driver.stop()
     driver.broker.on_read = lambda topic, partition: driver.clock.advance(4.0)
     driver.restore()
-    told = {event["step"]: event for event in events(driver, "restore_progress")}
-    assert {"commit_record", "full", "deltas"} <= told.keys()
-    assert told["deltas"]["keys"] == len({op.account for op in many(24)}), "the full was loaded by then"
-    assert driver.broker.log(driver.names.snapshot, 0).end >= told["full"]["end"]
+    reported = {event["step"]: event for event in events(driver, "restore_progress")}
+    assert {"commit_record", "full", "deltas"} <= reported.keys()
+    assert reported["deltas"]["keys"] == len({op.account for op in many(24)}), "the full was loaded by then"
+    assert driver.broker.log(driver.names.snapshot, 0).end >= reported["full"]["end"]

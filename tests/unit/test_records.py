@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import mark, replaced
+from tests.unit.making import commit_record, replaced
 
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import (
@@ -50,7 +50,7 @@ any_record = st.one_of(
     ),
     st.builds(Part, numbers, texts, numbers, st.lists(raws, max_size=3)),
     st.builds(
-        mark,
+        commit_record,
         numbers,
         texts,
         texts,
@@ -103,13 +103,13 @@ def test_a_frame_around_garbage_raises_nothing_else(body: bytes, kind: bytes) ->
 
 
 def test_a_newer_writer_may_add_fields() -> None:
-    newer = msgspec.to_builtins(mark(3)) | {"invented": 7}
-    newer["digest"] = mark(3).digest
-    assert records.unpack(frame.pack(b"M", msgspec.msgpack.encode(newer))) == mark(3)
+    newer = msgspec.to_builtins(commit_record(3)) | {"invented": 7}
+    newer["digest"] = commit_record(3).digest
+    assert records.unpack(frame.pack(b"M", msgspec.msgpack.encode(newer))) == commit_record(3)
 
 
 def test_what_must_be_equal_to_keep_memory() -> None:
-    same = mark(7)
+    same = commit_record(7)
     assert same.identity == replaced(same, outputs=9, time=5).identity
     changes: list[dict[str, Any]] = [{"n": 8}, {"attempt": "b"}, {"positions": {"input": 1}}, {"digest": b"\1" * 16}]
     for change in changes:

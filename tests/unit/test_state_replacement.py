@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.making import PLACE, header, mark, part
+from tests.unit.making import PLACE, commit_record, header, part
 
 from statehold.errors import DamagedIncrement, UsageError
 from statehold.snapshot import state_replacement
@@ -16,7 +16,7 @@ from statehold.snapshot.format.records import Adopt, CommitRecord, FullRef, Head
 from statehold.snapshot.state_replacement import Adopted, Adoption, ReplacementReason
 
 REASON = ReplacementReason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
-OLD = mark(6, digest=digest.to_bytes(5), keys=2)
+OLD = commit_record(6, digest=digest.to_bytes(5), keys=2)
 BASE = FullRef(10, 12, 7, 7, 100)
 
 
@@ -91,15 +91,15 @@ def before() -> list[Record]:
 
 
 def test_the_history_continues_across_a_state_replacement_record_that_fits() -> None:
-    first, second = feed(*before(), *written(), header(8, "c", "m"), mark(8, "c", "m", adopted=7))[1:]
-    assert (first.mark.n, first.adopt) == (7, written().adopt)
-    assert (second.mark.n, second.adopt) == (8, None)
+    first, second = feed(*before(), *written(), header(8, "c", "m"), commit_record(8, "c", "m", adopted=7))[1:]
+    assert (first.commit_record.n, first.adopt) == (7, written().adopt)
+    assert (second.commit_record.n, second.adopt) == (8, None)
 
 
 def test_no_fold_crosses_a_change_of_generation() -> None:
     with pytest.raises(DamagedIncrement, match="state generation m follows l"):
         feed(*before(), *written(), crossing=False)
-    assert [found.mark.n for found in feed(*before(), *written(), crossing=False, last=6)] == [7]
+    assert [found.commit_record.n for found in feed(*before(), *written(), crossing=False, last=6)] == [7]
 
 
 def wrong_order() -> list[Record]:
@@ -108,24 +108,27 @@ def wrong_order() -> list[Record]:
 
 
 DAMAGED: dict[str, tuple[list[Record], str]] = {
-    "no state replacement": ([written().header, written().mark], "without a state-replacement record"),
+    "no state replacement": ([written().header, written().commit_record], "without a state-replacement record"),
     "of another generation": (
         [*written(old=changed(OLD, lineage="x"))],
         "it replaces state generation x, the chain has l",
     ),
     "of another state": ([*written(old=changed(OLD, digest=digest.to_bytes(6)))], "it replaces another state than"),
     "not after its header": (wrong_order(), "without a state-replacement record"),
-    "twice": ([written().header, written().adopt, written().adopt, written().mark], "does not follow its header"),
+    "twice": (
+        [written().header, written().adopt, written().adopt, written().commit_record],
+        "does not follow its header",
+    ),
     "another mark": (
-        [written().header, written().adopt, changed(written().mark, digest=digest.to_bytes(1))],
+        [written().header, written().adopt, changed(written().commit_record, digest=digest.to_bytes(1))],
         "disagrees with the state-replacement record",
     ),
     "a commit record of the old generation": (
-        [written().header, written().adopt, changed(written().mark, lineage="l")],
+        [written().header, written().adopt, changed(written().commit_record, lineage="l")],
         "several state generations",
     ),
     "a header of the old generation": (
-        [changed(written().header, lineage="l"), written().adopt, written().mark],
+        [changed(written().header, lineage="l"), written().adopt, written().commit_record],
         "several state generations",
     ),
 }
@@ -161,7 +164,7 @@ def manifest(**changes: Any) -> Manifest:
 
 
 def test_a_base_is_of_the_current_generation_and_not_older_than_it() -> None:
-    closing: CommitRecord = written().mark
+    closing: CommitRecord = written().commit_record
     later = changed(closing, n=9)
     assert PLACE.refuses(manifest(), later) == ""
     assert "its state generation is l" in PLACE.refuses(manifest(lineage="l"), later)
@@ -184,5 +187,5 @@ def test_all_partitions_get_one_generation_at_once() -> None:
 
 def test_a_state_replacement_record_is_no_delta() -> None:
     assert isinstance(records.unpack(records.pack(written().adopt)), Adopt)
-    assert written().mark.delta
-    assert written().mark.parts == 0
+    assert written().commit_record.delta
+    assert written().commit_record.parts == 0

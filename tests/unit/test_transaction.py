@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.making import NAMES, PLACE, mark, replaced
+from tests.unit.making import NAMES, PLACE, commit_record, replaced
 
 from statehold.errors import MessageRefused, OutcomeUnknown
 from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
@@ -28,7 +28,7 @@ def committer(*, origin: bool = True, part_bytes: int = 1000) -> tuple[MemoryBro
     broker = MemoryBroker(ManualClock())
     producer = MemoryTransactions(broker, NAMES, 0)
     producer.fence(lambda: False)
-    first = mark(4, last_delta=4)
+    first = commit_record(4, last_delta=4)
     settings = SimpleNamespace(
         output=SimpleNamespace(origin=origin), kafka=SimpleNamespace(message_max_bytes=2 * part_bytes)
     )
@@ -38,7 +38,7 @@ def committer(*, origin: bool = True, part_bytes: int = 1000) -> tuple[MemoryBro
 
 def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> CommitDraft:
     return CommitDraft(
-        before=mark(4),
+        before=commit_record(4),
         position=position,
         frozen=Frozen(delta, 99, 3),
         side=SideInputs(),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from statehold.common.background_call import Background, BesideOf
+from statehold.common.background_call import Background, BeginCall
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.settings import Settings
 from statehold.handler import Handler
@@ -21,6 +21,7 @@ from statehold.ports import (
     Offsets,
     Reader,
     Transactions,
+    WorkerReport,
 )
 from statehold.reference import SharedRows, Version
 from statehold.sink import Connect
@@ -122,22 +123,6 @@ class Standby(Protocol):
         ...
 
 
-class Report(NamedTuple):
-    """A message of a worker to the manager."""
-
-    partition: int
-    #: stale = the broker rejects the group metadata, so the manager fetches it again; died = a bug ended the thread
-    #: stuck = the handler call does not return, so the process has to end
-    #: stop = the handler's policy says that the service stops with this error
-    kind: Literal["live", "failed", "closed", "stale", "died", "stuck", "stop"]
-    #: with "live": the next offset to read, and the stream that the mailbox now takes
-    position: int = -1
-    stream: int = -1
-    cause: BaseException | None = None
-    #: with "live": id of the input whose records the commit record counts
-    topic_id: str = ""
-
-
 def _no_delayed(topic: str) -> Delayed:
     raise NotImplementedError(f"{topic} is not read here")
 
@@ -157,7 +142,7 @@ class Tools:
     full_sink: Callable[[], FullSink]
     offsets: Offsets
     membership: Callable[[], Membership]
-    report: Callable[[Report], None]
+    report: Callable[[WorkerReport], None]
     log: Log
     metrics: PartitionMetrics
     clock: Clock
@@ -167,8 +152,8 @@ class Tools:
     access: Access = field(default_factory=Access)
     #: runs side effects; None: `EffectRunner`
     effects: EffectsOf | None = None
-    #: reads the control topic during one live phase; None: the topic does not exist
-    control: Callable[[], Control] | None = None
+    #: reads the control topic during one live phase and calls its argument at each command; None: no such topic
+    control: Callable[[Callable[[], None]], Control] | None = None
     #: reads a retry topic, by name, during one live phase
     delayed: Callable[[str], Delayed] = _no_delayed
     #: the database of the sinks; None for a handler without sinks
@@ -187,8 +172,8 @@ class Tools:
     #: further features of each live phase; each gets the engine and the last commit record
     participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
     #: threads for commits, in parallel with the next records, and for reading full snapshots back
-    beside: BesideOf = Background
-    aside: BesideOf = Background
+    run_commit: BeginCall = Background
+    run_background: BeginCall = Background
 
     @property
     def store_root(self) -> str:

@@ -6,8 +6,8 @@ import math
 from typing import Final
 
 from statehold.errors import Fenced, KafkaTrouble
-from statehold.ports import Cancelled, Membership
-from statehold.worker.common.context import Report, Tools
+from statehold.ports import Cancelled, Membership, WorkerReport
+from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
 
 _ASK_EVERY: Final = 0.1
@@ -101,7 +101,7 @@ class Ownership:
 
 def await_newer_membership(tools: Tools, signals: Signals, rejected: Membership) -> None:
     """Let the manager fetch the membership again, because a rebalance may have moved the generation."""
-    tools.report(Report(tools.place.partition, "stale"))
+    tools.report(WorkerReport(tools.place.partition, "stale"))
     until = tools.clock() + tools.settings.group.session_seconds
     while tools.membership().version == rejected.version and tools.clock() < until:
         if signals.pause(0.01):

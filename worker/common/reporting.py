@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.errors import Lost, OwnershipError, PartitionError
+from statehold.ports import WorkerReport
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
-from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.context import Tools
 
 
 def log_pause(tools: Tools, record: CommitRecord) -> None:
@@ -36,4 +37,4 @@ def log_failure(tools: Tools, cause: BaseException | None) -> None:
         exc_info=None if explained else cause,
     )
     if not isinstance(cause, Lost):
-        tools.report(Report(tools.place.partition, "failed", cause=cause))
+        tools.report(WorkerReport(tools.place.partition, "failed", cause=cause))

@@ -6,20 +6,27 @@ A decision does not touch the state. The engine carries it out when the record i
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from statehold.declared.policies import policy_of, raised
 from statehold.errors import RecordError, StateholdError, TooManyFailures
 from statehold.failures import Policy
 from statehold.handler import Handler
-from statehold.messages.dead_letter import Failure, failure_of
+from statehold.messages.dead_letter import BuryRequest, Failure, failure_of
 from statehold.messages.retry_record import Retried
+from statehold.ports import WorkerReport
+from statehold.record import Message
+from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
-from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.handler.dead_letters import FailureDecision
+from statehold.worker.failures.burials import find_bury_command
+from statehold.worker.handler.dead_letters import DeadLetterBook, FailureDecision
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, SideInputFailed
 
@@ -30,12 +37,16 @@ class FailureDecisions:
     def __init__(self, tools: Tools, signals: Signals, engine: Engine) -> None:
         self._tools, self._signals = tools, signals
         self._kind: type[Handler[Any]] = type(engine.handler)
-        self._dead_letters = engine.dead_letters
+        self._engine = engine
         self._input = tools.place.names.input
         #: the record that is retried in place, and its failed attempts
         self._at, self._attempts = -1, 0
         #: records below this offset cannot become dead letters, because a sink has their rows
         self.handled_until = -1
+        #: offset of the last record that an operator's command dead-lettered
+        self.commanded = -1
+        #: called when the handler declares no dead letters and gets the first one
+        self.on_first: Callable[[], None] = lambda: None
 
     @cached_property
     def _limits(self) -> FailureLimits:
@@ -52,30 +63,82 @@ class FailureDecisions:
             self._attempts = self._attempts + 1 if failure.offset == self._at else 1
             self._at = failure.offset
 
-    def face(self, failure: HandlingFailed | None) -> None:
+    def face(self, failure: HandlingFailed | None, message: Message | None, record: CommitRecord) -> None:
         """Return if the record is to be handled again: after a pause, or at once with its decision.
 
-        :raises PartitionError: the partition fails.
+        `message`: the record, if it is one of the input. `record`: the last commit record.
+
+        :raises PartitionError: the partition fails. :raises Cancelled: the partition leaves.
         """
         assert failure is not None
         if isinstance(failure, BatchFailed):  # its records are handled again one by one
             return
         policy = None if isinstance(failure, SideInputFailed) else self._policy(failure.error)
         place = self._input, failure.offset
-        if policy is None or (self._dead_letters is not None and place in self._dead_letters.decisions):
+        book = self._engine.dead_letters
+        if book is not None and place in book.decisions:
             raise failure.error from failure.error.__cause__
-        if self._attempts <= policy.retries:
+        if policy is not None and self._attempts <= policy.retries:
             self._retry(failure, policy)
             return
         if failure.offset < self.handled_until:
             raise failure.error from failure.error.__cause__
-        decision = self._decide(failure, policy, self._attempts)
-        if decision is None or self._dead_letters is None:
-            self._end(policy, failure.error)
+        decision = self._decide(failure, policy, self._attempts) if policy is not None else None
+        if decision is not None:
+            self._limits.require(failure)
+        elif (decision := self._ask_operator(failure, message, record)) is None:
+            if policy is not None:
+                self._end(policy, failure.error)
             raise failure.error from failure.error.__cause__
-        self._limits.require(failure)
-        self._dead_letters.decisions[place] = decision
+        self._book().decisions[place] = decision
         self._log(failure, decision)
+
+    def _ask_operator(
+        self, failure: HandlingFailed, message: Message | None, record: CommitRecord
+    ) -> FailureDecision | None:
+        """Return the decision of a `dlq bury` for this record; None without one, or if it is rejected."""
+        error, tools = failure.error, self._tools
+        if message is None or not isinstance(error, RecordError) or error.topic != self._input or tools.control is None:
+            return None
+        found = find_bury_command(tools, self._signals, failure.offset, record)
+        if found is None or found.bury is None:
+            return None
+        command, request = found.command, found.bury
+        if cause := self._rejects(request, message):
+            tools.log.warning("command_rejected", offset=command.offset, cause=f"{command.name}: {cause}")
+            return None
+        self.commanded = failure.offset
+        noted = failure_of(raised(error), self._attempts, ordered=not request.overtake)
+        by = {"id": command.id or str(command.offset), "who": command.issuer, "reason": request.why}
+        return FailureDecision(msgspec.structs.replace(noted, **by))
+
+    def _rejects(self, request: BuryRequest, message: Message) -> str:
+        """Return why the record cannot become a dead letter; '' if it can."""
+        if self._tools.settings.snapshot.delta_interval == "off":
+            return (
+                "snapshot.delta_interval is off, so a replay would handle the record again. Next: set it to a time, "
+                "such as 10s, and restart the service"
+            )
+        keeps_order = self._engine.dead_letters is not None and self._engine.dead_letters.keeps_order
+        if message.key() is None or keeps_order or request.overtake:
+            return ""
+        return (
+            f"{self._kind.__name__} declares no dead_letter policy, so later records of the key would overtake "
+            f"this one. Next: `statehold dlq bury {self._tools.place.partition} {request.offset} --overtake "
+            f"--why TEXT`, or declare the policy"
+        )
+
+    def repeat(self, decisions: Mapping[tuple[str, int], FailureDecision]) -> None:
+        """Repeat the decisions of a transaction that only the sinks' database holds."""
+        if decisions:
+            self._book().decisions.update(decisions)
+
+    def _book(self) -> DeadLetterBook:
+        book = self._engine.dead_letters
+        if book is None:
+            book = self._engine.open_dead_letters()
+            self.on_first()
+        return book
 
     def decide_retried(self, place: tuple[str, int], retried: Retried, failure: HandlingFailed) -> bool:
         """Decide about a record of a retry topic that failed again: the next delay, or the end of its policy.
@@ -86,10 +149,10 @@ class FailureDecisions:
             return False
         policy = replace(self._policy(failure.error) or Policy(), ordered=False)
         decision = self._decide(failure, policy, retried.failure.attempts + 1, retried.level + 1)
-        if decision is None or self._dead_letters is None:
+        if decision is None:
             self._end(policy, failure.error)
             return False
-        self._dead_letters.decisions[place] = decision
+        self._book().decisions[place] = decision
         self._log(failure, decision)
         return True
 
@@ -98,16 +161,17 @@ class FailureDecisions:
 
         False: the partition fails.
         """
-        if self._dead_letters is None or self._decided_already(place):
+        if self._decided_already(place):
             return False
         noted = failure_of(raised(failure.error), 1)
-        self._dead_letters.decisions[place] = FailureDecision(noted)
+        self._book().decisions[place] = FailureDecision(noted)
         self._tools.log.warning("replay_failed", offset=failure.offset, cause=f"{noted.error}: {noted.text}")
         return True
 
     def _decided_already(self, place: tuple[str, int]) -> bool:
         """Return whether the record has a decision, which then failed: the broker rejects the dead letter itself."""
-        return self._dead_letters is not None and place in self._dead_letters.decisions
+        book = self._engine.dead_letters
+        return book is not None and place in book.decisions
 
     def _policy(self, error: StateholdError) -> Policy | None:
         """Return the policy for a record of the input; a command of the control topic has no policy."""
@@ -137,7 +201,7 @@ class FailureDecisions:
     def _end(self, policy: Policy, error: StateholdError) -> None:
         self._tools.metrics.inc(metrics.FAILED_RECORDS, 1, policy.end)
         if policy.end == "stop":
-            self._tools.report(Report(self._tools.place.partition, "stop", cause=error))
+            self._tools.report(WorkerReport(self._tools.place.partition, "stop", cause=error))
 
     def _log(self, failure: HandlingFailed, decision: FailureDecision) -> None:
         noted: Failure = decision.failure
@@ -147,6 +211,7 @@ class FailureDecisions:
             attempts=noted.attempts,
             cause=f"{noted.error}: {noted.text}",
             **({"seconds": decision.delay} if decision.delay else {"ordered": noted.ordered}),
+            **({"who": noted.who, "why": noted.reason} if noted.id else {}),
         )
 
 

@@ -27,10 +27,13 @@ class HandledRetry(NamedTuple):
     retried: Retried
 
 
-def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> RetryHistory:
-    """Give the engine the decisions about its failed records; return the records of the retry topics."""
+def recall(engine: Engine, reader: Reader, names: Names, partition: int, *, dead: bool) -> RetryHistory:
+    """Give the engine the decisions about its failed records; return the records of the retry topics.
+
+    `dead`: the topic of dead letters exists. An operator may use it although the handler declares none.
+    """
     tried = RetryHistory(type(engine.handler), names)
-    if engine.dead_letters is None:
+    if not dead:
         return tried
 
     def everything(topic: str) -> Iterator[Message]:
@@ -39,7 +42,7 @@ def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Retr
 
     for topic in tried.topics:
         tried.add(topic, everything(topic))
-    engine.dead_letters.decisions = tried.decisions(map(read, everything(names.dead)), names.control)
+    engine.open_dead_letters().decisions = tried.decisions(map(read, everything(names.dead)), names.control)
     return tried
 
 
@@ -78,7 +81,8 @@ class RetryHistory:
             last[offset] = tries[-1][0]
         for each in letters:
             if isinstance(each, DeadLetter) and each.why == "raised":
-                failure = Failure(each.error, each.text, each.attempts, each.ordered)
+                by = {"id": each.id, "who": each.who, "reason": each.reason}
+                failure = Failure(each.error, each.text, each.attempts, each.ordered, **by)
                 found[last.get(each.offset, (each.topic, each.offset))] = FailureDecision(failure)
             elif isinstance(each, Resolution) and each.what == FAILED_AGAIN:
                 found[control, each.command] = FailureDecision(Failure(each.error, each.text, 1))

@@ -30,8 +30,10 @@ class Committed:
     `mark` returns the mark of the state. `age` returns the greatest age of the state in seconds; only a copy has one.
     """
 
-    def __init__(self, state: State, mark: Callable[[], CommitRecord], age: Callable[[], float] | None = None) -> None:
-        self._state, self._mark, self._age = state, mark, age
+    def __init__(
+        self, state: State, commit_record: Callable[[], CommitRecord], age: Callable[[], float] | None = None
+    ) -> None:
+        self._state, self._commit_record, self._age = state, commit_record, age
 
     @classmethod
     def of_copy(cls, copy: Copy, clock: Clock) -> Committed:
@@ -57,11 +59,11 @@ class Committed:
         """
         state = self._state
         for _ in range(_TRIES):
-            version, mark = state.version, self._mark()
+            version, commit_record = state.version, self._commit_record()
             if version % 2 == 0:
                 found = look(state.tables)
                 if state.version == version:
-                    return found, mark
+                    return found, commit_record
             time.sleep(_PAUSE)
         raise Busy
 

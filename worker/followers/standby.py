@@ -266,7 +266,7 @@ class Standbys:
         around.log.info(
             "standby_ready",
             partition=partition,
-            n=copy.mark.n,
+            n=copy.commit_record.n,
             keys=copy.state.keys,
             seconds=round(around.clock() - began, 3),
         )

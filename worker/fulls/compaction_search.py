@@ -21,7 +21,7 @@ class CompactionSearch:
         self._tools = tools
         self._found: LocatedManifest | None = None
         self._closed = False
-        self._call = tools.aside(lambda: self._read(known), f"notice-{tools.place.partition}")
+        self._call = tools.run_background(lambda: self._read(known), f"notice-{tools.place.partition}")
 
     def ended(self) -> bool:
         return self._call.ended()

@@ -82,7 +82,7 @@ class RestoreCost:
     def __init__(self, speeds: Speeds, policy: SnapshotPolicy, restored: Restored) -> None:
         """Start with the work of the restore, whose changelog bytes the policy has counted."""
         self._speeds, self._policy = speeds, policy
-        self._n, self._seen_bytes = restored.mark.n, restored.unsaved_bytes
+        self._n, self._seen_bytes = restored.commit_record.n, restored.unsaved_bytes
         #: work of a restore from the newest full snapshot that a commit record names
         self.work = msgspec.structs.replace(restored.work, gap=0)
         #: the part of it before the start of the full snapshot that is being written
@@ -151,12 +151,12 @@ class Deltas(Participant):
     ) -> None:
         """The policy begins with the figures of the restore that a full snapshot would save the next one."""
         self._tools, self._transaction, self._policy, self._cost = tools, transaction, policy, cost
-        self._state, self._pace = restored.state, restored.mark.pace
+        self._state, self._pace = restored.state, restored.commit_record.pace
         policy.bytes, policy.entries, policy.keys = restored.unsaved_bytes, restored.unsaved_keys, self._state.keys
         #: with the first delta: the first transaction whose changes are all in deltas
         self._reach: int | None = None
         # The next delta holds the gap; no delta holds the changes between the last delta and the full snapshot.
-        if restored.full is not None and restored.mark.last_delta < restored.full.first:
+        if restored.full is not None and restored.commit_record.last_delta < restored.full.first:
             self._reach = restored.full.first
 
     def contribute(self, draft: CommitDraft) -> None:

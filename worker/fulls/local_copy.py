@@ -53,23 +53,12 @@ class _Tee:
 
     def __init__(self, sink: FullSink, local_copy: LocalCopy) -> None:
         self._sink, self._local_copy = sink, local_copy
-
-    def open(self, full: str) -> str:
-        return self._sink.open(full)
+        self.open, self.seal, self.acknowledged, self.close = sink.open, sink.seal, sink.acknowledged, sink.close
 
     @property
     def crowded(self) -> bool:
         return self._sink.crowded
 
-    def seal(self) -> int:
-        return self._sink.seal()
-
     def send(self, payload: bytes) -> None:
         self._local_copy.add(payload)
         self._sink.send(payload)
-
-    def acknowledged(self, wait: float = 0.0) -> list[int]:
-        return self._sink.acknowledged(wait)
-
-    def close(self) -> None:
-        self._sink.close()

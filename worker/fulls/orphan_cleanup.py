@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from statehold.common.background_call import Beside
+from statehold.common.background_call import CallInProgress
 from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store_orphans import collect
 from statehold.worker.common.context import Tools
@@ -19,12 +19,12 @@ class OrphanCleanup:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._closed = threading.Event()
-        self._running: Beside | None = None
+        self._running: CallInProgress | None = None
 
     def collect(self) -> None:
         """Start a cleanup if full snapshots are in a store and no cleanup runs."""
         if self._tools.store_root and (self._running is None or self._running.ended(0.0)):
-            self._running = self._tools.aside(self._run, f"orphans-{self._tools.place.partition}")
+            self._running = self._tools.run_background(self._run, f"orphans-{self._tools.place.partition}")
 
     def close(self) -> None:
         """Wait briefly, because a service that takes full snapshots only at a stop would otherwise never clean up."""

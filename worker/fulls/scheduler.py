@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import attrgetter
+from typing import NamedTuple
 
 from statehold.errors import KafkaTrouble
 from statehold.ports import Bounds, FullSink
@@ -32,6 +33,14 @@ _VERIFY_WAIT = 5.0
 Asked = Callable[[float], Bounds | None]
 
 
+class FullFacts(NamedTuple):
+    """Keys, bytes before compression, and the time of completion in seconds since 1970."""
+
+    keys: int
+    bytes: int
+    time: float
+
+
 class FullSnapshots(Participant):
     """Used by the partition's thread at commit boundaries only; only `final` waits.
 
@@ -52,13 +61,17 @@ class FullSnapshots(Participant):
         self._tools, self._state, self._policy = tools, restored.state, policy
         self._settings = tools.settings.snapshot
         base = restored.full
-        self.refs = restored.mark.fulls
+        self.refs = restored.commit_record.fulls
         if restored.unusable:
             self.refs = tuple(ref for ref in self.refs if ref not in restored.unusable)
         if base is not None and base not in self.refs:  # a compaction wrote it after the last commit record
             self.refs = tuple(sorted((base, *self.refs), key=attrgetter("first"), reverse=True))[: self._settings.keep]
         if restored.full_time:
             tools.metrics.set(metrics.FULL_TIME, restored.full_time)
+        #: by the manifest's offset, of those that this owner wrote, found or loaded
+        self.known: dict[int, FullFacts] = {}
+        if base is not None:
+            self.known[base.offset] = FullFacts(restored.work.full_keys, restored.work.full_bytes, restored.full_time)
         self.cost = cost
         seconds, periodic = self._settings.restore_budget, self._settings.periodic_full
         self._budget = None if seconds == "off" else RestoreBudget(seconds, cost, tools.log, periodic_full=periodic)
@@ -151,6 +164,7 @@ class FullSnapshots(Participant):
             return False
         now = self._tools.clock()
         self._size = found.manifest.keys, found.manifest.size
+        self.known[found.ref.offset] = FullFacts(*self._size, found.manifest.time / 1000)
         self._policy.full_started(now)
         self.cost.full_started()
         self._pending, self._pending_since, self._policy.force_delta = found.ref, now, True
@@ -274,6 +288,7 @@ class FullSnapshots(Participant):
         if ref is None:
             return
         self._size = writer.keys, writer.bytes
+        self.known[ref.offset] = FullFacts(*self._size, self._tools.wall())
         self._tools.metrics.inc(metrics.FULLS, 1, "written")
         self._tools.metrics.inc(metrics.FULL_BYTES, writer.bytes)
         self._tools.metrics.set(metrics.FULL_TIME, self._tools.wall())
@@ -309,6 +324,8 @@ class FullSnapshots(Participant):
         if self._pending not in record.fulls:
             return
         self.refs, self._pending = record.fulls, None
+        kept = {ref.offset for ref in self.refs}
+        self.known = {offset: facts for offset, facts in self.known.items() if offset in kept}
         self.cost.full_referred(*self._size)
         if self._local_copy is not None:
             self._local_copy.keep(record.fulls[0])

@@ -32,7 +32,7 @@ class Verification:
         self.unsound: dict[FullRef, str] = {}
         #: why the verification could not finish; a later one may
         self.trouble = ""
-        self._reading = tools.aside(self._run, f"readback-{tools.place.partition}")
+        self._reading = tools.run_background(self._run, f"readback-{tools.place.partition}")
 
     def done(self, wait: float = 0.0) -> bool:
         """Return whether it has ended; wait at most `wait` seconds."""

@@ -8,6 +8,7 @@ records of a blocked key follow, so a replay decides identically.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -58,6 +59,8 @@ class DeadLetterBook:
         self._blocked: Table[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
         self._resolved: Table[int, int] = tables[SETTLED]  # type: ignore[assignment]
         self._names, self._dead, self._partition, self._outputs = names, names.dead, partition, outputs
+        #: the state keeps blocked keys and resolved dead letters, because the handler declares dead letters
+        self.keeps_order = True
         self.muted = False
         #: of records that are handled again, by topic and offset
         self.decisions: dict[tuple[str, int], FailureDecision] = {}
@@ -112,7 +115,7 @@ class DeadLetterBook:
     def _dead_letter(self, message: Message, failure: Failure) -> None:
         """Write the dead letter; a record without a key blocks nothing."""
         key, offset = message.key(), message.offset() or 0
-        ordered, previous = failure.ordered and key is not None, -1
+        ordered, previous = failure.ordered and key is not None and self.keeps_order, -1
         if ordered:
             row = self._blocked.get(key)
             if row is not None:  # blocked by a decision of this transaction
@@ -153,6 +156,8 @@ class DeadLetterBook:
 
     def _may(self, request: DeadLetterRequest) -> bool:
         """Return whether the dead letter may be resolved: once, and those of a blocked key in order."""
+        if not self.keeps_order:
+            return False
         if not request.ordered:
             return request.offset not in self._resolved
         row = self._blocked.get(request.key or b"")
@@ -197,7 +202,18 @@ class DeadLetterBook:
 def dead_letter_book(
     tables: dict[str, Table[object, object]], names: Names | None, partition: int, outputs: list[Sent]
 ) -> DeadLetterBook | None:
-    """Return None for a handler whose records cannot become dead letters."""
+    """Return None for a handler that declares no dead letters."""
     if PARKED not in tables:
         return None
     return DeadLetterBook(tables, names or Names("unnamed", "input"), partition, outputs)
+
+
+def undeclared_book(names: Names | None, partition: int, outputs: list[Sent], *, muted: bool) -> DeadLetterBook:
+    """Return a book for a handler that declares no dead letters: it blocks no key and resolves none of them."""
+    empty: dict[str, Table[Any, Any]] = {
+        PARKED: Table(key=bytes, value=BlockedKey).fresh(),
+        SETTLED: Table(key=int, value=int).fresh(),
+    }
+    book = DeadLetterBook(empty, names or Names("unnamed", "input"), partition, outputs)
+    book.keeps_order, book.muted = False, muted
+    return book

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
+from statehold.common.decoding import SHALLOW, with_room
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.serdes import input_serde
+from statehold.declared.serdes import partition_serde, shared_serde
 from statehold.handler import Handler
-from statehold.messages.command import COMMAND_HEADER, Command
+from statehold.messages.command import Command, is_command
 from statehold.output import Sent
 from statehold.record import Message, Record
 from statehold.reference import SharedRows
@@ -24,10 +25,10 @@ from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.handler.binding import bind, new_state
 from statehold.worker.handler.commands import Commands
-from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book
+from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import EventTime, event_time
-from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, failed, undecodable
+from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, failed
 
 
 class Engine:
@@ -60,10 +61,10 @@ class Engine:
         self.outputs: list[Sent] = [] if tracing is None else tracing.outputs(self._handling)
         if state is None:
             state = new_state(kind, traced=traced, track_delta=track_delta)
-        self.state, self._traced, self._settings = state, traced, settings or Settings()
+        self.state, self._traced, self._settings, self._names = state, traced, settings or Settings(), names
         bound = bind(self.handler, state, self.outputs, output_partitions, shared or {}, checked=traced)
         self._bound_outputs, self.sinks, self.references = bound
-        #: dead letters; None if no record can become one
+        #: dead letters; None if the handler declares none, until an operator makes one
         self.dead_letters: DeadLetterBook | None = None
         #: event time; None if the handler has no timer and no expiry
         self.event_time: EventTime | None = None
@@ -75,8 +76,9 @@ class Engine:
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
         #: the input's commands of the open transaction, in order
         self._handled_commands: list[Command] = []
-        shared_serde, of_topic = input_serde(kind)
-        self._decode = (shared_serde if of_topic is None else of_topic.for_topic("")).decode
+        self._decode = (shared_serde(kind) or partition_serde(kind)).decode
+        #: the live loop accepts only values that leave room on the stack for a replay
+        self.leaves_room = False
         self._batched = kind.on_batch is not Handler.on_batch
         self._single = kind.on_record is not Handler.on_record
         self._on_record = self.handler.on_record if self.event_time is None else self.event_time.handle
@@ -101,7 +103,7 @@ class Engine:
         for i, message in enumerate(messages):
             if book is not None and book.takes(message):
                 handle = book.take
-            elif _is_command(message):
+            elif is_command(message):
                 handle = self._commands.handle
             else:
                 continue
@@ -116,20 +118,21 @@ class Engine:
 
         :raises HandlingFailed: it fails again.
         """
-        if _is_command(message):
+        if is_command(message):
             self._commands.handle(message)
         else:
             self._run([message], one_by_one=True)
 
     def _run(self, messages: Sequence[Message], one_by_one: bool) -> int:
-        bad: HandlingFailed | None = None
-        try:
-            values = list(map(self._decode, map(type(messages[0]).value, messages)))
-        except Exception:  # noqa: BLE001  because a decoder may raise anything; find the record
-            values, bad = self._decode_until_bad(messages)
+        given = list(map(type(messages[0]).value, messages))
+        if self.leaves_room and max(map(len, filter(None, given)), default=0) > SHALLOW:
+            values, bad = with_room(partial(self._decoded, messages), given)
+        else:
+            values, bad = self._decoded(messages, given)
         records = list(map(Record, messages, values))
         if self._batched and not (one_by_one and self._single):
-            self._on_batch(records)
+            for batch in ([each] for each in records) if one_by_one else (records,):
+                self._on_batch(batch)
         elif (handled := self._on_records(records, messages)) < len(values):
             return handled
         if bad is not None:
@@ -163,18 +166,16 @@ class Engine:
         try:
             self.handler.on_batch(records)
         except Exception as error:  # a handler may raise anything
-            raise batch_failed(records[0], error, can_single=self._single) from error
+            raise batch_failed(records[0], error, can_single=self._single or len(records) > 1) from error
         finally:
             self._handling.call = None
 
-    def _decode_until_bad(self, messages: Sequence[Message]) -> tuple[list[Any], HandlingFailed | None]:
-        values: list[Any] = []
-        for message in messages:
-            try:
-                values.append(self._decode(message.value()))
-            except Exception as error:  # noqa: BLE001  a decoder may raise anything
-                return values, undecodable(message, error)
-        return values, None
+    def _decoded(self, messages: Sequence[Message], given: list[Any]) -> tuple[list[Any], HandlingFailed | None]:
+        """Return the values up to the first that cannot be decoded, and its failure."""
+        try:
+            return list(map(self._decode, given)), None
+        except Exception:  # noqa: BLE001  because a decoder may raise anything; find the record
+            return decode_until_bad(self._decode, messages)
 
     def obey(self, message: Message) -> bool:
         """Handle a user's command of the control topic, a dead-letter command, or a tick.
@@ -195,6 +196,13 @@ class Engine:
             self._handled_commands,
             from_input=self._settings.commands.from_input,
         )
+
+    def open_dead_letters(self) -> DeadLetterBook:
+        """Return the book of dead letters; a handler that declares none gets one that blocks no key."""
+        if self.dead_letters is None:
+            muted = self.handler.replaying
+            self.dead_letters = undeclared_book(self._names, self.handler.partition, self.outputs, muted=muted)
+        return self.dead_letters
 
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
         """Call the user's hook. Raises what the hook raises."""
@@ -234,7 +242,7 @@ class Engine:
         return taken
 
     def freeze(self) -> Frozen:
-        """:raises MutatedInPlace: in development, when a table value was changed without put()."""
+        """:raises UnstorableValue: :raises MutatedInPlace: in development, when a value was changed without put()."""
         if self._traced:
             self.state.check_in_place()
         return self.state.freeze()
@@ -253,7 +261,3 @@ class Engine:
             self.dead_letters.forget()
         if self.event_time is not None:
             self.event_time.forget()
-
-
-def _is_command(message: Message) -> bool:
-    return any(name == COMMAND_HEADER for name, _ in message.headers() or ())

@@ -1,21 +1,23 @@
-"""Event time of a partition: before each record, fire due timers and delete expired keys.
+"""Event time of a partition: before each record, fire due timers, close windows and delete expired keys.
 
-The engine omits it for a handler without timers and expiry. Records and pinned ticks alone drive it, record by record,
-so a replay in other batches leads to the same state (rules D1, M4).
+The engine omits it for a handler without timers, windows and expiry. Records and pinned ticks alone drive it, record by
+record, so a replay in other batches leads to the same state (rules D1, M4).
 """
 
 from __future__ import annotations
 
 import math
 from typing import Any
+from weakref import WeakMethod
 
 from statehold.handler import Handler
 from statehold.record import Record
 from statehold.table import Table
 from statehold.tables.clock import ClockTable
 from statehold.tables.system import CLOCK, EXPIRY, TIMERS
-from statehold.tables.timers import Timers, TimerTable
+from statehold.tables.timers import Timer, Timers, TimerTable
 from statehold.tables.ttl import Dedupe, expiring
+from statehold.tables.windows import Windows
 from statehold.worker.common.activity import Handling
 
 
@@ -53,8 +55,8 @@ class EventTime:
         """Advance event time to `now`, never back; stop at each due timer on the way."""
         clock = self._clock
         now = max(now, clock.now)
-        if self._timers is not None and self._timers.table.earliest <= now:
-            self._fire(self._timers, now)
+        if self.due <= now:
+            self._fire(now)
         clock.now = now
         for table in self._expiring:
             if table.earliest <= now:
@@ -65,21 +67,77 @@ class EventTime:
         if self._timers is not None:
             self._timers.forget()
 
-    def _fire(self, timers: Timers, now: int) -> None:
-        table = timers.table
-        while (due := table.take(now)) is not None:
-            timer = timers.firing = table[due]
-            table.delete(due)
-            self._clock.now = max(self._clock.now, timer.due)
-            try:
-                self._handler.on_timer(timer)
-            except Exception as error:
-                error.add_note(f"in on_timer of {timer.id!r}, due {timer.at.isoformat()}")
-                raise
-            timers.firing = None
+    def _fire(self, now: int) -> None:
+        while self._fire_timer(now):
+            pass
+
+    def _fire_timer(self, until: float) -> bool:
+        """Fire the first timer that is due at or before `until`; return whether there was one."""
+        timers = self._timers
+        if timers is None or (due := timers.table.take(until)) is None:
+            return False
+        timer = timers.firing = timers.table[due]
+        timers.table.delete(due)
+        self._clock.now = max(self._clock.now, timer.due)
+        try:
+            self._handler.on_timer(timer)
+        except Exception as error:
+            error.add_note(f"in on_timer of {timer.id!r}, due {timer.at.isoformat()}")
+            raise
+        timers.firing = None
+        return True
+
+
+class WindowTime(EventTime):
+    """Event time of a handler with windows. They close in the order of their due times, together with its timers.
+
+    Of equal due times, windows come before timers, in the order of their names, then of their keys.
+    """
+
+    def __init__(
+        self, handler: Handler[Any], clock: ClockTable, tables: dict[str, Table[Any, Any]], handling: Handling
+    ) -> None:
+        super().__init__(handler, clock, tables, handling)
+        #: by name, because a new order of the declarations must not change a replay
+        self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, Windows)]
+        on_late = WeakMethod(handler.on_late)  # weak, because a cycle would keep a dropped state in memory
+        for table in self.windows:
+            table.follow(clock, on_late)
+
+    @property
+    def due(self) -> float:
+        """Due time of the next timer or window."""
+        return min(super().due, *(table.earliest for table in self.windows))
+
+    def _fire(self, now: int) -> None:
+        while (due := self.due) <= now:
+            first = next((table for table in self.windows if table.earliest == due), None)
+            if first is None:
+                self._fire_timer(due)
+            elif (window := first.take(due)) is not None:
+                self._close(first, window)
+
+    def _close(self, table: Windows[Any, Any], window: tuple[Any, int, int]) -> None:
+        key, start, end = window
+        value, due = table[window], end + table.grace
+        table.delete(window)
+        self._clock.now = max(self._clock.now, due)
+        if self._timers is not None:  # timers that on_window schedules belong to the window's key
+            record_key = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else None
+            self._timers.firing = Timer(table.name, due, None, record_key)
+        try:
+            self._handler.on_window(table.name, key, start, end, value)
+        except Exception as error:
+            error.add_note(f"in on_window of {table.name!r}, key {key!r}, from {start} to {end}")
+            raise
+        if self._timers is not None:
+            self._timers.firing = None
 
 
 def event_time(handler: Handler[Any], tables: dict[str, Table[Any, Any]], handling: Handling) -> EventTime | None:
-    """Return None for a handler without timers and expiry."""
+    """Return None for a handler without timers, windows and expiry."""
     clock = tables.get(CLOCK)
-    return EventTime(handler, clock, tables, handling) if isinstance(clock, ClockTable) else None
+    if not isinstance(clock, ClockTable):
+        return None
+    kind = WindowTime if any(isinstance(table, Windows) for table in tables.values()) else EventTime
+    return kind(handler, clock, tables, handling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from statehold.errors import (
@@ -11,10 +12,14 @@ from statehold.errors import (
     RegistryUnreachable,
     StateholdError,
     UndecodableRecord,
+    UnstorableValue,
 )
 from statehold.record import Message, Record
 from statehold.snapshot.format.partition_identity import Place
+from statehold.table import Table
 from statehold.worker.common.errors import output_refused
+
+_NULL = "the record's value is null; to receive tombstones as None, declare them, such as Handler[Order | None]"
 
 
 class HandlingFailed(Exception):
@@ -42,8 +47,8 @@ class FailureDecided(HandlingFailed):
     """A side input failed and its failure decision is known: the rollback is followed by the decision."""
 
 
-class OutputRejected(Exception):
-    """The broker rejected an output of the open transaction; which record sent it is not known yet."""
+class RecordUnknown(Exception):
+    """One record of the open transaction is to blame. All are handled again one by one, which finds it."""
 
 
 def output_rejected(place: Place, what: str, error: MessageRefused, at: int) -> RecordFailed:
@@ -65,6 +70,30 @@ def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> 
     if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable)):
         return BatchFailed(record.message.offset() or 0, _handler_error(record, error))
     return failed(record, error)
+
+
+def require_storable(tables: Mapping[str, Table[Any, Any]], found: UnstorableValue, message: Message) -> None:
+    """Check after a record what a commit could not store.
+
+    :raises HandlingFailed: this record has written it.
+    """
+    try:
+        tables[found.table].require_storable(found.key)
+    except UnstorableValue as error:
+        raise failed(Record(message, None), error) from error
+
+
+def decode_until_bad(
+    decode: Callable[[Any], Any], messages: Sequence[Message]
+) -> tuple[list[Any], HandlingFailed | None]:
+    """Return the values up to the first that cannot be decoded, and its failure."""
+    values: list[Any] = []
+    for message in messages:
+        try:
+            values.append(decode(message.value()))
+        except Exception as error:  # noqa: BLE001  a decoder may raise anything
+            return values, undecodable(message, error if message.value() is not None else TypeError(_NULL))
+    return values, None
 
 
 def undecodable(message: Message, error: Exception) -> HandlingFailed:

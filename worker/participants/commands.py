@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from statehold.messages.command import FINISH_UPGRADE, SWITCHES, Command
-from statehold.messages.dead_letter import REQUESTS
+from statehold.messages.dead_letter import REQUESTS, BuryRequest
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.ports import Asked, Control
 from statehold.snapshot.format import frame
@@ -36,12 +36,14 @@ class ControlCommands(Participant):
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """Return whether a command waits that no commit record contains yet."""
-        return len(self._control.waiting(record.positions.get(self._topic, 0))[0]) > 0
+        asked, _ = self._control.waiting(record.positions.get(self._topic, 0))
+        return len(asked) > 0 and not _precedes(asked[0], record.positions[self._tools.place.input])
 
     def side_inputs(self, work: SideWork) -> None:
         asked, end = self._control.waiting(work.done.next)
         if not asked and end == work.done.next:
             return
+        asked, end = self._until_bury(asked, end, work.position)
         most = 1 if work.alone else _MOST
         commands: list[Command] = []
         pinned: list[Pinned] = []
@@ -83,12 +85,31 @@ class ControlCommands(Participant):
             self._tools.log.warning(
                 "command_rejected",
                 offset=pinned.offset,
-                cause=f"{name}: an older dead letter comes first, or this one is resolved. Next: `statehold dlq list`",
+                cause=f"{name}: an older dead letter comes first, this one is resolved, or the handler declares no "
+                f"dead_letter policy. Next: `statehold dlq list`",
             )
         return done
 
     def close(self) -> None:
         self._control.close()
+
+    def _until_bury(self, asked: list[Asked], end: int, position: int) -> tuple[list[Asked], int]:
+        """Return the commands up to a `dlq bury` whose record comes next, because its transaction acknowledges it."""
+        for i, each in enumerate(asked):
+            if _precedes(each, position):
+                return asked[:i], each.command.offset
+            if each.bury is not None and each.bury.offset != self._decisions.commanded:
+                self._log_passed(each.command, each.bury)
+        return asked, end
+
+    def _log_passed(self, command: Command, request: BuryRequest) -> None:
+        partition, offset = self._tools.place.partition, request.offset
+        self._tools.log.warning(
+            "command_rejected",
+            offset=command.offset,
+            cause=f"{command.name} {partition} {offset}: the partition has passed the record. `statehold dlq show "
+            f"{partition}@{offset}` shows whether it is a dead letter; otherwise the handler processed it",
+        )
 
     def _may_pin(self, record: CommitRecord, asked: Asked) -> bool:
         """Return whether the format allows pinning, because an older release would replay the gap without it."""
@@ -101,3 +122,8 @@ class ControlCommands(Participant):
             f"finish-upgrade`, then send it again",
         )
         return False
+
+
+def _precedes(asked: Asked, position: int) -> bool:
+    """Return whether this is a `dlq bury` whose record comes next: it and the commands behind it wait."""
+    return asked.bury is not None and asked.bury.position == position

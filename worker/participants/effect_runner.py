@@ -14,6 +14,7 @@ from typing import Any
 import tenacity
 
 from statehold.handler import EffectKey, Handler
+from statehold.health.fork_guard import no_fork
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.context import EffectSetting, Pending
 from statehold.worker.handler.effect_calls import call, weight
@@ -83,10 +84,11 @@ class EffectRunner:
             thread.start()
 
     def _run(self, lane: queue.SimpleQueue[Effect | None]) -> None:
-        while (effect := lane.get()) is not None and not self._closing.is_set():
-            if not self._attempt(effect):
-                return
-            self._done.put(effect.key)
+        with no_fork():
+            while (effect := lane.get()) is not None and not self._closing.is_set():
+                if not self._attempt(effect):
+                    return
+                self._done.put(effect.key)
 
     def _attempt(self, effect: Effect) -> bool:
         """Call the effect until it returns, or until the partition closes."""

@@ -6,7 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from statehold.errors import DamagedIncrement, KafkaTrouble, MixedLineages, NoMark, OffsetDisagrees, TornTransaction
+from statehold.errors import (
+    DamagedIncrement,
+    KafkaTrouble,
+    MixedLineages,
+    NoCommitRecord,
+    OffsetDisagrees,
+    TornTransaction,
+)
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import retention_gap
@@ -27,13 +34,13 @@ def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
     between committed transactions (three brokers, Kafka 4.4, one of them frozen). A short log looks like a torn
     transaction, like damage, or like an offset that is ahead of the last commit record. Only damage stays.
 
-    :raises TornTransaction, OffsetDisagrees, DamagedIncrement, NoMark: the last attempt failed with it.
+    :raises TornTransaction, OffsetDisagrees, DamagedIncrement, NoCommitRecord: the last attempt failed with it.
     """
     until = math.inf
     for _ in range(_ATTEMPTS - 1):
         try:
             return attempt()
-        except (TornTransaction, OffsetDisagrees, DamagedIncrement, NoMark) as finding:
+        except (TornTransaction, OffsetDisagrees, DamagedIncrement, NoCommitRecord) as finding:
             now = tools.clock()
             until = min(until, now + _LASTS)
             if now >= until or signals.leaving():
@@ -43,17 +50,17 @@ def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
     return attempt()
 
 
-def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: CommitRecord) -> None:
+def require_input(tools: Tools, bounds: tuple[int, int], position: int, commit_record: CommitRecord) -> None:
     """Require the input between the positions of state and commit record. :raises RetentionGap: some of it is gone."""
     start, end = bounds
     if position < start:
         raise retention_gap(tools.place, position, f"the topic begins at {start}")
-    handled = mark.positions[tools.place.names.input]
+    handled = commit_record.positions[tools.place.names.input]
     if handled > end:
         raise retention_gap(tools.place, handled, f"the topic ends at {end}: records that were handled are gone")
 
 
-def compare_with_group(tools: Tools, mark: CommitRecord, *, others: bool) -> None:
+def compare_with_group(tools: Tools, commit_record: CommitRecord, *, others: bool) -> None:
     """Compare state generation and transaction number with those that the owners committed with their group offsets.
 
     A later number of this partition's own offset shows a log that was cut, even if the missing transactions handled no
@@ -70,27 +77,27 @@ def compare_with_group(tools: Tools, mark: CommitRecord, *, others: bool) -> Non
     except KafkaTrouble as error:
         tools.log.warning("kafka_retry", doing="compare with the group's offsets", cause=str(error))
         return
-    position = mark.positions[place.names.input]
+    position = commit_record.positions[place.names.input]
     own = noted.pop(place.partition, None)
-    if own is not None and own.lineage == mark.lineage and own.n > mark.n:
+    if own is not None and own.lineage == commit_record.lineage and own.n > commit_record.n:
         raise DamagedIncrement(
-            f"transaction {own.n} has committed, as the group's offset shows, and the last commit record is {mark.n}: "
-            f"the brokers have lost the end of {place.names.changelog}, perhaps by an unclean leader election. "
-            f"Nothing was changed. Next: see DamagedIncrement in the runbook",
+            f"transaction {own.n} has committed, as the group's offset shows, and the last commit record is "
+            f"{commit_record.n}: the brokers have lost the end of {place.names.changelog}, perhaps by an unclean "
+            "leader election. Nothing was changed. Next: see DamagedIncrement in the runbook",
             topic=place.names.input,
             partition=place.partition,
             position=position,
         )
     differing: dict[int, str] = {}
     for partition, each in noted.items():
-        if each.lineage not in ("", mark.lineage):
+        if each.lineage not in ("", commit_record.lineage):
             differing[partition] = each.lineage
     if others and differing:
         partition, lineage = min(differing.items())
         raise MixedLineages(
-            f"its state generation is {mark.lineage}, that of partition {partition} is {lineage} ({len(differing)} "
-            f"differ): only some partitions were restored, migrated or moved. Nothing was changed. Next: `statehold "
-            f"snapshot list` shows each; restore all of them to one state generation",
+            f"its state generation is {commit_record.lineage}, that of partition {partition} is {lineage} "
+            f"({len(differing)} differ): only some partitions were restored, migrated or moved. Nothing was changed. "
+            "Next: `statehold snapshot list` shows each; restore all of them to one state generation",
             topic=place.names.input,
             partition=place.partition,
             position=position,

@@ -14,7 +14,7 @@ from statehold.ports import Cancelled, Transactions
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import Restored, restore
 from statehold.snapshot.restore.standby_copy import Copy, go_on
@@ -114,40 +114,40 @@ class Recovery:
                     self.progress,
                     tools.local() if tools.settings.snapshot.local_dir else None,
                 )
-            mark = restored.mark
-            behind = self._offset_behind(mark)
-            compare_with_group(tools, mark, others=True)
-            require_input(tools, reader.bounds(names.input, partition), restored.position, mark)
+            commit_record = restored.commit_record
+            behind = self._offset_behind(commit_record)
+            compare_with_group(tools, commit_record, others=True)
+            require_input(tools, reader.bounds(names.input, partition), restored.position, commit_record)
             if tools.references.shared:
-                tools.references.await_version(mark.reference, partition, self._leaving)
+                tools.references.await_version(commit_record.reference, partition, self._leaving)
             engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
-            if len(mark.positions) > 1:
-                log_unread_retries(tools, engine, reader, mark)
+            if len(commit_record.positions) > 1:
+                log_unread_retries(tools, engine, reader, commit_record)
         finally:
             reader.close()
         self._copy = None
         engine.renew()
-        tools.speeds.expect(mark.pace)
+        tools.speeds.expect(commit_record.pace)
         self._log_restored(restored)
         return Recovered(engine, restored, behind)
 
-    def last_mark(self) -> CommitRecord | None:
+    def last_commit_record(self) -> CommitRecord | None:
         """Return the last mark after a fence: it shows how the transaction before the fence ended (rule T4).
 
         The group's offset was committed with the last mark, so an older mark than the offset's is not the last one.
         """
-        return recheck(self._last_mark_once, self._tools, self._signals)
+        return recheck(self._last_commit_record_once, self._tools, self._signals)
 
-    def _last_mark_once(self) -> CommitRecord | None:
+    def _last_commit_record_once(self) -> CommitRecord | None:
         reader = self._tools.reader(self._signals.leaving)
         try:
-            mark = last_mark(reader, self._names.changelog, self._partition)
+            commit_record = last_commit_record(reader, self._names.changelog, self._partition)
         finally:
             reader.close()
-        if mark is not None:
-            self._offset_behind(mark)
-            compare_with_group(self._tools, mark, others=False)
-        return mark
+        if commit_record is not None:
+            self._offset_behind(commit_record)
+            compare_with_group(self._tools, commit_record, others=False)
+        return commit_record
 
     def _leaving(self) -> bool:
         """Return whether to stop reading. The reader asks often, so this also logs the progress while no data comes."""
@@ -180,7 +180,7 @@ class Recovery:
             shared=self._tools.references.shared,
         )
 
-    def _offset_behind(self, mark: CommitRecord) -> bool:
+    def _offset_behind(self, commit_record: CommitRecord) -> bool:
         """Compare the group's offset with the mark, which is the truth (rule D6).
 
         Return True if the offset has expired, or is the one before the last transaction: it must be written again.
@@ -188,7 +188,7 @@ class Recovery:
         :raises OffsetDisagrees: the offset differs by more. :raises RestoreTimeout: the group's coordinator did not
             answer within `restore.deadline`.
         """
-        names, partition, position = self._names, self._partition, mark.positions[self._names.input]
+        names, partition, position = self._names, self._partition, commit_record.positions[self._names.input]
         until = self._tools.clock() + self._tools.settings.restore.deadline
         try:
             committed = self._retrying(
@@ -208,14 +208,14 @@ class Recovery:
             ) from error
         if committed == position:
             return False
-        if committed in (None, mark.start):
+        if committed in (None, commit_record.start):
             self._tools.log.warning("offset_behind", group_offset=committed, position=position)
             return True
         raise OffsetDisagrees(
             f"group {names.group!r} has committed {committed}, the last commit record has {position} (transaction "
-            f"{mark.n}, from {mark.start}): the group's offsets were reset. Nothing was skipped. Next: stop the "
-            f"service and choose the right position: `statehold repair adopt-offsets MODULE:SERVICE --from mark|group "
-            f"--why TEXT --dry-run`",
+            f"{commit_record.n}, from {commit_record.start}): the group's offsets were reset. Nothing was skipped. "
+            "Next: stop the service and choose the right position: `statehold repair adopt-offsets MODULE:SERVICE "
+            "--from commit-record|group --why TEXT --dry-run`",
             topic=names.input,
             partition=partition,
             position=position,
@@ -257,8 +257,8 @@ class Recovery:
             keys=state.keys,
             bytes=sum(sum(map(len, table.stored.values())) for table in state.tables.values()),
             seconds=round(restored.seconds, 3),
-            n=restored.mark.n,
-            position=restored.mark.positions[self._names.input],
+            n=restored.commit_record.n,
+            position=restored.commit_record.positions[self._names.input],
             digest=digest.show(state.digest),
         )
 

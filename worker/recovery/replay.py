@@ -43,19 +43,19 @@ class GapReplay:
         :raises RecordError: the handler failed on a record that it had handled before.
         :raises RetentionGap: a record is gone.
         """
-        engine, start, mark = self._engine, self._restored.position, self._restored.mark
-        end = mark.positions[self._names.input]
+        engine, start, commit_record = self._engine, self._restored.position, self._restored.commit_record
+        end = commit_record.positions[self._names.input]
         replayed = 0
         if start < end or self._restored.pinned:
             engine.mute(replaying=True)
             replayed = self._replay(start, end)
             engine.mute(replaying=False)
-        if digest.to_bytes(engine.state.digest) != mark.digest:
-            code = f" ({mark.writer.code})" if mark.writer.code else ""
+        if digest.to_bytes(engine.state.digest) != commit_record.digest:
+            code = f" ({commit_record.writer.code})" if commit_record.writer.code else ""
             raise NonDeterministicReplay(
                 f"replaying {start} to {end} gave digest {digest.show(engine.state.digest)}, the last commit record "
-                f"has {digest.show(mark.digest)}: the handler depends on more than its records and tables. Nothing was "
-                f"changed. Next: run the code that wrote the commit record{code}, and `statehold retry "
+                f"has {digest.show(commit_record.digest)}: the handler depends on more than its records and tables. "
+                f"Nothing was changed. Next: run the code that wrote the commit record{code}, and `statehold retry "
                 f'{self._partition}`; from then on set snapshot.delta_interval = "commit", which needs no replay',
                 topic=self._names.input,
                 partition=self._partition,
@@ -91,7 +91,7 @@ class GapReplay:
     def _use_old_references(self, reader: Reader) -> None:
         """Use the reference data that the gap's records saw: one version, because a new version comes with a delta."""
         for reference in self._engine.references.values():
-            version = self._restored.mark.reference.get(reference.topic, reference.version)
+            version = self._restored.commit_record.reference.get(reference.topic, reference.version)
             if version != reference.version:
                 reference.go_back(history(reader, reference, version), version)
 

@@ -135,10 +135,8 @@ class SinkCoordinator(Participant):
         self._sinks.mute(self.ahead is not None)
         self._buffer.barrier = self.barrier
         self._decisions.handled_until = -1 if self.barrier is None else self.barrier
-        if self.ahead is not None and self._engine.dead_letters is not None:
-            self._engine.dead_letters.decisions.update(
-                {(topic, at): decision for topic, at, decision in self.ahead.decisions}
-            )
+        if self.ahead is not None:
+            self._decisions.repeat({(topic, at): decision for topic, at, decision in self.ahead.decisions})
 
     # A transaction
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from statehold.common.decoding import UNREADABLE
 from statehold.common.names import Names
 from statehold.sink import SinkPosition
 from statehold.snapshot.format.records import CommitRecord
@@ -48,7 +49,7 @@ def ahead_of(held: SinkPosition | None, record: CommitRecord, names: Names) -> N
         raise Disagreement("it holds no position of this partition, so its rows are unknown")
     try:
         note = _decode(held.note) if held.note else Note("", b"")
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Disagreement(f"the note at its position {held.position} cannot be read: {error}") from error
     if held.position < position:
         raise Disagreement(f"it holds the rows up to {held.position} only: an older copy of it, or another database")

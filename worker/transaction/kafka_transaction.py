@@ -62,8 +62,8 @@ class KafkaTransaction:
 
     def require_clean(self) -> None:
         """:raises ProducerDropped: a delayed request or an incomplete abort could harm a transaction (rule T2)."""
-        if taint := self.producer.tainted:
-            raise ProducerDropped(f"a request may still be under way, or an abort may be incomplete: {taint}")
+        if suspicion := self.producer.suspicion:
+            raise ProducerDropped(f"a request may still be under way, or an abort may be incomplete: {suspicion}")
 
     def begin(self) -> None:
         """Begin unless it is open; the header comes first, so that a torn transaction can be seen (rule T1).

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted
+from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted, UnstorableValue
 from statehold.output import Sent
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
@@ -25,7 +25,7 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import (
     FailureDecided,
     HandlingFailed,
-    OutputRejected,
+    RecordUnknown,
     SideInputFailed,
     output_rejected,
 )
@@ -86,6 +86,8 @@ class TransactionPipeline:
         policy.handled(len(messages), began)
         with _UNTRACED if tools.tracing is None else tools.tracing.batch(messages):
             handled = self._engine.run(messages, one_by_one=careful)
+            if careful and self.rollback.unstorable is not None:
+                self.rollback.require_storable(messages[0])
         if handled < len(messages):
             state.buffer.put_back(handled)
             policy.cut(len(messages) - handled)
@@ -98,7 +100,7 @@ class TransactionPipeline:
         except MessageRefused as error:
             if len(messages) > 1:
                 state.buffer.suspect()
-                raise OutputRejected from error
+                raise RecordUnknown from error
             raise output_rejected(tools.place, "send an output", error, offset(messages[0])) from error
         if handled:
             state.newest = messages[handled - 1]
@@ -148,7 +150,7 @@ class TransactionPipeline:
         draft = self._draft()
         chunks = kafka.pack(draft)
         commit = partial(kafka.commit, draft, chunks, membership.metadata)
-        call = tools.beside(commit, f"commit-{tools.place.partition}")
+        call = tools.run_commit(commit, f"commit-{tools.place.partition}")
         newest = state.newest.timestamp()[1] if state.newest is not None else 0
         state.commit = Commit(call, draft, state.outputs, now, newest)
         state.outputs, state.handler_seconds = 0, 0.0
@@ -250,11 +252,11 @@ class TransactionPipeline:
         except MessageRefused as error:
             if state.hold_outputs:  # otherwise handling it again without a commit in flight finds the record
                 state.buffer.suspect()
-            raise OutputRejected from error
+            raise RecordUnknown from error
 
     # Failures
 
-    def _run(self, step: Callable[..., None], *args: object) -> bool:  # noqa: C901 - the one ladder of all failures
+    def _run(self, step: Callable[..., None], *args: object) -> bool:  # noqa: C901, PLR0912 - the one ladder of all failures
         """Run one step; False: it failed, and everything uncommitted was rolled back.
 
         Never pass a lambda: the frames of a kept error would hold its closure, and with it the state.
@@ -272,8 +274,10 @@ class TransactionPipeline:
             if self.state.commit is None or self._run(self._await):
                 self.state.buffer.fail_at(failure)  # everything before it is handled again, then its failure is faced
                 self.rollback.undo()
-        except OutputRejected:
+        except RecordUnknown:
             self.rollback.undo()
+        except UnstorableValue as error:
+            self.rollback.after_unstorable(error)
         except TransactionAborted as error:
             self.rollback.after_abort(error)
         except ProducerFenced as error:

@@ -119,9 +119,14 @@ class RecordBuffer:
         else:
             self.careful_until = failure.offset + 1
 
-    def suspect(self) -> None:
-        """Let all records of the open transaction be handled again one by one, to find the one to blame."""
+    def suspect(self) -> bool:
+        """Let all records of the open transaction be handled again one by one, to find the one to blame.
+
+        False: that is how they were handled.
+        """
+        before = self.careful_until
         self.careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
+        return self.careful_until > before
 
     # Transactions
 

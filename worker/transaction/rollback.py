@@ -5,7 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from statehold.errors import KafkaTrouble, OutcomeUnknown, ProducerFenced, StateholdError, TransactionAborted
+from statehold.errors import (
+    KafkaTrouble,
+    OutcomeUnknown,
+    ProducerFenced,
+    StateholdError,
+    TransactionAborted,
+    UnstorableValue,
+)
+from statehold.record import Message
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped, fenced, output_refused
@@ -13,6 +21,7 @@ from statehold.worker.common.ownership import await_newer_membership
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.record_failure import require_storable
 from statehold.worker.transaction.kafka_transaction import Stage
 from statehold.worker.transaction.participants import ParticipantFailed, Participants
 from statehold.worker.transaction.state import TransactionState
@@ -39,6 +48,8 @@ class Rollback:
     ) -> None:
         self._tools, self._signals, self._engine = tools, signals, engine
         self._state, self._participants, self._decisions = state, participants, decisions
+        #: what the last commit could not store
+        self.unstorable: UnstorableValue | None = None
 
     def undo(self) -> int:
         """Abort, then forget; return how many records will be handled again.
@@ -93,6 +104,21 @@ class Rollback:
             )
         first, longest = _STALE_PAUSE if error.stale else _PAUSE
         self._signals.pause(min(first * 2**state.aborts, longest))
+
+    def after_unstorable(self, error: UnstorableValue) -> None:
+        """Roll back; the records are handled again one by one, each followed by `require_storable`.
+
+        :raises UnstorableValue: no record has written it.
+        """
+        if not error.table or not self._state.buffer.suspect():
+            raise error
+        self.unstorable = error
+        self.undo()
+
+    def require_storable(self, message: Message) -> None:
+        """:raises HandlingFailed: this record has written what the last commit could not store."""
+        assert self.unstorable is not None
+        require_storable(self._engine.state.tables, self.unstorable, message)
 
     def after_participant(self, failure: ParticipantFailed) -> None:
         """Roll back a transaction that a participant refused before its commit; then that participant recovers."""

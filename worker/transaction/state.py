@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from statehold.common.background_call import Beside
+from statehold.common.background_call import CallInProgress
 from statehold.output import Sent
 from statehold.ports import Membership
 from statehold.record import Message
@@ -21,7 +21,7 @@ _NO_MEMBERSHIP: Final = Membership(-1, None, "")
 class Commit(msgspec.Struct, frozen=True):
     """A commit in flight."""
 
-    call: Beside
+    call: CallInProgress
     draft: CommitDraft
     outputs: int
     #: monotonic seconds

@@ -54,7 +54,7 @@ class Steps:
                 self._finish(whole=error is None)
             self._progress.stop()
 
-    def tell(self, step: str) -> None:
+    def report(self, step: str) -> None:
         """Start a step."""
         if not self._console.is_terminal:
             self._console.print(Text(step, "dim"))

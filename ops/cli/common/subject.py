@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from statehold.common.names import Names
+from statehold.config.common.errors import SettingsError
 from statehold.config.settings import Settings
 from statehold.declared.attributes import sinks_of
-from statehold.errors import UsageError
+from statehold.ops.cli.common.output import WrongOption
 from statehold.ops.cli.common.target import (
     Config,
     InputName,
@@ -27,6 +29,7 @@ from statehold.ops.cli.common.target import (
     names_of,
     quiet_settings,
 )
+from statehold.ops.cli.common.waiting import patient
 from statehold.service import Service
 from statehold.sink import Sink
 from statehold.snapshot.inspect.typed import Typed
@@ -35,6 +38,10 @@ Command = Callable[..., None]
 
 #: the last options in every command's help
 _LAST: Final = ("config", "overrides", "secrets_dir", "profile", "as_json")
+
+
+#: not needed by a command that asks no broker
+_SECRETS: Final = ("STATEHOLD_KAFKA__SECURITY__SASL_PASSWORD", "STATEHOLD_KAFKA__SECURITY__OAUTH_CLIENT_SECRET")
 
 
 class Subject(NamedTuple):
@@ -62,7 +69,7 @@ class Subject(NamedTuple):
         if self.service is None:
             return list(given or ())
         if given:
-            raise UsageError(f"{self.names.service} declares its outputs itself; leave out --output")
+            raise WrongOption(f"{self.names.service} declares its outputs itself; leave out --output")
         return self.service.outputs
 
 
@@ -93,9 +100,36 @@ def _subject(
     return subject_of(quiet_settings(config, overrides, secrets_dir, profile), target, service, input_topic)
 
 
+def _names(
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+) -> Subject:
+    named = target, service, input_topic
+    try:
+        return _subject(*named, config, overrides, secrets_dir, profile)
+    except SettingsError:  # an administrator who grants rights has no password of the service
+        missing = [name for name in _SECRETS if name not in os.environ]
+        os.environ.update(dict.fromkeys(missing, "unused"))
+        try:
+            return _subject(*named, config, overrides, secrets_dir, profile)
+        finally:
+            for name in missing:
+                del os.environ[name]
+
+
 def with_settings(command: Command) -> Command:
     """Pass the command `settings`, from --config, --set, --secrets-dir and --profile."""
     return _lending(_settings, "settings", command)
+
+
+def with_names(command: Command) -> Command:
+    """Pass the command `about`, as `with_subject` does; it asks no broker, so that passwords may be missing."""
+    return _lending(_names, "about", command)
 
 
 def with_subject(command: Command) -> Command:
@@ -111,7 +145,8 @@ def _lending(make: Callable[..., Any], name: str, command: Command) -> Command:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         made = make(**{each: given.pop(each) for each in lent})
-        command(**{name: made}, **given)
+        with patient(made if isinstance(made, Settings) else made.settings):
+            command(**{name: made}, **given)
 
     shown = [each for mine in own.parameters.values() for each in (lent.values() if mine.name == name else (mine,))]
     shown.sort(key=lambda each: _LAST.index(each.name.strip("_")) if each.name.strip("_") in _LAST else -1)

@@ -18,6 +18,8 @@ from statehold.config.load import load
 from statehold.config.settings import Settings
 from statehold.errors import StartError, StateholdError, UsageError
 from statehold.messages.command import issuer
+from statehold.ops.cli.common.output import WrongOption
+from statehold.ops.cli.common.shared_options import with_code, with_name, with_servers
 from statehold.ops.process.logs import configure_quietly
 from statehold.ops.reports.acl_hint import remember
 from statehold.service import Service
@@ -28,7 +30,13 @@ Config = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set one setting; it overrides environment and files."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Set one setting; it overrides environment and files.",
+        callback=with_servers,
+    ),
 ]
 SecretsDir = Annotated[
     Path | None,
@@ -41,10 +49,13 @@ Profile = Annotated[
 
 Target = Annotated[
     str | None,
-    typer.Argument(metavar="[MODULE:SERVICE]", help="Name the service, here or by the options below."),
+    typer.Argument(
+        metavar="[MODULE:SERVICE]", help="Name the service, here or by the options below.", callback=with_code
+    ),
 ]
 ServiceName = Annotated[
-    str | None, typer.Option("--name", metavar="SERVICE", help="Name the service without its code.")
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Name the service without its code.", callback=with_name),
 ]
 InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Name its input topic.")]
 Outputs = Annotated[
@@ -58,8 +69,30 @@ ViaControlTopic = Annotated[
 ]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Record this reason in the changelog permanently.")]
 Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Record this person. [default: user@host]")]
+
+
+def partitions_of(text: str | None) -> list[int]:
+    """Parse a list such as 0,3-5; return no numbers without a list.
+
+    :raises UsageError: it is not such a list.
+    """
+    found: list[int] = []
+    for piece in (text or "").split(",") if text else ():
+        low, dash, high = piece.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise WrongOption(f"--partitions {text}: write numbers and ranges, such as 0,3-5")
+        found += range(int(low), int(high if dash else low) + 1)
+    return list(dict.fromkeys(found))
+
+
+def _checked(text: str | None) -> str | None:
+    partitions_of(text)
+    return text
+
+
 Partitions = Annotated[
-    str | None, typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
+    str | None,
+    typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]", callback=_checked),
 ]
 
 
@@ -88,7 +121,7 @@ def pairs_of(overrides: Sequence[str] | None) -> dict[str, str]:
     for given in overrides or ():
         key, equals, value = given.partition("=")
         if not equals:
-            raise UsageError(f"--set {given}: write --set KEY=VALUE, such as --set log.level=debug")
+            raise WrongOption(f"--set {given}: write --set KEY=VALUE, such as --set log.level=debug")
         pairs[key.strip()] = value
     return pairs
 
@@ -101,10 +134,10 @@ def find_service(target: str) -> Service:
     """
     name, colon, attribute = target.partition(":")
     if not (name and colon and attribute):
-        raise UsageError(f"{target!r}: write module:service, such as examples.clearing.app:service")
+        raise WrongOption(f"{target!r}: write module:service, such as examples.clearing.app:service")
     if name.endswith(".py") or "/" in name:
         dotted = name.removesuffix(".py").strip("./").replace("/", ".")
-        raise UsageError(f"{name!r} is a path; write the module's name: {dotted}:{attribute}")
+        raise WrongOption(f"{name!r} is a path; write the module's name: {dotted}:{attribute}")
     module = _imported(name)
     found: object = getattr(module, attribute, None)
     if not isinstance(found, Service):
@@ -123,14 +156,14 @@ def service_of(settings: Settings, target: str) -> Service:
 def names_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Names:
     """Return the service's names, as its module declares them or as the options give them.
 
-    :raises UsageError: both, or neither.
+    :raises WrongOption: both, or neither.
     """
     if target is not None:
         if name or input_topic:
-            raise UsageError(f"{target} declares its names itself; leave out --name and --input")
+            raise WrongOption(f"{target} declares its names itself; leave out --name and --input")
         return service_of(settings, target).names
     if not (name and input_topic):
-        raise UsageError(
+        raise WrongOption(
             "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
         )
     names = Names(name, input_topic, settings.service.namespace)
@@ -138,18 +171,14 @@ def names_of(settings: Settings, target: str | None, name: str | None, input_top
     return names
 
 
-def partitions_of(text: str | None) -> list[int]:
-    """Parse a list such as 0,3-5; return no numbers without a list.
+def local_name(target: str | None, name: str | None) -> str | None:
+    """Return the name by which processes of this machine are found; None if neither is given.
 
-    :raises UsageError: it is not such a list.
+    :raises WrongOption: both are.
     """
-    found: list[int] = []
-    for piece in (text or "").split(",") if text else ():
-        low, dash, high = piece.strip().partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise UsageError(f"--partitions {text}: write numbers and ranges, such as 0,3-5")
-        found += range(int(low), int(high if dash else low) + 1)
-    return list(dict.fromkeys(found))
+    if target is not None and name is not None:
+        raise WrongOption(f"{target} declares its name itself; leave out --name")
+    return find_service(target).name if target is not None else name
 
 
 def replacement_reason(tool: str, who: str | None, why: str) -> ReplacementReason:

@@ -19,6 +19,8 @@ from statehold.errors import StartError, TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ops.cli.common import output as show
+from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.shared_options import with_code
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import partitions_of, service_of
 from statehold.ops.reports.acl_hint import remember_topic
@@ -35,9 +37,13 @@ _PAUSE = 0.1
 def cat(
     settings: Settings,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Any topic.")],
-    service: Annotated[
+    target: Annotated[
         str | None,
-        typer.Option("--service", metavar="MODULE:SERVICE", help="Decode keys and values with its types."),
+        typer.Argument(
+            metavar="[MODULE:SERVICE]",
+            help="Decode keys and values with its types.",
+            callback=with_code,
+        ),
     ] = None,
     partition: Annotated[
         str | None,
@@ -47,7 +53,6 @@ def cat(
         str | None,
         typer.Option(
             "--offset",
-            "-o",
             metavar="WHERE",
             help="beginning, end, an offset, or -N: the last N offsets. [default: beginning; with --follow: end]",
         ),
@@ -56,15 +61,15 @@ def cat(
         int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after N records. [0: no limit]")
     ] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
-    _as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, which is the default.")] = False,
+    _as_json: AsJson = False,
 ) -> None:
     """Print committed records as JSON lines: commit records, deltas, full snapshots, inputs, outputs.
 
-    statehold cat fills --service examples.clearing.app:service -n 3
+    statehold cat fills examples.clearing.app:service -n 3
 
     An unreadable record of a changelog or snapshot topic has kind "damaged".
     """
-    found = service_of(settings, service) if service is not None else None
+    found = service_of(settings, target) if target is not None else None
     remember_topic(settings, topic)
     admin = Admin(settings, "statehold-cat")
     with reaching(settings):
@@ -139,7 +144,7 @@ def _start(reader: CommittedReader, topic: str, partition: int, where: str) -> i
     if where.startswith("-") and where[1:].isdecimal():
         return max(start, end - int(where[1:]))
     if not where.isdecimal():
-        raise UsageError(f"--offset {where}: give beginning, end, an offset, or -N for the last N")
+        raise WrongOption(f"--offset {where}: give beginning, end, an offset, or -N for the last N")
     if not start <= int(where) <= end:
         raise UsageError(f"{topic}[{partition}] holds offsets {start} to {end}, not {where}")
     return int(where)

@@ -40,7 +40,7 @@ def show_(
     rows = [
         [Text(cell, "" if each.changed else "dim") for cell in (each.key, each.value, each.origin)] for each in wanted
     ]
-    output.print_table(("setting", "value", "from"), rows, fold=True)
+    output.print_table(("setting", "value", "from"), rows)
 
 
 @app.command("check")
@@ -62,4 +62,6 @@ def check(
     if as_json:
         output.print_json({"good": True, "settings": len(shown), "written": written})
     else:
-        output.tell(f"good: {written} written, {len(shown) - written} by default; `statehold doctor` asks the brokers")
+        output.report(
+            f"good: {written} written, {len(shown) - written} by default; `statehold doctor` asks the brokers"
+        )

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from statehold.config.settings import Settings
-from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import subject_of, with_settings
 from statehold.ops.cli.common.target import InputName, Outputs, ServiceName, Target
 from statehold.ops.doctor.case import Case
@@ -51,7 +50,7 @@ def doctor(
     """
     strange = set(only or ()) - {each.name for each in CHECKS}
     if strange:
-        raise UsageError(f"no check {sorted(strange)[0]!r}; there are {', '.join(each.name for each in CHECKS)}")
+        raise WrongOption(f"no check {sorted(strange)[0]!r}; there are {', '.join(each.name for each in CHECKS)}")
     if target or name or input_topic:
         about = subject_of(settings, target, name, input_topic)
         topics, sinks = about.outputs(outputs), about.sinks

@@ -66,6 +66,6 @@ def _print(shown: list[Lag]) -> None:
         cells = (each.partition, each.position, each.end, each.records, f"{each.seconds:.1f}", each.hidden or "-")
         rows.append((*cells, *([each.later or "-"] if later else [])))
     output.print_table((*_COLUMNS, *([_LATER] if later else [])), rows)
-    output.tell(
+    output.report(
         f"{sum(each.records for each in shown)} records behind, {max(each.seconds for each in shown):.1f} s at most"
     )

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import stat
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +19,7 @@ from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.messages.command import issuer
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import subject_of, with_settings
 from statehold.ops.cli.common.target import InputName, ServiceName, Target
 from statehold.snapshot.inspect import proof
@@ -75,12 +74,12 @@ def prove(
         raise typer.Exit(_check(check, secret, settings, as_json, recompute=recompute))
     about = subject_of(settings, target, name, input_topic)
     with topic_view(about.settings, about.names) as view:
-        told = [
+        reported = [
             proof.partition(partition, view.state(partition, point))
             for partition, point in enumerate(_points(view, at))
         ]
-        document = proof.document(_head(view, at), told)
-    sys.stdout.write(json.dumps(proof.signed(document, secret), indent=None if as_json else 2) + "\n")
+        document = proof.document(_head(view, at), reported)
+    output.print_json(proof.signed(document, secret), indent=None if as_json else 2)
 
 
 def _head(view: TopicView, at: str) -> dict[str, Any]:
@@ -104,7 +103,7 @@ def _points(view: TopicView, at: str) -> list[str]:
     given: dict[str, str] = dict(piece.strip().split("=", 1) for piece in at.split(",") if "=" in piece)
     wanted = [str(partition) for partition in range(view.partitions)]
     if sorted(given) != sorted(wanted):
-        raise UsageError(f"--at {at}: give a position for each of the partitions {', '.join(wanted)}")
+        raise WrongOption(f"--at {at}: give a position for each of the partitions {', '.join(wanted)}")
     return [given[partition] for partition in wanted]
 
 
@@ -116,7 +115,7 @@ def _check(file: Path, secret: bytes, settings: Settings, as_json: bool, *, reco
     if as_json:
         output.print_json({"file": str(file), "good": not faults, "recomputed": recompute, "faults": faults})
     elif not faults:
-        output.tell(
+        output.report(
             f"{file}: good: {given['keys']} keys of {given['namespace']}{given['service']} in "
             f"{len(given['partitions'])} partitions, digest {given['digest']}, made {given['made']} by {given['by']}"
             + ("; the states were rebuilt and are the same" if recompute else "")
@@ -159,12 +158,12 @@ def _make(file: Path) -> None:
         raise UsageError(f"{file} cannot be made: {error.strerror}") from error
     with os.fdopen(handle, "w") as opened:
         opened.write(secrets.token_hex(proof.LEAST_KEY) + "\n")
-    output.tell(f"{file}: a new key, readable by you alone; keep a copy where the documents are not")
+    output.report(f"{file}: a new key, readable by you alone; keep a copy where the documents are not")
 
 
 def _read_key(file: Path | None) -> bytes:
     if file is None:
-        raise UsageError("--key FILE is needed: `statehold prove --make-key FILE` makes one")
+        raise WrongOption("--key FILE is needed: `statehold prove --make-key FILE` makes one")
     try:
         mode, key = file.stat().st_mode, file.read_bytes().strip()
     except OSError as error:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.target import find_service
 from statehold.ops.generate import asyncapi
 
 
-class Format(StrEnum):
-    """The format of the schema."""
-
-    ASYNCAPI = "asyncapi"
-    JSON_SCHEMA = "json-schema"
-
-
 def schema(
     target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
     form: Annotated[
-        Format, typer.Option("--format", help="Print a whole document, or the schemas alone.")
-    ] = Format.ASYNCAPI,
+        Literal["asyncapi", "json-schema"],
+        typer.Option("--format", metavar="asyncapi|json-schema", help="Print a whole document, or the schemas alone."),
+    ] = "asyncapi",
     as_json: AsJson = False,
 ) -> None:
     """Print the topics of a service and the types of their values as JSON, without asking a broker.
@@ -34,5 +27,5 @@ def schema(
     Exit code 0: printed; 1: the service does not exist.
     """
     service = find_service(target)
-    told = asyncapi.asyncapi(service) if form is Format.ASYNCAPI else asyncapi.json_schemas(service)
-    typer.echo(json.dumps(told, indent=None if as_json else 2))
+    reported = asyncapi.asyncapi(service) if form == "asyncapi" else asyncapi.json_schemas(service)
+    output.print_json(reported, indent=None if as_json else 2)

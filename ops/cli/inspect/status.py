@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 from rich.text import Text
@@ -31,19 +30,18 @@ from statehold.ops.cli.common.target import (
     names_of,
     quiet_settings,
 )
+from statehold.ops.cli.common.waiting import patient
 from statehold.ops.remote import local_services
 from statehold.ops.remote.control_sockets import LocalProcess
 from statehold.ops.remote.remote_status import reach
 
 #: seconds
-_OWED_LONG: Final = 10.0
-_WIDE = 1000
+_LONG_PENDING: Final = 10.0
 _COLOURS: Final = {"live": "green", "failed": "red"}
 
 
 def status(
     target: Target = None,
-    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Show only this service.")] = None,
     name: ServiceName = None,
     input_topic: InputName = None,
     config: Config = None,
@@ -56,18 +54,19 @@ def status(
 
     statehold status
 
-    With MODULE:SERVICE, or --name and --input, it reads the group's members from the brokers, and asks each by the ops
-    server that it advertises (ops.advertised, ops.token).
+    With --name alone it shows that service of this machine. With MODULE:SERVICE, or --name and --input, it reads the
+    group's members from the brokers, and asks each by the ops server that it advertises (ops.advertised, ops.token).
 
     Exit code 0: every partition is live; 1: one is not, Kafka or a process does not answer; 3: no service runs.
     """
-    if target is not None or name is not None:
+    if target is not None or input_topic is not None:
         settings = quiet_settings(config, overrides, secrets_dir, profile)
-        found = _everywhere(settings, names_of(settings, target, name, input_topic))
-        _tell(found, as_json, "the group has no member; `statehold run` starts one")
+        with patient(settings):
+            found = _everywhere(settings, names_of(settings, target, name, input_topic))
+        _report(found, as_json, "the group has no member; `statehold run` starts one")
         return
-    found = local_services.of_service(service)
-    _tell(found, as_json, "" if found else local_services.none_found(service))
+    found = local_services.of_service(name)
+    _report(found, as_json, "" if found else local_services.none_found(name))
 
 
 def _everywhere(settings: Settings, names: Names) -> list[LocalProcess]:
@@ -80,7 +79,7 @@ def _everywhere(settings: Settings, names: Names) -> list[LocalProcess]:
     ]
 
 
-def _tell(found: Sequence[LocalProcess], as_json: bool, none: str) -> None:
+def _report(found: Sequence[LocalProcess], as_json: bool, none: str) -> None:
     if as_json:
         output.print_json([_as_json(each) for each in found])
     if not found:
@@ -97,31 +96,35 @@ def _as_json(found: LocalProcess) -> dict[str, Any]:
 
 
 def _is_well(found: LocalProcess) -> bool:
-    told = found.status
-    return told is not None and not told.get("outage") and all(each["phase"] == "live" for each in told["partitions"])
+    reported = found.status
+    return (
+        reported is not None
+        and not reported.get("outage")
+        and all(each["phase"] == "live" for each in reported["partitions"])
+    )
 
 
 def _show(found: LocalProcess) -> None:
     if found.status is None:
-        output.tell(f"{found.path.stem}: {found.trouble}")
+        output.report(f"{found.path.stem}: {found.trouble}")
         return
-    told = found.status
-    state = "running" if told["running"] else "not running"
-    output.tell(f"{told['service']} reads {told['input']} of {told['brokers']}: {state}")
-    output.tell(f"instance {told['instance']}, pid {told['pid']}, statehold {told['version']}")
-    if outage := told.get("outage"):
-        output.tell(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
-    if finding := told.get("topology"):
-        output.tell(f"the topics are not those that the service started with: {finding}")
-    partitions: Sequence[dict[str, Any]] = told["partitions"]
+    reported = found.status
+    state = "running" if reported["running"] else "not running"
+    output.report(f"{reported['service']} reads {reported['input']} of {reported['brokers']}: {state}")
+    output.report(f"instance {reported['instance']}, pid {reported['pid']}, statehold {reported['version']}")
+    if outage := reported.get("outage"):
+        output.report(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
+    if finding := reported.get("topology"):
+        output.report(f"the topics are not those that the service started with: {finding}")
+    partitions: Sequence[dict[str, Any]] = reported["partitions"]
     if (least := _retention(partitions)) is not None:
-        output.tell(f"retention leaves the next record at least {least:.1f} h")
+        output.report(f"retention leaves the next record at least {least:.1f} h")
     if partitions:
-        _show_partitions(partitions, f"--name {told['name']} --input {told['input']}")
+        _show_partitions(partitions, f"--name {reported['name']} --input {reported['input']}")
     elif not outage:
-        output.tell("no partition: starting, or other members of the group have them all")
-    for copy in told.get("standbys", ()):
-        output.tell(_copy(copy))
+        output.report("no partition: starting, or other members of the group have them all")
+    for copy in reported.get("standbys", ()):
+        output.report(_copy(copy))
 
 
 def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
@@ -132,17 +135,12 @@ def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
         said = (
             _progress(each)
             or _paused(each, names)
-            or _owing(each)
+            or _pending_effects(each)
             or _waiting(each, names)
             or output.compact(local_services.cause_of(each))
         )
-        rows.append((each["partition"], shown, each["position"], each["transaction"], Text(said, overflow="fold")))
-    output.print_table(
-        ("partition", "phase", "position", "transaction", "progress or cause"),
-        rows,
-        # a program that reads a pipe searches for words, which must not be wrapped
-        width=None if sys.stdout.isatty() else _WIDE,
-    )
+        rows.append((each["partition"], shown, each["position"], each["transaction"], said))
+    output.print_table(("partition", "phase", "position", "transaction", "progress or cause"), rows)
 
 
 def _copy(copy: dict[str, Any]) -> str:
@@ -173,11 +171,11 @@ def _paused(partition: dict[str, Any], names: str) -> str:
     return f"paused by {by}; `statehold resume {names}` continues it" if by else ""
 
 
-def _owing(partition: dict[str, Any]) -> str:
+def _pending_effects(partition: dict[str, Any]) -> str:
     """Describe effects that have been pending for longer than a moment."""
     live = partition.get("live") or {}
     since = live.get("effects_since")
-    if not since or time.time() - since < _OWED_LONG:
+    if not since or time.time() - since < _LONG_PENDING:
         return ""
     return f"{live['effects']} effects pending, the oldest for {time.time() - since:.0f} s"
 

@@ -27,6 +27,7 @@ from statehold.ops.cli.common.target import (
     Target,
     pairs_of,
 )
+from statehold.ops.cli.common.waiting import patient
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.process.logs import configure_quietly
@@ -64,20 +65,21 @@ def support_bundle(
 
     Exit code 0: written; 1: not written.
     """
-    settings, told = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+    settings, reported = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
     configure_quietly(settings.log)
     about = subject_of(settings, target, name, input_topic)
     settings, names = about.settings, about.names
     path = to or Path(f"statehold-{names.group}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz")
     made = bundle.Bundle(settings)
-    made.add_json("settings.json", [each._asdict() for each in told])
+    made.add_json("settings.json", [each._asdict() for each in reported])
     made.add_json("machine.json", bundle.machine())
     found = local_services.of_service(names.group)
     made.add_json("status.json", [each.status or {"socket": str(each.path), "trouble": each.trouble} for each in found])
     made.add_json("stacks.json", bundle.stacks_of(found))
     case = Case(settings, names, about.outputs(), probes=False, sinks=about.sinks)
-    made.add_json("doctor.json", msgspec.to_builtins(examine(case)))
-    made.add_json("lag.json", _lag(settings, names))
+    with patient(settings):
+        made.add_json("doctor.json", msgspec.to_builtins(examine(case)))
+        made.add_json("lag.json", _lag(settings, names))
     _add_logs(made, logs or [], unit)
     try:
         made.write(path)
@@ -86,7 +88,9 @@ def support_bundle(
     if as_json:
         output.print_json({"file": str(path), "holds": made.names})
     else:
-        output.tell(f"{path}: {', '.join(made.names)}. Look through it before you hand it on: logs may hold your data")
+        output.report(
+            f"{path}: {', '.join(made.names)}. Look through it before you hand it on: logs may hold your data"
+        )
 
 
 def _lag(settings: Settings, names: Names) -> Any:

@@ -13,7 +13,7 @@ import typer
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from statehold.errors import StartError
@@ -21,6 +21,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.keyboard import Keyboard
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.waiting import hush
 from statehold.ops.reports.top_model import PartitionRow, Sample, Watch
 
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
@@ -66,10 +67,12 @@ def _once(sample: Sample, as_json: bool) -> None:
     if as_json:
         output.print_json(sample)
     else:
-        Console(highlight=False).print(Screen().of(sample))
+        output.report(_summary(sample))
+        output.print_table([head for head in _COLUMNS if head], [[*_figures(row), _doing(row)] for row in sample.rows])
 
 
 def _live(watch: Watch, interval: float) -> None:
+    hush()
     screen, console, looking = Screen(), Console(highlight=False), Looking(watch, interval)
     with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -119,35 +122,46 @@ class Screen:
         return Group(self._head(shown, sample), self._table(shown))
 
     def _head(self, shown: Sample, newest: Sample) -> Text:
-        moment = datetime.fromtimestamp(newest.time, UTC).strftime("%H:%M:%SZ")
         age = time.time() - newest.time
-        live = sum(row.phase == "live" for row in shown.rows)
-        head = Text.assemble(
-            (f"{shown.service}", "bold"),
-            f" reads {shown.input}   {moment}   group {shown.state or 'unknown'}, {len(shown.members)} member(s)   "
-            f"{live} of {len(shown.rows)} live   {shown.behind} behind   {shown.speed:.0f} records/s   q: end",
-        )
+        head = Text.assemble((shown.service, "bold"), f"{_summary(shown).removeprefix(shown.service)}   q: end")
         if newest.trouble or age > _LATE:
             waits = newest.trouble or f"the brokers have not answered for {age:.0f} s"
             head.append(f"\n{waits}", "bold red")
         return head
 
     def _table(self, sample: Sample) -> Table:
-        table = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        long = ("instance", "", "restore or cause")
+        columns = [Column(head, no_wrap=head not in long) for head in _COLUMNS]
+        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
         for row in sample.rows:
-            position = "-" if row.lag.position is None else str(row.lag.position)
-            table.add_row(
-                str(row.partition),
-                Text(row.phase, _COLOURS.get(row.phase, "yellow")),
-                Text(row.owner or "-", overflow="ellipsis", no_wrap=True),
-                position,
-                str(row.lag.records),
-                f"{row.lag.seconds:.1f}",
-                f"{row.speed:.0f}",
-                Text(_sparkline(self._speeds[row.partition]), "green"),
-                Text(_doing(row), "yellow", overflow="ellipsis", no_wrap=True),
-            )
+            cells = _figures(row)
+            cells[2] = Text(row.owner or "-", overflow="ellipsis", no_wrap=True)
+            speeds = Text(_sparkline(self._speeds[row.partition]), "green", overflow="crop", no_wrap=True)
+            table.add_row(*cells, speeds, Text(_doing(row), "yellow", overflow="ellipsis", no_wrap=True))
         return table
+
+
+def _summary(sample: Sample) -> str:
+    moment = datetime.fromtimestamp(sample.time, UTC).strftime("%H:%M:%SZ")
+    live = sum(row.phase == "live" for row in sample.rows)
+    return (
+        f"{sample.service} reads {sample.input}   {moment}   group {sample.state or 'unknown'}, "
+        f"{len(sample.members)} member(s)   {live} of {len(sample.rows)} live   {sample.behind} behind   "
+        f"{sample.speed:.0f} records/s"
+    )
+
+
+def _figures(row: PartitionRow) -> list[str | Text]:
+    """Return the cells of a partition before its speeds."""
+    return [
+        str(row.partition),
+        Text(row.phase, _COLOURS.get(row.phase, "yellow")),
+        row.owner or "-",
+        "-" if row.lag.position is None else str(row.lag.position),
+        str(row.lag.records),
+        f"{row.lag.seconds:.1f}",
+        f"{row.speed:.0f}",
+    ]
 
 
 def _doing(row: PartitionRow) -> str:

@@ -14,15 +14,12 @@ from statehold.config.common.units import format_duration
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import subject_of, with_settings
-from statehold.ops.cli.common.target import InputName, ServiceName
+from statehold.ops.cli.common.target import InputName, ServiceName, Target
 from statehold.ops.reports.open_transactions import OpenPartition, OpenTransactions
 
 app = typer.Typer(help="Find and end open transactions that block readers.", no_args_is_help=True)
-Service = Annotated[
-    str | None, typer.Option("--service", metavar="MODULE:SERVICE", help="Name the service by its module.")
-]
 _COLUMNS: Final = ("partition", "from offset", "hidden", "open for", "ends itself after", "owner", "holds up")
 
 
@@ -30,7 +27,7 @@ _COLUMNS: Final = ("partition", "from offset", "hidden", "open for", "ends itsel
 @with_settings
 def list_(
     settings: Settings,
-    service: Service = None,
+    target: Target = None,
     name: ServiceName = None,
     input_topic: InputName = None,
     topics: Annotated[
@@ -51,15 +48,15 @@ def list_(
     Exit code 0: none is old; 11: one is open and its owner is unknown;
     12: one has exceeded its timeout.
     """
-    about = subject_of(settings, service, name, input_topic)
+    about = subject_of(settings, target, name, input_topic)
     names, transactions = about.names, OpenTransactions(about.settings, about.names)
     wanted = list(topics or [names.input, names.changelog, names.snapshot, *about.outputs()])
     held = transactions.held(wanted, older_than)
     if as_json:
-        told = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}
-        output.print_json(told)
+        reported = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}
+        output.print_json(reported)
     elif not held:
-        output.tell(f"no transaction of more than {format_duration(older_than)} is open on {', '.join(wanted)}")
+        output.report(f"no transaction of more than {format_duration(older_than)} is open on {', '.join(wanted)}")
     else:
         _print(held)
     if transactions.blind:
@@ -86,7 +83,7 @@ def abort(
         typer.Option("--id", metavar="ID", help="End the transaction of this transactional id of the service."),
     ] = None,
     foreign: Annotated[bool, typer.Option("--foreign", help="End also a transaction of another application.")] = False,
-    service: Service = None,
+    target: Target = None,
     name: ServiceName = None,
     input_topic: InputName = None,
     as_json: AsJson = False,
@@ -99,9 +96,11 @@ def abort(
 
     Exit code 0: ended; 1: rejected, and nothing was changed.
     """
+    if own is not None and target is None and place is not None and ":" in place:  # the only argument is the service
+        place, target = None, place
     if (place is None) == (own is None):
-        raise UsageError("give either TOPIC[PARTITION], such as 'fills[3]', or --id")
-    about = subject_of(settings, service, name, input_topic)
+        raise WrongOption("give either TOPIC[PARTITION], such as 'fills[3]', or --id")
+    about = subject_of(settings, target, name, input_topic)
     names, transactions = about.names, OpenTransactions(about.settings, about.names)
     if own is not None:
         partition = transactions.own_partition(own)
@@ -112,12 +111,12 @@ def abort(
     else:
         found = re.fullmatch(r"(.+)\[(\d+)\]", place or "")
         if found is None:
-            raise UsageError(f"{place!r}: write TOPIC[PARTITION], such as 'fills[3]'")
+            raise WrongOption(f"{place!r}: write TOPIC[PARTITION], such as 'fills[3]'")
         owner = transactions.end(found[1], int(found[2]), foreign=foreign).owner
     if as_json:
         output.print_json({"ended": place or own, "owner": owner})
     else:
-        output.tell(f"ended: {place or own}, of {owner}")
+        output.report(f"ended: {place or own}, of {owner}")
 
 
 def _print(held: list[OpenPartition]) -> None:
@@ -135,4 +134,4 @@ def _print(held: list[OpenPartition]) -> None:
             ", ".join(each.partitions) or "?",
         )
         rows.append([Text(cell, "red" if each.hanging else "") for cell in cells])
-    output.print_table(_COLUMNS, rows, fold=True)
+    output.print_table(_COLUMNS, rows)

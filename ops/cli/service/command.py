@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from statehold.admin.commands import Commander, CommandResult
-from statehold.errors import UsageError
 from statehold.messages.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, ViaControlTopic, partitions_of
+from statehold.ops.cli.common.waiting import progress
 
 #: what a partition reports after a command
 _STATES = {PAUSE: "paused from", GO_ON: "continues from"}
@@ -45,7 +45,7 @@ def command(
     """
     if name in OWN or name == TICK:
         instead = "statehold snapshot take" if name == TAKE else f"statehold {name}"
-        raise UsageError(f"{name!r} is statehold's own command: `{instead}`")
+        raise WrongOption(f"{name!r} is statehold's own command: `{instead}`")
     sent = None if value is None else value.encode()
     send(about, name, partitions, sent, timeout if wait else None, as_json, control=via_control_topic)
 
@@ -89,13 +89,14 @@ def send(
     if timeout is None:
         answers = [CommandResult(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
     else:
-        told = (lambda _: None) if as_json else (lambda answer: output.tell(_said(name, answer)))
-        answers = commander.await_answers(sent, timeout, full=full, tell=told)
+        reported = (lambda _: None) if as_json else (lambda answer: output.report(_said(name, answer)))
+        with progress(f"the partitions' answers to {name}", timeout):
+            answers = commander.await_answers(sent, timeout, full=full, report=reported)
     if as_json:
         output.print_json(answers)
     elif timeout is None:
         places = ", ".join(f"{answer.partition}@{answer.offset}" for answer in answers)
-        output.tell(f"{name}: sent with id {answers[0].id} to partitions {places}")
+        output.report(f"{name}: sent with id {answers[0].id} to partitions {places}")
     late = [answer for answer in answers if (answer.full if full else answer.transaction) is None]
     if timeout is not None and late:
         output.complain(_late(name, late, timeout))

@@ -112,7 +112,7 @@ def _show(made: dict[str, str], output: Path, *, written: bool, as_json: bool) -
         show.print_json({"written": written, "units": found})
         return
     for path, text in made.items():
-        show.tell(str(output / path) if written else f"# {output / path}\n{text}")
+        show.report(str(output / path) if written else f"# {output / path}\n{text}")
     if written:
         target = next(path for path in made if path.endswith(".target"))
-        show.tell(f"next: systemctl daemon-reload && systemctl enable --now {target}")
+        show.report(f"next: systemctl daemon-reload && systemctl enable --now {target}")

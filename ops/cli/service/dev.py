@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, assert_never
+from typing import Annotated, Literal, assert_never
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.text import Text
 
 from statehold.common.exit_codes import Answer
 from statehold.dev import daemon
@@ -20,19 +19,15 @@ from statehold.ops.cli.common.output import AsJson
 app = typer.Typer(help="Run a real Kafka on this machine, for development.", no_args_is_help=True)
 
 
-class Brokers(StrEnum):
-    """The number of brokers; three replicate everything (RF 3, min.isr 2)."""
-
-    ONE = "1"
-    THREE = "3"
-
-
 Directory = Annotated[Path | None, typer.Option("--dir", help="Keep the brokers' data here.")]
 
 
 @app.command()
 def up(
-    brokers: Annotated[Brokers, typer.Option(help="Start this many brokers.")] = Brokers.ONE,
+    brokers: Annotated[
+        Literal["1", "3"],
+        typer.Option(metavar="1|3", help="Start this many brokers; three replicate everything (RF 3, min.isr 2)."),
+    ] = "1",
     port: Annotated[
         int | None, typer.Option(min=1024, max=65000, help="Use client ports from this one on. [default: 9092]")
     ] = None,
@@ -49,7 +44,7 @@ def up(
     """
     place = directory or daemon.default_directory()
     port = port or daemon.remembered_port(place) or 9092
-    seen = daemon.up(place, int(brokers), port, kafka_version, _tell)
+    seen = daemon.up(place, int(brokers), port, kafka_version, _report)
     _show(seen, as_json)
 
 
@@ -89,7 +84,7 @@ def down(
         Console(highlight=False).print(f"{stopped}; {'deleted' if delete else 'data kept in'} {place}", soft_wrap=True)
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
 
 
@@ -97,14 +92,13 @@ def _show(seen: daemon.ClusterReport, as_json: bool) -> None:
     if as_json:
         output.print_json(seen)
         return
-    table = Table("broker", "state", "pid", "port", Column("log", overflow="fold"), box=None, pad_edge=False)
-    for each in seen.brokers:
-        colour = _colour(each.state)
-        pid = str(each.pid) if each.pid else "-"
-        table.add_row(str(each.broker), f"[{colour}]{each.state}[/]", pid, str(each.port), each.log)
+    rows = [
+        (each.broker, Text(each.state, _colour(each.state)), each.pid or "-", each.port, each.log)
+        for each in seen.brokers
+    ]
     console = Console(highlight=False)
     console.print(f"Kafka {seen.version} in {seen.directory}", soft_wrap=True)
-    console.print(table)
+    output.print_table(("broker", "state", "pid", "port", "log"), rows)
     console.print(f"bootstrap servers: [bold]{seen.bootstrap_servers}[/]", soft_wrap=True)
 
 

@@ -31,5 +31,5 @@ def new(
         output.print_json({"directory": str(directory), "files": [str(each) for each in made]})
         return
     for each in made:
-        output.tell(str(each))
-    output.tell(f"next: cd {directory}; python -m pytest; README.md has the commands that run it")
+        output.report(str(each))
+    output.report(f"next: cd {directory}; python -m pytest; README.md has the commands that run it")

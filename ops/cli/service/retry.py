@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.target import ServiceName, Target, local_name
+from statehold.ops.cli.common.waiting import progress
 from statehold.ops.remote import local_services
 from statehold.ops.remote.local_services import RetryOutcome
 
@@ -17,31 +18,30 @@ def retry(
     partition: Annotated[
         str, typer.Argument(metavar="PARTITION|all", help="Retry this failed partition, or all of them.")
     ],
-    service: Annotated[
-        str | None,
-        typer.Option(
-            "--service", metavar="NAME", help="Name the service. [default: the one here with failed partitions]"
-        ),
-    ] = None,
+    target: Target = None,
+    name: ServiceName = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Follow it for this long.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Retry failed partitions: fence, restore, and continue with the record that failed.
 
-    statehold retry all --service clearing
+    statehold retry all --name clearing
+
+    Without a name it retries the only service of this machine that has failed partitions.
 
     Exit code 0: all retried ones are live or still restoring; 1: one has failed again, or is not here.
     """
     number = _number(partition)
-    service = service or local_services.that_failed()
-    outcomes = local_services.retry(service, number, wait)
+    service = local_name(target, name) or local_services.that_failed()
+    with progress(f"partitions of {service}", wait):
+        outcomes = local_services.retry(service, number, wait)
     if as_json:
         output.print_json(outcomes)
     elif not outcomes:
-        output.tell(f"{service}: no partition has failed")
+        output.report(f"{service}: no partition has failed")
     else:
         for each in outcomes:
-            output.tell(f"partition {each.partition}: {_said(each, service)}")
+            output.report(f"partition {each.partition}: {_said(each, service)}")
     raise typer.Exit(1 if any(each.phase in ("failed", "gone") for each in outcomes) else 0)
 
 
@@ -49,7 +49,7 @@ def _number(partition: str) -> int | None:
     if partition == "all":
         return None
     if not partition.isdecimal():
-        raise UsageError(f"{partition!r} is no partition: give a number, or all")
+        raise WrongOption(f"{partition!r} is no partition: give a number, or all")
     return int(partition)
 
 
@@ -62,4 +62,4 @@ def _said(outcome: RetryOutcome, service: str) -> str:
         case "gone":
             return "was assigned to another member of the group, which retries it"
         case phase:
-            return f"{phase}; `statehold status --service {service}` shows when it is live"
+            return f"{phase}; `statehold status --name {service}` shows when it is live"

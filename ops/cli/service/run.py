@@ -42,7 +42,7 @@ def run(
         bool,
         typer.Option("--reload", help="Restart when a .py or .toml file here changes, for development."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines on a terminal, too.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="Log JSON lines on a terminal, too.")] = False,
 ) -> None:
     """Run a service until SIGTERM or SIGINT, logging to standard error.
 
@@ -56,7 +56,7 @@ def run(
     try:
         settings = load_settings(
             config,
-            [*(overrides or ()), *(_JSON_LINES if as_json else ()), *(_LEAVING if leave else ())],
+            [*(overrides or ()), *(_JSON_LINES if json_lines else ()), *(_LEAVING if leave else ())],
             secrets_dir,
             profile,
         )

@@ -11,6 +11,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import ViaControlTopic
+from statehold.ops.cli.common.waiting import progress
 
 
 @with_subject
@@ -33,12 +34,13 @@ def finish_upgrade(
     Exit code 0: every partition is (or --dry-run); 1: rejected, or not in time; you may repeat it.
     """
     upgrade = Upgrade(about.settings, about.names)
-    found = upgrade.look() if dry_run else upgrade.finish(timeout, control=via_control_topic)
+    with progress("the partitions' answers", timeout):
+        found = upgrade.look() if dry_run else upgrade.finish(timeout, control=via_control_topic)
     if as_json:
         output.print_json(found)
         return
     for each in found:
-        output.tell(_said(each))
+        output.report(_said(each))
 
 
 def _said(each: PartitionFormat) -> str:

@@ -43,10 +43,10 @@ def backup(
         sizes = sum(file.bytes for file in files)
         rows.append((each.partition, each.position, each.oldest, each.keys, each.digest[:12], len(files), sizes))
     columns = ("partition", "position", "back to", "keys", "digest", "files", "bytes")
-    output.print_table(columns, rows, pad_edge=True)
-    output.tell(f"backup {made.backup} in {to}: proven. Now copy it to another place")
+    output.print_table(columns, rows)
+    output.report(f"backup {made.backup} in {to}: proven. Now copy it to another place")
     if not with_input:
-        output.tell("without the input: a restore needs --input-at, the position in another input")
+        output.report("without the input: a restore needs --input-at, the position in another input")
 
 
 @with_settings
@@ -118,9 +118,9 @@ def restore(
         for each in done.partitions
     ]
     columns = ("partition", "position before", "now", "records", "keys", "digest")
-    output.print_table(columns, rows, pad_edge=True)
-    output.tell(
+    output.print_table(columns, rows)
+    output.report(
         f"restored, state generation {done.lineage}. Next: start the service, which continues at these positions"
     )
     if done.offsets:
-        output.tell(f"old offset -> new offset: {done.offsets}")
+        output.report(f"old offset -> new offset: {done.offsets}")

@@ -71,10 +71,11 @@ def compact(
     from statehold.snapshot.spark.io.session import Tasks, spark_session
 
     steps = Steps(Console(stderr=True, highlight=False))
-    run = Compaction(about.settings, names, keep=keep, dry_run=dry_run, tell=steps.tell)
+    run = Compaction(about.settings, names, keep=keep, dry_run=dry_run, report=steps.report)
     figures = JobMetrics(names.group, metrics_file, pushgateway)
     try:
-        steps.tell("starting Spark")
+        run.require_reachable()
+        steps.report("starting Spark")
         with steps, spark_session(f"statehold compact {names.group}", options) as spark:
             steps.watch(Tasks(spark))
             try:
@@ -115,7 +116,7 @@ def _show(outcomes: Sequence[CompactionResult], as_json: bool, dry_run: bool) ->
     for outcome in failed:
         output.complain(f"partition {outcome.partition}: {outcome.cause}")
     if dry_run and not as_json:
-        output.tell("dry run: nothing was written or deleted")
+        output.report("dry run: nothing was written or deleted")
     if failed:
         raise typer.Exit(1)
 

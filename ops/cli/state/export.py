@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Column
 
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.admin.state.position_args import positions_of
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.spark import spark_options
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
@@ -55,9 +54,9 @@ def export(
     Exit code 0: written and counted; 1: failed.
     """
     if [at_offset is not None, at_time is not None, latest].count(True) != 1:
-        raise UsageError("choose the state by one of --at-offset OFFSET, --at-time TIME and --latest")
+        raise WrongOption("choose the state by one of --at-offset OFFSET, --at-time TIME and --latest")
     if form not in ("parquet", "jsonl"):
-        raise UsageError(f"--format {form}: parquet or jsonl")
+        raise WrongOption(f"--format {form}: parquet or jsonl")
     options = spark_options("exports need", spark_master, spark_memory)
     from statehold.snapshot.spark.export.export import export as run
     from statehold.snapshot.spark.export.export import fresh, plan
@@ -75,13 +74,12 @@ def export(
     if as_json:
         output.print_json(done)
         return
-    time = Column("time", no_wrap=True, min_width=24)
     output.print_table(
-        ("partition", "asked", "position", "transaction", time, "keys", "digest"),
+        ("partition", "asked", "position", "transaction", "time", "keys", "digest"),
         [(p.partition, p.asked, p.position, p.n, p.time, p.keys, p.digest[:8]) for p in done.partitions],
     )
     for table, rows in done.rows.items():
-        output.tell(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
+        output.report(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
 
 
 def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
@@ -114,5 +112,5 @@ def _milliseconds(text: str) -> int:
     except ValueError:
         moment = None
     if moment is None or text.isdecimal():
-        raise UsageError(f"--at-time {text}: write a time such as 2026-11-21T17:30:00Z, or use --at-offset")
+        raise WrongOption(f"--at-time {text}: write a time such as 2026-11-21T17:30:00Z, or use --at-offset")
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

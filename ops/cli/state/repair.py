@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,9 +11,8 @@ from statehold.admin.repair.positions import AcceptGap, AdoptOffsets, Target
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.repair.repair import Repair
 from statehold.config.settings import Settings
-from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Partitions, Who, Why, partitions_of, replacement_reason, service_of
 
@@ -25,20 +23,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would ch
 Yes = Annotated[
     bool, typer.Option("--yes", help="Make the change. The group must be empty; every partition is fenced first.")
 ]
-
-
-class Source(StrEnum):
-    """The position that is right."""
-
-    MARK = "mark"
-    GROUP = "group"
-
-
-class Records(StrEnum):
-    """The treatment of records between the older state and the last commit record."""
-
-    REPLAY = "replay"
-    AGAIN = "again"
 
 
 @app.command("accept-gap")
@@ -78,7 +62,10 @@ def adopt_offsets(
     target: Service,
     why: Why,
     source: Annotated[
-        Source, typer.Option("--from", help="Choose the position of the commit record (mark) or of the group.")
+        Literal["commit-record", "group"],
+        typer.Option(
+            "--from", metavar="commit-record|group", help="Choose the position of the commit record or of the group."
+        ),
     ],
     who: Who = None,
     dry_run: DryRun = False,
@@ -88,12 +75,11 @@ def adopt_offsets(
     """Decide, after a reset of the group's offsets, whether they or the commit records are right.
 
     statehold repair adopt-offsets examples.clearing.app:service \\
-        --from mark --why "ticket 9" --dry-run
+        --from commit-record --why "ticket 9" --dry-run
 
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
-    repair = AdoptOffsets("mark" if source is Source.MARK else "group")
-    _run(repair, target, why, who, dry_run, yes, settings, as_json)
+    _run(AdoptOffsets(source), target, why, who, dry_run, yes, settings, as_json)
 
 
 @app.command("rebase")
@@ -103,10 +89,11 @@ def rebase(
     target: Service,
     why: Why,
     records: Annotated[
-        Records,
+        Literal["replay", "again"],
         typer.Option(
+            metavar="replay|again",
             help="Treat the records since the older state. replay: handle them here, send nothing; "
-            "again: the service handles them once more, and their outputs are duplicated."
+            "again: the service handles them once more, and their outputs are duplicated.",
         ),
     ],
     partitions: Partitions = None,
@@ -130,8 +117,7 @@ def rebase(
     Without --partitions: those that cannot be restored. Exit code 0: repaired, or shown; 1: rejected, and nothing was
     changed.
     """
-    kind = "replay" if records is Records.REPLAY else "again"
-    repair = Rebase(kind, partitions_of(partitions), full, accept_difference=accept_difference)  # type: ignore[arg-type]
+    repair = Rebase(records, partitions_of(partitions), full, accept_difference=accept_difference)
     _run(repair, target, why, who, dry_run, yes, settings, as_json)
 
 
@@ -146,7 +132,7 @@ def _run(
     as_json: bool,
 ) -> None:
     if dry_run and yes:
-        raise UsageError("--dry-run and --yes contradict each other")
+        raise WrongOption("--dry-run and --yes contradict each other")
     service = service_of(settings, target)
     reason = replacement_reason(repair.name, who, why)
     done = repairing.run(settings, service.names, service.handler, repair, reason, act=yes)
@@ -158,7 +144,7 @@ def _run(
         what = f"{step.finding}; {step.consequence}" if step.finding else "as it is"
         rows.append((step.partition, step.old_position, step.position, step.keys, step.digest[:12], what))
     output.print_table(("partition", "position", "to", "keys", "digest", "what"), rows)
-    output.tell(f"repaired, state generation {done.lineage}" if yes else "nothing was changed; --yes does it")
+    output.report(f"repaired, state generation {done.lineage}" if yes else "nothing was changed; --yes does it")
 
 
 def _targets(text: str | None) -> dict[int, Target] | Target | None:
@@ -172,6 +158,6 @@ def _targets(text: str | None) -> dict[int, Target] | Target | None:
         partition, equals, place = piece.strip().partition("=")
         known = place in ("beginning", "end")
         if not (partition.isdecimal() and equals and (known or place.isdecimal())):
-            raise UsageError(f"--to {text}: beginning, end, an offset such as 120, or a list such as 0=120,2=end")
+            raise WrongOption(f"--to {text}: beginning, end, an offset such as 120, or a list such as 0=120,2=end")
         found[int(partition)] = place if known else int(place)  # type: ignore[assignment]
     return found

@@ -33,32 +33,32 @@ def diff(
 
     Exit code 0: they are equal; 1: an error; 4: they differ.
     """
-    told = []
+    reported = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             old, new = (view.state(partition, each) for each in (a, b))
-            told.append(summaries.of_difference(partition, old, new, about.typed, limit))
+            reported.append(summaries.of_difference(partition, old, new, about.typed, limit))
     if as_json:
-        output.print_json(told)
+        output.print_json(reported)
     else:
-        for each in told:
+        for each in reported:
             _print(each)
-    different = any(each["added"] + each["changed"] + each["removed"] for each in told)
+    different = any(each["added"] + each["changed"] + each["removed"] for each in reported)
     raise typer.Exit(Answer.DIFFERENT if different else Answer.YES)
 
 
-def _print(told: dict[str, Any]) -> None:
-    a, b = told["a"], told["b"]
-    output.tell(
-        f"partition {told['partition']}: position {a['position']} (transaction {a['n']}, {a['keys']} keys) to "
-        f"{b['position']} ({b['n']}, {b['keys']} keys): {told['added']} added, {told['changed']} changed, "
-        f"{told['removed']} removed"
+def _print(reported: dict[str, Any]) -> None:
+    a, b = reported["a"], reported["b"]
+    output.report(
+        f"partition {reported['partition']}: position {a['position']} (transaction {a['n']}, {a['keys']} keys) to "
+        f"{b['position']} ({b['n']}, {b['keys']} keys): {reported['added']} added, {reported['changed']} changed, "
+        f"{reported['removed']} removed"
     )
-    if told["keys"]:
-        print_rows(told["keys"], ("what", "table", "key", "old", "new"))
-    left = told["added"] + told["changed"] + told["removed"] - len(told["keys"])
+    if reported["keys"]:
+        print_rows(reported["keys"], ("what", "table", "key", "old", "new"))
+    left = reported["added"] + reported["changed"] + reported["removed"] - len(reported["keys"])
     if left:
-        output.tell(f"and {left} more; --limit shows them")
+        output.report(f"and {left} more; --limit shows them")
 
 
 @with_subject
@@ -82,17 +82,17 @@ def history(
 
     Exit code 0: found; 1: an error; 4: no stored delta wrote it.
     """
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             changes = view.history(partition, key, table)[-last:]
-            told += [summaries.of_change(partition, each, about.typed) for each in changes]
-    told = [each | {"at": output.moment(each["time"])} for each in told]
+            reported += [summaries.of_change(partition, each, about.typed) for each in changes]
+    reported = [each | {"at": output.moment(each["time"])} for each in reported]
     if as_json:
-        output.print_json(told)
-    elif told:
-        print_rows(told, ("partition", "position", "n", "at", "writer", "table", "old", "new"))
-    if not told:
+        output.print_json(reported)
+    elif reported:
+        print_rows(reported, ("partition", "position", "n", "at", "writer", "table", "key", "old", "new"))
+    if not reported:
         where = f"table {table}" if table else "any table"
         output.complain(f"no stored delta wrote {key!r} in {where}. Next: run `statehold snapshot show --key {key}`")
         raise typer.Exit(Answer.DIFFERENT)

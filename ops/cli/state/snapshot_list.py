@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 
 from statehold.admin.inspection.topic_view import topic_view
@@ -16,6 +13,8 @@ from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.snapshot.inspect import summaries
+
+_COLUMNS: Final = ("partition", "what", "position", "n", "age", "keys", "bytes", "maker", "proven", "restore")
 
 
 @with_subject
@@ -36,65 +35,52 @@ def list_(
     names = about.names
     with topic_view(about.settings, names) as view:
         numbers = view.numbers(partitions_of(partitions))
-        told = [summaries.of_survey(*view.survey(each, everything=everything), names.input) for each in numbers]
+        reported = [summaries.of_survey(*view.survey(each, everything=everything), names.input) for each in numbers]
         hidden = {each: view.hidden_from(names.changelog, each) for each in numbers}
     if as_json:
-        output.print_json([each | {"open": hidden[each["partition"]] >= 0} for each in told])
+        output.print_json([each | {"open": hidden[each["partition"]] >= 0} for each in reported])
     else:
-        _print(told)
+        _print(reported)
         for partition, offset in hidden.items():
             if offset >= 0:
-                output.tell(
+                output.report(
                     f"partition {partition}: a transaction is open at {names.changelog}@{offset}, as usual while the "
                     f"service runs. If it stays open, see HangingTransaction in the runbook"
                 )
-    for each in told:
+    for each in reported:
         if each["trouble"]:
             output.complain(f"partition {each['partition']}: {each['trouble']}")
-    raise typer.Exit(1 if any(each["trouble"] for each in told) else 0)
+    raise typer.Exit(1 if any(each["trouble"] for each in reported) else 0)
 
 
 def _print(partitions: list[dict[str, Any]]) -> None:
-    table = Table(
-        "partition",
-        "what",
-        "position",
-        "n",
-        "age",
-        "keys",
-        "bytes",
-        "maker",
-        "proven",
-        Column("restore", overflow="fold"),
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for each in partitions:
-        rows = [_mark_row(each), *map(_full_row, each["fulls"])]
-        for i, row in enumerate(rows):
-            table.add_row(str(each["partition"]) if i == 0 else "", *row, end_section=i == len(rows) - 1)
-    Console(highlight=False).print(table)
+    rows = [
+        [str(each["partition"]), *row]
+        for each in partitions
+        for row in (_commit_record_row(each), *map(_full_row, each["fulls"]))
+    ]
+    output.print_table(_COLUMNS, rows)
     for each in partitions:
         if not each["trouble"]:
             restore = each["restore"]
-            output.tell(
+            output.report(
                 f"partition {each['partition']}: a restore takes about {restore['seconds']:.1f} s: {restore['why']}"
             )
 
 
-def _mark_row(partition: dict[str, Any]) -> list[str | Text]:
-    mark = partition["commit_record"]
-    if mark is None:
+def _commit_record_row(partition: dict[str, Any]) -> list[str | Text]:
+    commit_record = partition["commit_record"]
+    if commit_record is None:
         return ["last commit", "-", "-", "-", "-", "-", "-", "-", Text("impossible", "red")]
     from_full = partition["restore"]["from"] is not None
     return [
         "last commit",
-        str(mark["position"]),
-        str(mark["n"]),
-        brief(mark["age"]),
-        str(mark["keys"]),
+        str(commit_record["position"]),
+        str(commit_record["n"]),
+        brief(commit_record["age"]),
+        str(commit_record["keys"]),
         "-",
-        Text(mark["writer"], overflow="fold"),
+        commit_record["writer"],
         "-",
         Text("impossible", "red") if partition["trouble"] else Text("" if from_full else "from the beginning"),
     ]

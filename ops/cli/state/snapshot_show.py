@@ -64,11 +64,11 @@ def show_(
 
 def _print(state: dict[str, Any], with_rows: bool) -> None:
     base = "the beginning" if state["full"] is None else f"full@{state['full']}"
-    output.tell(
+    output.report(
         f"partition {state['partition']}: position {state['position']}, transaction {state['n']}, "
         f"{brief(state['age'])} old, from {base} and {state['deltas']} deltas"
     )
-    output.tell(f"{state['keys']} keys, {state['bytes']} bytes, digest {state['digest']} as recorded")
+    output.report(f"{state['keys']} keys, {state['bytes']} bytes, digest {state['digest']} as recorded")
     tables = [(name, each["keys"], each["bytes"]) for name, each in state["tables"].items()]
     output.print_table(("table", "keys", "bytes"), tables)
     if with_rows:
@@ -77,4 +77,4 @@ def _print(state: dict[str, Any], with_rows: bool) -> None:
 
 def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
     """Print rows with JSON in their cells."""
-    output.print_table(columns, [[row[column] for column in columns] for row in rows], fold=True)
+    output.print_table(columns, [[row[column] for column in columns] for row in rows])

@@ -11,9 +11,8 @@ from rich.text import Text
 from statehold.admin.inspection.replay_check import replay
 from statehold.admin.inspection.replay_diff import Replayed
 from statehold.admin.inspection.topic_view import topic_view
-from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.snapshot.inspect.verify import PartitionVerification
@@ -46,28 +45,28 @@ def verify_(
     Exit code 0: all is correct; 1: a fault was found, named with its topic and offset.
     """
     if replay_ and about.service is None:
-        raise UsageError("--replay needs the service's code: name it as module:service")
-    told: list[tuple[PartitionVerification, Replayed | None]] = []
+        raise WrongOption("--replay needs the service's code: name it as module:service")
+    reported: list[tuple[PartitionVerification, Replayed | None]] = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             found = view.verify(partition, everything=everything)
             # a damaged partition is not replayed
             wanted = about.service if replay_ and found.good else None
-            told.append((found, replay(view, wanted, partition, since, until) if wanted else None))
+            reported.append((found, replay(view, wanted, partition, since, until) if wanted else None))
     if as_json:
-        output.print_json([_as_json(*each) for each in told])
+        output.print_json([_as_json(*each) for each in reported])
     else:
-        _print(told)
-    good = all(verdict.good and (replayed is None or not replayed.differences) for verdict, replayed in told)
+        _print(reported)
+    good = all(verdict.good and (replayed is None or not replayed.differences) for verdict, replayed in reported)
     raise typer.Exit(0 if good else 1)
 
 
 def _as_json(verdict: PartitionVerification, replayed: Replayed | None) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(verdict)
-    return told | {"good": verdict.good, "replay": msgspec.to_builtins(replayed) if replayed else None}
+    reported: dict[str, Any] = msgspec.to_builtins(verdict)
+    return reported | {"good": verdict.good, "replay": msgspec.to_builtins(replayed) if replayed else None}
 
 
-def _print(told: list[tuple[PartitionVerification, Replayed | None]]) -> None:
+def _print(reported: list[tuple[PartitionVerification, Replayed | None]]) -> None:
     rows = [
         (
             verdict.partition,
@@ -79,24 +78,24 @@ def _print(told: list[tuple[PartitionVerification, Replayed | None]]) -> None:
             Text("yes", "green") if full.good else Text("no", "red"),
             f"commit {full.proven_at}" if full.proven_at >= 0 else "-",
         )
-        for verdict, _ in told
+        for verdict, _ in reported
         for full in verdict.fulls
     ]
     output.print_table(("partition", "full", "n", "chunks", "keys", "maker", "good", "digest equal at"), rows)
-    for verdict, replayed in told:
-        output.tell(
+    for verdict, replayed in reported:
+        output.report(
             f"partition {verdict.partition}: {verdict.transactions} transactions to {verdict.n}, position "
             f"{verdict.position}; digest computed and equal at {verdict.compared} commit records: "
             f"{'good' if verdict.good else 'NOT GOOD'}"
         )
         for finding in verdict.findings:
-            (output.complain if finding.fault else output.tell)(str(finding))
+            (output.complain if finding.fault else output.report)(str(finding))
         if replayed is not None:
             _print_replayed(replayed)
 
 
 def _print_replayed(replayed: Replayed) -> None:
-    output.tell(
+    output.report(
         f"partition {replayed.partition}: replayed {replayed.records} records, positions {replayed.start} to "
         f"{replayed.end}; {replayed.outputs} outputs compared"
         + (f"; {replayed.not_kept} are no longer stored" if replayed.not_kept else "")

@@ -19,7 +19,7 @@ from statehold.admin.state.position_args import positions_of
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.spark import spark_options
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Who, Why, replacement_reason, service_of
@@ -76,7 +76,7 @@ def migrate(
     functions = {name: _function(text) for name, text in map(_pair, tables or ())}
     patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
     if not functions and not patches:
-        raise UsageError("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
+        raise WrongOption("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
     reason = replacement_reason(migration.TOOL, who, why)
     what = settings, service.names, service.handler, functions, patches, reason
     if spark_master is None:
@@ -109,7 +109,7 @@ def migrate(
         for each in done.partitions
     ]
     output.print_table(columns, rows)
-    output.tell("dry run: nothing was changed" if dry_run else f"changed, state generation {done.lineage}")
+    output.report("dry run: nothing was changed" if dry_run else f"changed, state generation {done.lineage}")
 
 
 @app.command("repartition")
@@ -171,7 +171,7 @@ def repartition(
     options: dict[str, Any] = {"quiet": quiet, "dry_run": dry_run, "spool_dir": spool_dir}
     what = settings, service.names, service.handler
     if (into is None) != (barrier is None):
-        raise UsageError("--into and --barrier belong together: where the new input is, and where the old one ends")
+        raise WrongOption("--into and --barrier belong together: where the new input is, and where the old one ends")
     if into is not None and barrier is not None:
         ends = None if barrier == "end" else positions_of(barrier)
         done = move_input.move(*what, into, to, ends, place, functions, reason, **options)
@@ -183,19 +183,19 @@ def repartition(
     columns = ("partition", "position", "keys before", "keys after", "digest")
     rows = [(each.partition, each.position, each.old_keys, each.keys, each.digest[:12]) for each in done.partitions]
     output.print_table(columns, rows)
-    output.tell(f"{done.keys} keys, {done.moved} in another partition; digest of all {done.digest}, as before")
+    output.report(f"{done.keys} keys, {done.moved} in another partition; digest of all {done.digest}, as before")
     if dry_run:
-        output.tell("dry run: nothing was changed")
+        output.report("dry run: nothing was changed")
     else:
-        output.tell(f"changed, state generation {done.lineage}")
+        output.report(f"changed, state generation {done.lineage}")
         if done.into:
-            output.tell(f"the service continues with input={done.into!r}; {service.names.input} is closed")
+            output.report(f"the service continues with input={done.into!r}; {service.names.input} is closed")
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, rest = text.partition("=")
     if not (name and equals and rest):
-        raise UsageError(f"{text!r}: write TABLE=MODULE:FUNCTION, such as positions=fixes:halve")
+        raise WrongOption(f"{text!r}: write TABLE=MODULE:FUNCTION, such as positions=fixes:halve")
     return name, rest
 
 

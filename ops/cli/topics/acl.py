@@ -11,12 +11,12 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
-from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.subject import Subject, with_names
 from statehold.ops.cli.common.target import Outputs
 from statehold.reference import references
 
 
-@with_subject
+@with_names
 def acl(
     about: Subject,
     outputs: Outputs = None,
@@ -63,10 +63,10 @@ def acl(
         )
         return
     for each, rights in chosen.items():
-        output.tell(f"# {each}: {(ROLES[each].__doc__ or '').splitlines()[0]}")
+        output.report(f"# {each}: {(ROLES[each].__doc__ or '').splitlines()[0]}")
         for right in rights:
-            output.tell(f"# {right.why}{' (optional)' if right.optional else ''}")
-            output.tell(right.grant(who[each], servers))
+            output.report(f"# {right.why}{' (optional)' if right.optional else ''}")
+            output.report(right.grant(who[each], servers))
 
 
 def _principal(settings: Settings, names: Names, role: str) -> str:

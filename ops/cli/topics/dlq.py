@@ -1,4 +1,4 @@
-"""`statehold dlq list | show | replay | discard`: handles dead letters and blocked keys."""
+"""`statehold dlq list | show | replay | discard | bury`: handles dead letters and blocked keys."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
+from statehold.admin.burial import Burial
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
+from statehold.declared.policies import sends_dead_letters
 from statehold.errors import UsageError
+from statehold.handler import Handler
 from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resolution
 from statehold.ops.cli.common import output as shown
-from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.cli.common.waiting import progress
+from statehold.ops.remote import local_services
+from statehold.ops.remote.local_services import NoProcess
 
-app = typer.Typer(help="List, redrive and discard dead letters.", no_args_is_help=True)
+app = typer.Typer(help="List, redrive and discard dead letters; make one of a failed record.", no_args_is_help=True)
 
 Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the dead letters of this key.")]
 Place = Annotated[
@@ -46,17 +52,17 @@ def list_(
     found = dead.waiting(partitions_of(partitions), _wanted(key, None))
     letters = [letter for each in found.values() for letter in each]
     if as_json:
-        shown.print_json([_plain(letter) for letter in letters])
+        shown.print_json([{"letter": _place(letter), **_plain(letter)} for letter in letters])
         return
     if not letters:
-        shown.tell("no dead letter waits")
+        shown.report("no dead letter waits")
         return
     rows = []
     for line in by_key(letters).values():
         first = line[0]
         said = f"{first.error}: {first.text}" if first.why == "raised" else f"(follows) {first.error}"
         rows.append((_place(first), _text(first.key), len(line), shown.moment(first.timestamp), said))
-    shown.print_table(("letter", "key", "letters", "failed", "error"), rows, fold=True)
+    shown.print_table(("letter", "key", "letters", "failed", "error"), rows)
 
 
 @app.command("show")
@@ -83,8 +89,8 @@ def show_(
         return
     for each in found:
         for name, value in _plain(each).items():
-            shown.tell(f"{name:>10}  {shown.compact(value)}")
-        shown.tell("")
+            shown.report(f"{name:>10}  {shown.compact(value)}")
+        shown.report("")
 
 
 @app.command()
@@ -136,6 +142,76 @@ def discard(
     _settle(dead, DISCARD, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
 
 
+@app.command()
+@with_subject
+def bury(
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Name the failed partition.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Name the record at which it has failed.")],
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the dead letter.")],
+    about: Subject,
+    overtake: Annotated[
+        bool,
+        typer.Option(
+            "--overtake", help="Allow later records of its key to be handled first, if the handler blocks no keys."
+        ),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long until the partition has passed it.")
+    ] = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Dead-letter the record at which a partition has failed, and continue behind it, without a release.
+
+    statehold dlq bury 3 1207 examples.letters.app:service \\
+        --why "no such account, ticket 17"
+
+    The command goes through the control topic. The worker obeys when a retry meets the record and it fails again: this
+    command retries the partition if its process is on this machine, otherwise run `statehold retry` there.
+
+    Exit code 0: it is a dead letter; 1: the partition has not passed it in time, or the handler has processed it.
+    """
+    burial = Burial(about.settings, about.names, partition, offset)
+    found = burial.find()
+    if about.service is not None and not overtake and found.message.key() is not None:
+        _require_order(about.service.handler_class, partition, offset)
+    sent = burial.send(found, why, overtake=overtake)
+    elsewhere = ""
+    try:
+        local_services.retry(about.names.group, partition, 0.0)
+    except (NoProcess, UsageError) as error:
+        elsewhere = str(error)
+    if elsewhere and not as_json:
+        shown.report(f"sent. Next: `statehold retry {partition}` on the machine of the partition ({elsewhere})")
+    passed = burial.passed(sent, timeout)
+    letter = burial.letter() if passed else None
+    if as_json:
+        shown.print_json(None if letter is None else {"letter": _place(letter), **_plain(letter)})
+    elif letter is not None:
+        shown.report(f"{_place(letter)} is a dead letter: {letter.error}: {letter.text}")
+    if letter is None:
+        shown.complain(_not_passed(partition, offset, passed=passed))
+        raise typer.Exit(1)
+
+
+def _require_order(kind: type[Handler[Any]], partition: int, offset: int) -> None:
+    """:raises UsageError: later records of the key would overtake it."""
+    if not sends_dead_letters(kind):
+        raise UsageError(
+            f"{partition}@{offset}: {kind.__name__} declares no dead_letter policy, so it blocks no key, and later "
+            f"records of the same key would overtake this one. Nothing was sent. Next: add --overtake if that is safe"
+        )
+
+
+def _not_passed(partition: int, offset: int, *, passed: bool) -> str:
+    if passed:
+        return f"{partition}@{offset}: the handler has processed the record, so it is no dead letter"
+    return (
+        f"{partition}@{offset}: the partition has not passed the record in time. The command stays on the control "
+        f"topic and counts when a retry meets the record and it fails again. Next: `statehold retry {partition}`; if "
+        f"that failed, the event command_rejected in the service's log says why"
+    )
+
+
 def _settle(
     dead: DeadLetters,
     what: str,
@@ -153,15 +229,16 @@ def _settle(
             shown.print_json([_plain(letter) for letter in letters])
         else:
             for letter in letters:
-                shown.tell(f"{what.removeprefix('dlq-')} {_place(letter)} key {_text(letter.key)}: {letter.error}")
+                shown.report(f"{what.removeprefix('dlq-')} {_place(letter)} key {_text(letter.key)}: {letter.error}")
         _require_some(letters)
         return
-    outcomes = dead.resolve(what, chosen, wanted, why, timeout)
+    with progress("the partitions' answers", timeout):
+        outcomes = dead.resolve(what, chosen, wanted, why, timeout)
     if as_json:
         shown.print_json(outcomes)
     else:
         for outcome in outcomes:
-            shown.tell(f"partition {outcome.partition}: {outcome.done} of {outcome.asked} {_past(what)}")
+            shown.report(f"partition {outcome.partition}: {outcome.done} of {outcome.asked} {_past(what)}")
     _require_some(outcomes)
     for outcome in outcomes:
         if outcome.done < outcome.asked:
@@ -198,7 +275,7 @@ def _require_some(found: Sequence[object]) -> None:
 def _chosen(key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
     """:raises UsageError: neither or more than one is given."""
     if (key is not None) + (place is not None) + everything != 1:
-        raise UsageError("choose dead letters by one of --key TEXT, --letter P@OFFSET and --all")
+        raise WrongOption("choose dead letters by one of --key TEXT, --letter P@OFFSET and --all")
     return _wanted(key, place)
 
 
@@ -213,7 +290,7 @@ def _parsed(place: str) -> tuple[int, int]:
     """:raises UsageError: it is not `P@OFFSET`."""
     partition, at, offset = place.partition("@")
     if not (at and partition.isdecimal() and offset.isdecimal()):
-        raise UsageError(f"{place!r}: write partition@offset, such as 3@1207")
+        raise WrongOption(f"{place!r}: write partition@offset, such as 3@1207")
     return int(partition), int(offset)
 
 
@@ -224,6 +301,8 @@ def _place(letter: DeadLetter) -> str:
 def _plain(each: DeadLetter | Resolution) -> dict[str, Any]:
     """Return bytes as text if they are printable."""
     plain: dict[str, Any] = {name: getattr(each, name) for name in each.__struct_fields__}
+    if isinstance(each, DeadLetter) and not each.id:  # a policy made it
+        plain = {name: value for name, value in plain.items() if name not in ("id", "who", "reason")}
     for name in ("key", "value"):
         if name in plain:
             plain[name] = _text(plain[name])

@@ -87,4 +87,4 @@ def _print(found: list[Standing]) -> None:
         ahead = "ahead, by one transaction" if each.position != each.commit_record else ""
         said = each.trouble or ("made now" if each.made else ahead)
         rows.append((each.partition, each.commit_record, each.position, each.epoch, each.owner, said))
-    shown.print_table(("partition", "commit record", "database", "epoch", "owner", ""), rows, fold=True)
+    shown.print_table(("partition", "commit record", "database", "epoch", "owner", ""), rows)

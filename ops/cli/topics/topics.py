@@ -58,6 +58,13 @@ def create(
     """
     topics = ServiceTopics(about.settings, about.names, about.outputs(outputs))
     _show(about.names, topics.create(start_at, partitions, replication, control=control), as_json)
+    codec = about.settings.output.compression
+    if codec in _EXTRA and not as_json:
+        output.report(
+            f"Outputs are compressed with {codec}. Java clients and librdkafka read them as they are; kafka-python and "
+            f"aiokafka need their extra ({', '.join(f'{each}[{codec}]' for each in _PYTHON_CLIENTS)}). "
+            f"output.compression = none or gzip needs no extra."
+        )
 
 
 @app.command()
@@ -79,6 +86,10 @@ def check(
 
 app.command()(acl)
 
+#: codecs that Python clients without librdkafka read only with an extra package
+_EXTRA: Final = ("lz4", "snappy", "zstd")
+_PYTHON_CLIENTS: Final = ("kafka-python", "aiokafka")
+
 _COLOURS: Final = {"created": "green", "ok": "green", "missing": "red"}
 
 
@@ -88,7 +99,7 @@ def _show(names: Names, findings: Sequence[TopicFinding], as_json: bool) -> None
         output.print_json([{"topic": f.topic, "good": f.good, "state": f.state} for f in findings])
     else:
         rows = [(f.topic, Text(f.state, _COLOURS.get(f.state, "yellow" if f.good else "red"))) for f in findings]
-        output.print_table(("topic", "state"), rows, fold=True)
+        output.print_table(("topic", "state"), rows)
     if not good:
         wrong = [finding.topic for finding in findings if not finding.good]
         missing = any(finding.state == "missing" for finding in findings)

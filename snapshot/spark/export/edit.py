@@ -60,8 +60,8 @@ class Editor:
             if rows:
                 yield _batch(rows)
         if tallies:
-            told = [(p, 0, REPORT, b"", packed(Tally(partition=p, counts=c))) for p, c in sorted(tallies.items())]
-            yield _batch(told)
+            reported = [(p, 0, REPORT, b"", packed(Tally(partition=p, counts=c))) for p, c in sorted(tallies.items())]
+            yield _batch(reported)
 
 
 def tables_of(handler: HandlerOf) -> dict[str, Any]:

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.errors import DigestMismatch, ToolRefused, UsageError
-from statehold.ports import Reader
+from statehold.errors import DamagedIncrement, DigestMismatch, ToolRefused, UsageError
+from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.spark.export import point_in_time
@@ -30,12 +30,15 @@ from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io import source
-from statehold.snapshot.spark.io.source import Fold, collect, judge, state_at
+from statehold.snapshot.spark.io.source import DamagedBatch, Fold, JobFailed, collect, judge
 from statehold.table import Table
+from statehold.telemetry.log_events import Log
 
 Form = Literal["parquet", "jsonl"]
 #: File that describes the export.
 SUMMARY: Final = "export.json"
+#: Attempts to read a state that a live service changes.
+_ATTEMPTS: Final = 4
 #: Format with microseconds, which Spark's default omits.
 _MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
@@ -82,7 +85,8 @@ def export(
     """Verify the state, write each table to `to`/TABLE and count the rows. `to` appears atomically.
 
     `moments` maps a partition to its point in time; the default is the newest state. The state is rounded down to a
-    commit record with a delta. The topics are read once. Tables outside `tables` get JSON for key and value.
+    commit record with a delta. The topics are read once. Tables outside `tables` get JSON for key and value. A read
+    that fails is repeated; a damaged full snapshot is replaced by an older one.
 
     :raises UsageError: `to` is not empty. :raises ToolRefused: a state is not stored; the text says which ones are.
     :raises DigestMismatch: the folded state differs from the recorded one. :raises JobFailed: Spark failed.
@@ -91,32 +95,63 @@ def export(
     spark.conf.set("spark.sql.caseSensitive", "true")  # because field names may differ in case only
     spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
     damaged: dict[int, set[int]] = {place.partition: set() for place in places}
-    share = source.pieces(spark, len(places))
+    share, attempt, plans = source.pieces(spark, len(places)), 1, list[FoldPlan]()
     while True:
-        plans = plan(reader, places, moments, damaged)
-        fold = state_at(spark, settings, [planning.divided(reader, each, share) for each in plans])
-        with fold.kept(), _beside(to) as work:
-            held = _proven(fold, damaged)
-            if held is None:
-                continue
-            columns = _columns(tables, held)
-            rows = {each.name: _write(spark, fold, each, work / each.name, form) for each in columns}
-            if {name: count for name, count in rows.items() if count} != held:
-                raise ToolRefused(f"{to}: write the tables: {rows} rows for {held} keys. The files were removed")
-            done = Export(
-                service=places[0].names.group,
-                input=places[0].input,
-                format=form,
-                partitions=[_exported(reader, each, moments) for each in plans],
-                tables={
-                    each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns
-                },
-                rows=rows,
-                made=datetime.now(UTC).isoformat(timespec="seconds"),
-            )
-            (work / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
-            _publish(work, to)
-            return done
+        try:
+            plans = plan(reader, places, moments, damaged)
+            fold = Fold(spark, settings, [planning.divided(reader, each, share) for each in plans])
+            with fold.kept(), _work_directory(to) as work:
+                held = _proven(fold, damaged)
+                if held is None:
+                    continue
+                done = _written(spark, reader, fold, held, moments, tables, work, form)
+                _publish(work, to)
+                return done
+        except DamagedBatch as error:
+            damaged_plan = next((each for each in plans if error.in_base(each)), None)
+            if damaged_plan is None or damaged_plan.base is None:
+                raise
+            damaged[damaged_plan.partition].add(damaged_plan.base.offset)
+        except (JobFailed, DamagedIncrement, OutOfRange) as error:
+            if attempt == _ATTEMPTS or not _may_succeed(error):
+                raise
+            attempt += 1
+            log = Log(service=places[0].names.group)
+            log.warning("kafka_retry", doing="export the state", attempt=attempt, cause=str(error))
+
+
+def _may_succeed(error: Exception) -> bool:
+    """Return whether another attempt may succeed: a read failed, or the service truncated its topics meanwhile."""
+    return error.reading if isinstance(error, JobFailed) else isinstance(error.__cause__ or error, OutOfRange)
+
+
+def _written(
+    spark: SparkSession,
+    reader: Reader,
+    fold: Fold,
+    held: Mapping[str, int],
+    moments: Mapping[int, Moment],
+    tables: Sequence[Table[Any, Any]],
+    work: Path,
+    form: Form,
+) -> Export:
+    """Write the verified state, whose tables have `held` keys, and its description to the directory `work`."""
+    columns, plans = _columns(tables, held), list(fold.plans.values())
+    rows = {each.name: _write(spark, fold, each, work / each.name, form) for each in columns}
+    if {name: count for name, count in rows.items() if count} != held:
+        raise ToolRefused(f"{work}: write the tables: {rows} rows for {held} keys. The files were removed")
+    place = plans[0].place
+    done = Export(
+        service=place.names.group,
+        input=place.input,
+        format=form,
+        partitions=[_exported(reader, each, moments) for each in plans],
+        tables={each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns},
+        rows=rows,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    (work / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
+    return done
 
 
 def plan(
@@ -148,7 +183,7 @@ def fresh(to: Path) -> None:
 
 
 @contextmanager
-def _beside(to: Path) -> Iterator[Path]:
+def _work_directory(to: Path) -> Iterator[Path]:
     """Create a temporary directory next to `to`, which the caller renames. Remove it afterwards in every case."""
     place = to.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -177,16 +212,16 @@ def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list
 
 
 def _exported(reader: Reader, plan: FoldPlan, moments: Mapping[int, Moment]) -> Exported:
-    mark, place = plan.goal.mark, plan.place
+    commit_record, place = plan.goal.commit_record, plan.place
     return Exported(
         plan.partition,
         moments.get(plan.partition, LATEST).asked,
-        mark.positions[place.input],
-        mark.n,
-        mark.keys,
-        digest.show(mark.digest),
-        mark.lineage,
-        point_in_time.told_time(point_in_time.time_of(reader, place, plan.goal)),
+        commit_record.positions[place.input],
+        commit_record.n,
+        commit_record.keys,
+        digest.show(commit_record.digest),
+        commit_record.lineage,
+        point_in_time.reported_time(point_in_time.time_of(reader, place, plan.goal)),
     )
 
 
@@ -205,7 +240,7 @@ def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | Non
                 f"difference",
                 topic=plan.place.input,
                 partition=partition,
-                position=plan.goal.mark.positions[plan.place.input],
+                position=plan.goal.commit_record.positions[plan.place.input],
             )
         damaged[partition].add(plan.base.offset)
     if wrong:
@@ -226,7 +261,7 @@ def _write(spark: SparkSession, fold: Fold, columns: Columns | Untyped, to: Path
             typed.write.parquet(f"file://{to}")
         else:
             typed.write.json(f"file://{to}", ignoreNullFields=False, timestampFormat=_MICROSECONDS)
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         raise source.failed_job(error) from error
     return _count(spark, columns, to, form)
 

@@ -12,7 +12,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore import discovery
-from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark
+from statehold.snapshot.restore.discovery import LocatedCommitRecord, LocatedManifest
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import FoldPlan
 
@@ -35,8 +35,8 @@ LATEST = Moment()
 class Kept(NamedTuple):
     """The oldest and the newest stored state of a partition."""
 
-    oldest: LocatedMark
-    newest: LocatedMark
+    oldest: LocatedCommitRecord
+    newest: LocatedCommitRecord
 
 
 class OutOfReach(PartitionError):
@@ -52,6 +52,10 @@ def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] 
         newest = planning.make(reader, place, damaged=damaged)
         if moment.kind == "latest":
             return newest
+        end = newest.last.positions[place.input]
+        if moment.kind == "position" and moment.value > end:
+            beyond = f"{moment.asked} is beyond the end: the last commit record has position {end}. Next: use latest"
+            raise OutOfReach(beyond, topic=place.input, partition=place.partition)
         there = kept(reader, place, newest)
         goal = _goal(reader, place, moment, newest)
     except (frame.BadFrame, OutOfRange) as error:
@@ -60,23 +64,23 @@ def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] 
             topic=place.names.changelog,
             partition=place.partition,
         ) from error
-    if goal is None or there is None or goal.mark.n < there.oldest.mark.n:
-        raise OutOfReach(_told(reader, place, there), topic=place.input, partition=place.partition)
-    if goal.mark.n == newest.goal.mark.n:
+    if goal is None or there is None or goal.commit_record.n < there.oldest.commit_record.n:
+        raise OutOfReach(_reported(reader, place, there), topic=place.input, partition=place.partition)
+    if goal.commit_record.n == newest.goal.commit_record.n:
         return newest
     return planning.make(reader, place, damaged=damaged, before=goal.offset + 1)
 
 
 def kept(reader: Reader, place: Place, newest: FoldPlan) -> Kept | None:
     """Return the stored states of the current state generation; None without any."""
-    first = discovery.oldest_mark(reader, place, lambda mark: mark.n >= newest.last.adopted)
-    if first is not None and first.mark.delta and _from_nothing(first):
+    first = discovery.oldest_commit_record(reader, place, lambda commit_record: commit_record.n >= newest.last.adopted)
+    if first is not None and first.commit_record.delta and _from_nothing(first):
         return Kept(first, newest.goal)
     states = [state for full in newest.fulls if (state := _state_of(reader, place, full)) is not None]
-    return Kept(min(states, key=lambda each: each.mark.n), newest.goal) if states else None
+    return Kept(min(states, key=lambda each: each.commit_record.n), newest.goal) if states else None
 
 
-def time_of(reader: Reader, place: Place, located: LocatedMark) -> int:
+def time_of(reader: Reader, place: Place, located: LocatedCommitRecord) -> int:
     """Return the LogAppendTime of a commit record in milliseconds since 1970."""
     for batch in reader.read(place.names.changelog, place.partition, located.offset, located.offset + 1):
         for message in batch:
@@ -84,37 +88,43 @@ def time_of(reader: Reader, place: Place, located: LocatedMark) -> int:
     raise OutOfRange(located.offset)
 
 
-def told_time(milliseconds: int) -> str:
+def reported_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _goal(reader: Reader, place: Place, moment: Moment, newest: FoldPlan) -> LocatedMark | None:
+def _goal(reader: Reader, place: Place, moment: Moment, newest: FoldPlan) -> LocatedCommitRecord | None:
     """Return the newest commit record with a delta up to the moment, of the current state generation."""
     adopted, value, topic = newest.last.adopted, moment.value, place.input
 
-    def inside(mark: CommitRecord) -> bool:
-        return mark.n < adopted or mark.positions[topic] <= value  # positions may have gone back at an adoption
+    def inside(commit_record: CommitRecord) -> bool:
+        return (
+            commit_record.n < adopted or commit_record.positions[topic] <= value
+        )  # positions may have gone back at an adoption
 
     end = discovery.end_of(reader, place, inside) if moment.kind == "position" else value
-    return discovery.newest_mark(reader, place, lambda mark: mark.delta and mark.n >= adopted, end)
+    return discovery.newest_commit_record(
+        reader, place, lambda commit_record: commit_record.delta and commit_record.n >= adopted, end
+    )
 
 
-def _from_nothing(first: LocatedMark) -> bool:
+def _from_nothing(first: LocatedCommitRecord) -> bool:
     """Return True if the state needs no full snapshot: after an initial commit or a replacement by an empty state."""
-    mark = first.mark
-    if mark.n == 0:
+    commit_record = first.commit_record
+    if commit_record.n == 0:
         return True
-    return mark.n == mark.adopted and mark.keys == 0
+    return commit_record.n == commit_record.adopted and commit_record.keys == 0
 
 
-def _state_of(reader: Reader, place: Place, full: LocatedManifest) -> LocatedMark | None:
+def _state_of(reader: Reader, place: Place, full: LocatedManifest) -> LocatedCommitRecord | None:
     """Return the first commit record with a delta that can be reached from a full snapshot."""
     manifest = full.manifest
-    start = discovery.end_of(reader, place, lambda mark: mark.n < manifest.through)
-    return discovery.oldest_mark(reader, place, lambda mark: mark.delta and mark.n >= manifest.through, start)
+    start = discovery.end_of(reader, place, lambda commit_record: commit_record.n < manifest.through)
+    return discovery.oldest_commit_record(
+        reader, place, lambda commit_record: commit_record.delta and commit_record.n >= manifest.through, start
+    )
 
 
-def _told(reader: Reader, place: Place, there: Kept | None) -> str:
+def _reported(reader: Reader, place: Place, there: Kept | None) -> str:
     if there is None:
         return "no state is stored: no full snapshot is usable, and the deltas do not begin at 0"
     (_, oldest), (_, newest) = there
@@ -122,5 +132,5 @@ def _told(reader: Reader, place: Place, there: Kept | None) -> str:
     return (
         f"the state is not stored any more. Stored are positions {oldest.positions[place.input]} to "
         f"{newest.positions[place.input]} (transactions {oldest.n} to {newest.n}, "
-        f"{told_time(begin)} to {told_time(end)})"
+        f"{reported_time(begin)} to {reported_time(end)})"
     )

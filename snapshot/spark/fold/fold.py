@@ -32,7 +32,7 @@ CHUNKS: Final = "partition int, bucket int, seq long, table string, entry binary
 )
 
 
-def fold(rows: DataFrame, tasks: int, buckets: int = BUCKETS) -> DataFrame:
+def fold(rows: DataFrame, tasks: int) -> DataFrame:
     """Return the newest value of each key without deleted ones: (partition, bucket, table, key, value).
 
     The rows are sorted by partition and bucket. One shuffle suffices, because the grouping uses the exchange by
@@ -44,7 +44,7 @@ def fold(rows: DataFrame, tasks: int, buckets: int = BUCKETS) -> DataFrame:
     order = ("slot", "partition", "bucket", "table", "key")
     return (
         rows.withColumn("slot", F.col("partition").cast("long") * (1 << 32) + high)
-        .withColumn("bucket", F.shiftright(high * buckets, 32).cast("int"))
+        .withColumn("bucket", F.shiftright(high * BUCKETS, 32).cast("int"))
         .repartition(tasks, "partition", "bucket")
         .groupBy(*order)
         .agg(F.max_by("value", "rank").alias("value"))

@@ -13,7 +13,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.restore import discovery
-from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark, last_mark
+from statehold.snapshot.restore.discovery import LocatedCommitRecord, LocatedManifest, last_commit_record
 
 #: True for commit records up to the requested state; monotonic over the commit records of a partition.
 Upto = Callable[[CommitRecord], bool]
@@ -28,7 +28,7 @@ class FoldPlan(msgspec.Struct, frozen=True):
     #: The newest commit record, with or without a delta.
     last: CommitRecord
     #: Commit record of the folded state (D of rule C1), with its offset.
-    goal: LocatedMark
+    goal: LocatedCommitRecord
     base: LocatedManifest | None
     #: Full snapshots that lead to the goal, newest first; those before `base` are damaged.
     fulls: tuple[LocatedManifest, ...]
@@ -36,7 +36,7 @@ class FoldPlan(msgspec.Struct, frozen=True):
     start: int
     end: int
     #: Commit records after which the changelog is divided between tasks, and offsets that divide the base's chunks.
-    cuts: tuple[LocatedMark, ...] = ()
+    cuts: tuple[LocatedCommitRecord, ...] = ()
     chunk_cuts: tuple[int, ...] = ()
 
     @property
@@ -46,13 +46,13 @@ class FoldPlan(msgspec.Struct, frozen=True):
     @property
     def first(self) -> int:
         """Transaction of the base (S in the rules); the fold applies deltas of later transactions."""
-        return self.base.manifest.first if self.base else max(self.goal.mark.adopted - 1, -1)
+        return self.base.manifest.first if self.base else max(self.goal.commit_record.adopted - 1, -1)
 
     @property
     def up_to_date(self) -> bool:
         """True if the base is already the state at the goal, so another full snapshot is useless (rule C4)."""
         manifest = self.base.manifest if self.base else None
-        return manifest is not None and manifest.first == manifest.through == self.goal.mark.n
+        return manifest is not None and manifest.first == manifest.through == self.goal.commit_record.n
 
 
 def make(
@@ -65,15 +65,15 @@ def make(
     :raises PartitionError: there is no such state; the text says which ones exist.
     """
     try:
-        last = last_mark(reader, place.names.changelog, place.partition)
+        last = last_commit_record(reader, place.names.changelog, place.partition)
         if last is None:
             raise _lost(place, "there is no commit record")
         place.check(last)
         end = before if upto is None else discovery.end_of(reader, place, upto)
-        goal = discovery.newest_mark(reader, place, lambda mark: mark.delta, end)
+        goal = discovery.newest_commit_record(reader, place, lambda commit_record: commit_record.delta, end)
         if goal is None:
             raise _lost(place, _nothing_to_fold(reader, place, last, upto))
-        fulls = tuple(_candidates(reader, place, last, goal.mark))
+        fulls = tuple(_candidates(reader, place, last, goal.commit_record))
     except frame.BadFrame as error:
         raise _lost(place, f"a record cannot be read: {error}") from error
     except OutOfRange as error:
@@ -82,8 +82,10 @@ def make(
     start = reader.bounds(place.names.changelog, place.partition)[0]
     if base is not None:
         start = max(start, base.manifest.increment)
-    elif goal.mark.reach > goal.mark.adopted:
-        raise _lost(place, f"no full snapshot is usable, and the deltas begin after transaction {goal.mark.reach}")
+    elif goal.commit_record.reach > goal.commit_record.adopted:
+        raise _lost(
+            place, f"no full snapshot is usable, and the deltas begin after transaction {goal.commit_record.reach}"
+        )
     return FoldPlan(place, last, goal, base, fulls, start, goal.offset + 1)
 
 
@@ -93,13 +95,15 @@ def divided(reader: Reader, plan: FoldPlan, pieces: int) -> FoldPlan:
     chunk_cuts: tuple[int, ...] = ()
     if base is not None and base.manifest.low >= 0:
         chunk_cuts = tuple(_between(base.manifest.low, base.offset, pieces))
-    cuts: dict[int, LocatedMark] = {}
+    cuts: dict[int, LocatedCommitRecord] = {}
     try:
         for target in _between(plan.start, plan.end, pieces):
-            found = discovery.oldest_mark(reader, plan.place, lambda mark: mark.n > plan.first, target)
+            found = discovery.oldest_commit_record(
+                reader, plan.place, lambda commit_record: commit_record.n > plan.first, target
+            )
             if found is not None and found.offset + 1 < plan.end:
                 cuts[found.offset] = found
-    except (frame.BadFrame, OutOfRange):
+    except (frame.BadFrame, OutOfRange, DamagedIncrement):
         return plan  # the read reports the error
     return msgspec.structs.replace(plan, cuts=tuple(cuts.values()), chunk_cuts=chunk_cuts)
 
@@ -113,7 +117,7 @@ def _between(start: int, end: int, pieces: int) -> Iterator[int]:
 def _candidates(reader: Reader, place: Place, last: CommitRecord, goal: CommitRecord) -> Iterator[LocatedManifest]:
     """Yield the full snapshots that lead to the goal, the newest first (rule S6), of any maker."""
     low = reader.bounds(place.names.snapshot, place.partition)[0]
-    known = {ref.offset for mark in (last, goal) for ref in mark.fulls}
+    known = {ref.offset for commit_record in (last, goal) for ref in commit_record.fulls}
     found = {each.offset: each for offset in known if (each := discovery.manifest_at(reader, place, offset))}
     newest = max(found, default=-1)
     found |= {each.offset: each for each in discovery.compactions(reader, place, newest)}
@@ -129,7 +133,7 @@ def _candidates(reader: Reader, place: Place, last: CommitRecord, goal: CommitRe
 
 
 def _nothing_to_fold(reader: Reader, place: Place, last: CommitRecord, upto: Upto | None) -> str:
-    oldest = discovery.newest_mark(reader, place, lambda mark: mark.delta) if upto else None
+    oldest = discovery.newest_commit_record(reader, place, lambda commit_record: commit_record.delta) if upto else None
     if oldest is None:
         return (
             f"no commit record up to transaction {last.n} has a delta (snapshot.delta_interval is off), so there is no "

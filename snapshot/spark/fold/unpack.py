@@ -79,14 +79,14 @@ class _Increments:
             report.finding = str(error)
 
     def _take(self, increment: Increment) -> None:
-        report, mark = self.report, increment.mark
+        report, commit_record = self.report, increment.commit_record
         if report.last < 0 and not self._scan.full and self._stretch == 0:
             report.finding = _beginning(increment)
         for part in increment.parts:
             for raw in part.entries:
                 report.entries += self.rows.add(raw)
-        report.last, report.header = mark.n, increment.offset
-        report.digest, report.keys = mark.digest, mark.keys
+        report.last, report.header = commit_record.n, increment.offset
+        report.digest, report.keys = commit_record.digest, commit_record.keys
 
     def done(self) -> TaskReport:
         try:
@@ -98,7 +98,7 @@ class _Increments:
 
 def _beginning(increment: Increment) -> str:
     """Check that the deltas begin with an empty state: an initial commit or a replacement without a full snapshot."""
-    n, adopt = increment.mark.n, increment.adopt
+    n, adopt = increment.commit_record.n, increment.adopt
     if adopt is not None and adopt.base is not None:
         return f"the full snapshot of state-replacement record {n} is unusable, and so is every later one"
     if n > 0 and adopt is None:

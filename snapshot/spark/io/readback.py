@@ -15,7 +15,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.fold.proof import Sums, proves
-from statehold.snapshot.spark.io.source import collect, with_stored
+from statehold.snapshot.spark.io.source import DamagedBatch, Ranges, collect, with_stored
 
 _READ: Final = "partition int, full string, payload binary"
 
@@ -41,23 +41,56 @@ def read_back(
 
     Compares order, checksums and, if the manifest has one, the digest of the chunks with the manifest.
     """
-    wanted = list(fulls)
-    ranges: dict[tuple[str, int], tuple[int, int]] = {}
-    for place, found in wanted:
-        if found.manifest.checksums and not found.manifest.store:
-            key, low, end = (place.names.snapshot, place.partition), found.manifest.low, found.offset
-            known = ranges.get(key, (low, end))
-            ranges[key] = min(low, known[0]), max(end, known[1])
+    wanted, damaged = list(fulls), dict[tuple[int, int], str]()
+    while True:
+        left = [(place, found) for place, found in wanted if (place.partition, found.offset) not in damaged]
+        try:
+            return damaged | _read_back(spark, settings, left)
+        except DamagedBatch as error:
+            there = [found for place, found in left if _holds(place, found, error)]
+            if not there:
+                raise
+            damaged |= {(error.partition, found.offset): str(error) for found in there}
+
+
+def _holds(place: Place, found: LocatedManifest, error: DamagedBatch) -> bool:
+    """Return whether the damaged batch lies between the first chunk of a full snapshot and its manifest."""
+    there = (place.names.snapshot, place.partition) == (error.topic, error.partition)
+    return there and found.ref.low <= error.offset <= found.offset
+
+
+def _read_back(
+    spark: SparkSession, settings: Settings, wanted: Sequence[tuple[Place, LocatedManifest]]
+) -> dict[tuple[int, int], str]:
     backs: dict[tuple[int, str], Back] = {}
     if any(found.manifest.checksums for _, found in wanted):
         ids = {(place.partition, found.manifest.full) for place, found in wanted}
         manifests = [(place, found.manifest) for place, found in wanted]
-        frames = with_stored(spark, settings, [ranges], manifests).mapInArrow(ChunkReader(ids), _READ)
+        frames = with_stored(spark, settings, _layers(wanted), manifests).mapInArrow(ChunkReader(ids), _READ)
         backs = {(row["partition"], row["full"]): _decode(row["payload"]) for row in collect(frames)}
     return {
         (place.partition, found.offset): _judge(found, backs.get((place.partition, found.manifest.full)))
         for place, found in wanted
     }
+
+
+def _layers(wanted: Iterable[tuple[Place, LocatedManifest]]) -> list[Ranges]:
+    """Return the offsets to read; a layer names a topic partition once.
+
+    Full snapshots that overlap share a range, because a task must see all chunks of each. What lies between the ranges
+    is not read, because it may be damaged.
+    """
+    ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for place, found in sorted(wanted, key=lambda each: each[1].manifest.low):
+        if found.manifest.checksums and not found.manifest.store:
+            known = ranges.setdefault((place.names.snapshot, place.partition), [])
+            low, end = found.manifest.low, found.offset
+            if known and low < known[-1][1]:
+                first, last = known.pop()
+                low, end = first, max(last, end)
+            known.append((low, end))
+    deepest = max(map(len, ranges.values()), default=0)
+    return [{key: each[i] for key, each in ranges.items() if i < len(each)} for i in range(deepest)]
 
 
 def _judge(found: LocatedManifest, back: Back | None) -> str:

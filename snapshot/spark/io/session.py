@@ -14,14 +14,25 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from statehold.snapshot.spark.io.source import failed_job
+
 LOCAL = "local[2]"
+_OF_EVERY_SESSION = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # Otherwise the connector's consumers keep connections of partitions that they no longer read.
+    "spark.kafka.consumer.cache.timeout": "1m",
+}
 
 
 @dataclass(frozen=True)
@@ -29,15 +40,12 @@ class SparkOptions:
     """Options of a session.
 
     `jars` are files for a session on this machine, `memory` is its JVM heap (each Python worker needs about 100 MB
-    more). `shuffle_partitions` limits the parallelism after a shuffle: use a few per core. `settings` override all.
+    more).
     """
 
     master: str | None = LOCAL
     jars: Sequence[Path] = ()
     memory: str = "1g"
-    shuffle_partitions: int = 4
-    arrow_batch: int = 10_000
-    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def local(self) -> bool:
@@ -46,18 +54,24 @@ class SparkOptions:
 
 
 @contextmanager
-def spark_session(name: str, options: SparkOptions | None = None) -> Iterator[SparkSession]:
+def spark_session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     """Open a session called `name` and stop it at the end. Blocks for about 3 s; one session per process at a time.
 
     Scratch files (shuffles, spills) are in a temporary folder under $TMPDIR, which is removed at the end.
+
+    :raises JobFailed: Spark did not start, or failed outside of a job.
     """
-    options = options or SparkOptions()
     with tempfile.TemporaryDirectory(prefix="statehold-spark-") as scratch:
-        session = _open(name, options, scratch)
+        session = None
         try:
+            session = _open(name, options, scratch)
             yield session
+        except (PySparkException, Py4JError) as error:
+            raise failed_job(error) from error
         finally:
-            session.stop()
+            if session is not None:
+                with suppress(PySparkException, Py4JError):  # its JVM may have been killed
+                    session.stop()
 
 
 class Tasks:
@@ -79,8 +93,9 @@ class Tasks:
 
 
 def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
-    chosen = _of_every_session(options) | (_of_this_machine(options, scratch) if options.local else {})
+    chosen = _OF_EVERY_SESSION
     if options.local:
+        chosen = chosen | _of_this_machine(options, scratch)
         # Spark reads this variable when the session starts; only spark-submit reads spark.pyspark.python.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         # Without this address Spark resolves the machine's name, and fails if that does not resolve.
@@ -88,19 +103,9 @@ def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     if options.master is not None:
         builder = builder.master(options.master)
-    for key, value in {**chosen, **options.settings}.items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def _of_every_session(options: SparkOptions) -> dict[str, str]:
-    return {
-        "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(options.arrow_batch),
-        # Otherwise the connector's consumers keep connections of partitions that they no longer read.
-        "spark.kafka.consumer.cache.timeout": "1m",
-    }
 
 
 def _of_this_machine(options: SparkOptions, scratch: str) -> dict[str, str]:
@@ -115,5 +120,6 @@ def _of_this_machine(options: SparkOptions, scratch: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        # At ERROR Spark prints the Java stack of each failed task; the error that is raised has the cause.
+        "spark.log.level": "OFF",
     }

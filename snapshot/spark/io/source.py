@@ -1,6 +1,6 @@
 """Reads the topics with Spark's Kafka source: only committed records, between planned offsets.
 
-`state_at` returns a state as a DataFrame; `Fold.check` verifies it.
+`Fold` computes a state as a DataFrame, and `Fold.check` verifies it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, reduce
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -87,8 +87,36 @@ _DAMAGED: Final = re.compile(
 )
 
 
+#: the Java client's or the connector's words for a read from Kafka that failed, or that a truncation overtook
+_READING: Final = re.compile(r"org\.apache\.kafka\.|sql\.kafka010|TimeoutException|data may have been lost")
+
+
 class JobFailed(KafkaTrouble):
-    """A Spark job failed; run it again."""
+    """A Spark job failed; run it again. `reading`: it could not read from Kafka, so another attempt may succeed."""
+
+    def __init__(self, text: str, *, reading: bool = False) -> None:
+        super().__init__(text)
+        self.reading = reading
+
+
+class DamagedBatch(JobFailed):
+    """A Spark job met a record batch that is damaged on the broker's disk; another attempt does not help."""
+
+    def __init__(self, topic: str, partition: int, offset: int, cause: str) -> None:
+        super().__init__(
+            f"{topic}[{partition}]@{offset}: a record batch is damaged on the broker's disk: {cause}. Nothing was "
+            f"changed. Next: make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If "
+            f"no copy is whole and a restore still succeeds, `statehold snapshot take` writes a full snapshot after "
+            f"the damage"
+        )
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+    def in_base(self, plan: FoldPlan) -> bool:
+        """Return whether it lies in the full snapshot on which the plan is based, so that an older one may help."""
+        base = plan.base
+        if base is None or (self.topic, self.partition) != (plan.place.names.snapshot, plan.partition):
+            return False
+        return base.ref.low <= self.offset <= base.offset
 
 
 def collect(frame: DataFrame) -> list[Any]:
@@ -98,23 +126,17 @@ def collect(frame: DataFrame) -> list[Any]:
     """
     try:
         return list(frame.collect())
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         raise failed_job(error) from error
 
 
-def failed_job(error: Exception) -> KafkaTrouble:
+def failed_job(error: Exception) -> JobFailed:
     """Return the error to raise for a failed job: it names a damaged record batch, or has the innermost cause."""
     text = str(error)
     damaged = _DAMAGED.search(text)
     if damaged is None:
-        return JobFailed(f"the Spark job failed: {cause_of(text)}")
-    topic, partition, offset = damaged["topic"], damaged["partition"], damaged["offset"]
-    return JobFailed(
-        f"{topic}[{partition}]@{offset}: a record batch is damaged on the broker's disk: {damaged['cause']}. Nothing "
-        f"was changed. Next: make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If "
-        f"no copy is whole and a restore still succeeds, `statehold snapshot take` writes a full snapshot after the "
-        f"damage"
-    )
+        return JobFailed(f"the Spark job failed: {cause_of(text)}", reading=_READING.search(text) is not None)
+    return DamagedBatch(damaged["topic"], int(damaged["partition"]), int(damaged["offset"]), damaged["cause"])
 
 
 def cause_of(text: str) -> str:
@@ -128,9 +150,8 @@ def cause_of(text: str) -> str:
 class Fold:
     """The states of some partitions, each at its plan's goal. Spark computes them at the first use."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, plans: Sequence[FoldPlan], tasks: int) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, plans: Sequence[FoldPlan]) -> None:
         self._spark, self._settings, self.plans = spark, settings, {plan.partition: plan for plan in plans}
-        self._tasks = tasks
 
     @property
     def state(self) -> DataFrame:
@@ -165,7 +186,8 @@ class Fold:
         try:
             yield
         finally:
-            self._folded.unpersist(blocking=True)
+            with suppress(PySparkException, Py4JError):  # the session's end removes the files, too
+                self._folded.unpersist(blocking=True)
 
     def check(self) -> dict[int, str]:
         """Fold, and compare with the commit records' digests: partition -> the difference, '' without one.
@@ -185,7 +207,7 @@ class Fold:
         bases = [(plan.place, plan.base.manifest) for plan in self.plans.values() if plan.base]
         frames = with_stored(self._spark, self._settings, layers, bases)
         rows = frames.mapInArrow(Unpacker(scans), SCHEMA)
-        return folding.fold(rows, self._tasks)
+        return folding.fold(rows, 2 * self._spark.sparkContext.defaultParallelism)
 
 
 def _stretches(plan: FoldPlan) -> Iterator[tuple[int, tuple[str, int], tuple[int, int]]]:
@@ -206,14 +228,6 @@ def pieces(spark: SparkSession, partitions: int) -> int:
     return max(1, math.ceil(spark.sparkContext.defaultParallelism / max(1, partitions)))
 
 
-def state_at(spark: SparkSession, settings: Settings, plans: Sequence[FoldPlan], tasks: int = 0) -> Fold:
-    """Return the states of the plans, one per partition. Spark runs nothing before the first use.
-
-    `tasks` is the number of fold tasks, by default twice the cluster's parallelism.
-    """
-    return Fold(spark, settings, plans, tasks or 2 * spark.sparkContext.defaultParallelism)
-
-
 def scan_of(plan: FoldPlan) -> Scan:
     base = plan.base
     return Scan(
@@ -221,9 +235,9 @@ def scan_of(plan: FoldPlan) -> Scan:
         full=base.manifest.full if base else "",
         chunks=len(base.manifest.checksums) if base else 0,
         first=plan.first,
-        lineage=plan.goal.mark.lineage,
+        lineage=plan.goal.commit_record.lineage,
         topic=plan.place.names.changelog,
-        cuts=tuple(Cut(each.offset + 1, each.mark.n) for each in plan.cuts),
+        cuts=tuple(Cut(each.offset + 1, each.commit_record.n) for each in plan.cuts),
         chunk_cuts=plan.chunk_cuts,
     )
 
@@ -231,13 +245,13 @@ def scan_of(plan: FoldPlan) -> Scan:
 def judge(plans: Iterable[FoldPlan], rows: Iterable[Any]) -> dict[int, str]:
     """Return partition -> why its state differs, '' if it does not. `rows` are `fold.sums_of` and the reports."""
     sums: dict[int, dict[str, Sums]] = {}
-    told: list[TaskReport] = []
+    reported: list[TaskReport] = []
     for row in rows:
         if row["table"] == REPORT:
-            told.append(decode_report(row["report"]))
+            reported.append(decode_report(row["report"]))
         else:
             sums.setdefault(row["partition"], {})[row["table"]] = folding.sums_from(row)
-    reports = gathered(told)
+    reports = gathered(reported)
     return {
         plan.partition: verdict(plan, reports.get(plan.partition, {}), sums.get(plan.partition, {})) for plan in plans
     }
@@ -248,7 +262,7 @@ def verdict(plan: FoldPlan, reports: Mapping[str, TaskReport], sums: Mapping[str
     finding = base_finding(plan, reports)
     if finding:
         return finding
-    increments, goal = reports.get("increments"), plan.goal.mark
+    increments, goal = reports.get("increments"), plan.goal.commit_record
     if increments is not None and increments.finding:
         return increments.finding
     last = increments.last if increments is not None else -1

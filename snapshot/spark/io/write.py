@@ -67,22 +67,22 @@ class WrittenFull(msgspec.Struct):
             for table, (text, packed, keys) in self.sums.items()
         }
 
-    def manifest(self, place: Place, mark: CommitRecord, increment: int, maker: str, now: float) -> Manifest:
+    def manifest(self, place: Place, commit_record: CommitRecord, increment: int, maker: str, now: float) -> Manifest:
         """Return the manifest of the state at `mark`, whose deltas follow from offset `increment` of the changelog.
 
         `now` is in seconds since 1970.
         """
         return Manifest(
             full=self.full,
-            service=mark.service,
+            service=commit_record.service,
             partition=place.partition,
             partitions=place.partitions,
-            lineage=mark.lineage,
-            first=mark.n,
-            through=mark.n,
-            positions=mark.positions,
+            lineage=commit_record.lineage,
+            first=commit_record.n,
+            through=commit_record.n,
+            positions=commit_record.positions,
             topic_ids=place.topic_ids,
-            digest=mark.digest,
+            digest=commit_record.digest,
             increment=increment,
             low=self.low,
             store=self.store if self.checksums else "",
@@ -93,8 +93,8 @@ class WrittenFull(msgspec.Struct):
             maker=maker,
             writer=place.writer,
             time=int(now * 1000),
-            format=mark.format,
-            schemas=mark.schemas,
+            format=commit_record.format,
+            schemas=commit_record.schemas,
         )
 
 

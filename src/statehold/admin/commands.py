@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
 import msgspec
@@ -20,10 +20,12 @@ from statehold.messages import command
 from statehold.ports import Cancelled, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 
 _PAUSE = 0.05
 _ACKNOWLEDGE = 30.0
+#: seconds that one partition may keep the others waiting
+_ONE_READ = 2.0
 
 
 class SentCommand(msgspec.Struct, frozen=True):
@@ -151,8 +153,14 @@ class Commander:
                 f"{name!r}: the value has {len(value)} bytes; a command on the control topic may have {largest}"
             )
         with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
-            marks = {partition: last_mark(reader, self._names.changelog, partition) for partition in chosen}
-        older = [p for p, mark in marks.items() if mark is None or mark.format < frame.PINNING]
+            commit_records = {
+                partition: last_commit_record(reader, self._names.changelog, partition) for partition in chosen
+            }
+        older = [
+            p
+            for p, commit_record in commit_records.items()
+            if commit_record is None or commit_record.format < frame.PINNING
+        ]
         if older:
             raise UsageError(
                 f"{_list(older)}: send {name!r} to the control topic: the format is older than {frame.PINNING}, "
@@ -166,46 +174,74 @@ class Commander:
         timeout: float,
         *,
         full: bool,
-        tell: Callable[[CommandResult], None] = lambda _: None,
+        report: Callable[[CommandResult], None] = lambda _: None,
     ) -> list[CommandResult]:
         """Wait for the acknowledgement of each command; with `full` also for a later full snapshot.
 
-        `tell` receives each result as soon as it is complete. `timeout` is in seconds, for all partitions together.
-        Fields without a value by then are None.
+        All partitions are followed at once, so that a partition that does not answer delays no other. `report` receives
+        each result as soon as it is complete, at last those without an answer. `timeout` is in seconds, for all
+        partitions together. Fields without a value by then are None.
         """
         until = time.monotonic() + timeout
-        answers = []
-        for each in sent:
-            answer = CommandResult(partition=each.partition, id=each.id, offset=each.offset)
-            with (
-                closing(
-                    KafkaReader(
-                        self._settings,
-                        self._names.group,
-                        self._admin,
-                        lambda: time.monotonic() > until + 1,
-                        time.monotonic,
-                    )
-                ) as reader,
-                suppress(Cancelled),
-            ):  # the timeout interrupted a read
-                self._follow(reader, each, answer, until, full)
-            answers.append(answer)
-            tell(answer)
+        waiting = [_Waiting(each, full=full) for each in sent]
+        answers = [each.answer for each in waiting]
+        limit = until
+        with closing(
+            KafkaReader(
+                self._settings, self._names.group, self._admin, lambda: time.monotonic() > limit, time.monotonic
+            )
+        ) as reader:
+            while True:
+                for each in waiting.copy():
+                    limit = time.monotonic() + _ONE_READ
+                    with suppress(Cancelled):  # the brokers of this partition do not answer; the others may
+                        if each.is_answered(reader, self._names):
+                            waiting.remove(each)
+                            report(each.answer)
+                if not waiting or time.monotonic() >= until:
+                    break
+                time.sleep(_PAUSE)
+        for each in waiting:
+            report(each.answer)
         return answers
 
-    def _follow(self, reader: Reader, sent: SentCommand, answer: CommandResult, until: float, full: bool) -> None:
-        for mark in _commit_records(reader, self._names.changelog, sent, until):
-            if answer.transaction is None and mark.positions.get(sent.topic, 0) > sent.offset:
-                answer.transaction, answer.position = mark.n, mark.positions[self._names.input]
-            if answer.transaction is None:
-                continue
-            if not full:
-                return
-            later = [ref for ref in mark.fulls if ref.first >= answer.transaction]
-            if later:
-                add_full(reader, self._names.snapshot, later[-1], answer)
-                return
+
+class _Waiting:
+    """Follows the changelog of one partition until a commit record acknowledges the command."""
+
+    def __init__(self, sent: SentCommand, *, full: bool) -> None:
+        self._sent, self._full, self._position = sent, full, sent.after
+        self.answer = CommandResult(partition=sent.partition, id=sent.id, offset=sent.offset)
+
+    def is_answered(self, reader: Reader, names: Names) -> bool:
+        """Read the commit records since the last call.
+
+        :raises Cancelled: the read takes too long; the next call continues it.
+        """
+        partition = self._sent.partition
+        start, end = reader.bounds(names.changelog, partition)
+        with suppress(OutOfRange):  # the topic was truncated: the next call reads from its new start
+            for batch in reader.read(names.changelog, partition, max(start, self._position), end):
+                for message in batch:
+                    self._position = (message.offset() or 0) + 1
+                    if frame.kind_of(message.value()) == b"M":
+                        record = records.unpack(message.value())
+                        assert isinstance(record, CommitRecord)
+                        if self._is_answered_by(record, reader, names):
+                            return True
+            self._position = max(self._position, end)
+        return False
+
+    def _is_answered_by(self, record: CommitRecord, reader: Reader, names: Names) -> bool:
+        sent, answer = self._sent, self.answer
+        if answer.transaction is None and record.positions.get(sent.topic, 0) > sent.offset:
+            answer.transaction, answer.position = record.n, record.positions[names.input]
+        if answer.transaction is None or not self._full:
+            return answer.transaction is not None
+        later = [ref for ref in record.fulls if ref.first >= answer.transaction]
+        if later:
+            add_full(reader, names.snapshot, later[-1], answer)
+        return bool(later)
 
 
 def _list(partitions: Sequence[int]) -> str:
@@ -221,23 +257,3 @@ def add_full(reader: Reader, topic: str, ref: FullRef, answer: CommandResult) ->
                 manifest = records.unpack(message.value())
                 if isinstance(manifest, Manifest):
                     answer.keys, answer.bytes = manifest.keys, manifest.size
-
-
-def _commit_records(reader: Reader, topic: str, sent: SentCommand, until: float) -> Iterator[CommitRecord]:
-    """Yield the commit records written since the command was sent, until the monotonic time `until`."""
-    position = sent.after
-    while True:
-        start, end = reader.bounds(topic, sent.partition)
-        try:
-            for batch in reader.read(topic, sent.partition, max(start, position), end):
-                for message in batch:
-                    if frame.kind_of(message.value()) == b"M":
-                        mark = records.unpack(message.value())
-                        assert isinstance(mark, CommitRecord)
-                        yield mark
-            position = max(position, end)
-        except OutOfRange:
-            continue  # the topic was truncated: read again from its new start
-        if time.monotonic() >= until:
-            return
-        time.sleep(_PAUSE)

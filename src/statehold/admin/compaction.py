@@ -30,7 +30,16 @@ from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.readback import read_back
-from statehold.snapshot.spark.io.source import JobFailed, Session, base_finding, collect, pieces, state_at, verdict
+from statehold.snapshot.spark.io.source import (
+    DamagedBatch,
+    Fold,
+    JobFailed,
+    Session,
+    base_finding,
+    collect,
+    pieces,
+    verdict,
+)
 from statehold.snapshot.spark.io.write import Target, WrittenFull
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
@@ -49,9 +58,9 @@ class Compaction:
         *,
         keep: int | None = None,
         dry_run: bool = False,
-        tell: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._settings, self._names, self._tell = settings, names, tell
+        self._settings, self._names, self._report = settings, names, report
         self._keep, self._dry_run = keep or settings.snapshot.keep, dry_run
         self._admin = Admin(settings, names.group)
         self._truncation = TopicTruncation(settings, names, self._admin)
@@ -60,6 +69,11 @@ class Compaction:
         self._began = time.monotonic()
         #: Number of Spark tasks that share the reading of one partition.
         self._pieces = 1
+
+    def require_reachable(self) -> None:
+        """:raises StartError: the brokers do not answer; nothing needs Spark then."""
+        with reaching(self._settings):
+            self._admin.require_reachable(self._names.input)
 
     def run(self, spark: Session, partitions: Sequence[int] = ()) -> list[CompactionResult]:
         """Compact these partitions, by default all. Blocks until the run ends, without a timeout.
@@ -72,7 +86,7 @@ class Compaction:
         with CompactionLock(self._settings, self._names, self._admin) as lock:
             self._began = time.monotonic()
             self._pieces = pieces(spark, len(places))
-            self._tell(f"planning {len(places)} partitions")
+            self._report(f"planning {len(places)} partitions")
             plans = self._plans(places)
             written = self._fold(spark, plans)
             lock.check()
@@ -104,10 +118,10 @@ class Compaction:
             if plan is None:
                 continue
             plans[place.partition] = plan
-            mark, status, cause = plan.goal.mark, "up to date" if plan.up_to_date else "", ""
-            if plan.base is None and mark.n == mark.adopted:
+            commit_record, status, cause = plan.goal.commit_record, "up to date" if plan.up_to_date else "", ""
+            if plan.base is None and commit_record.n == commit_record.adopted:
                 status = "nothing to fold"
-                behind = plan.last.n - mark.n
+                behind = plan.last.n - commit_record.n
                 cause = f"the {behind} transactions since then carry no delta (snapshot.delta_interval)" * (behind > 0)
             if status:
                 self._note(plan, status, cause=cause, proven=plan.up_to_date)
@@ -132,33 +146,32 @@ class Compaction:
         proven: list[tuple[FoldPlan, WrittenFull, TaskReport]] = []
         damaged: dict[int, list[int]] = {}
         pending = [plan for partition, plan in plans.items() if partition not in self._outcomes]
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, _ATTEMPTS + len(plans) + 1):  # a job names one damaged partition
             if not pending:
                 break
             again: list[tuple[FoldPlan, str]] = []
-            self._tell(f"folding {len(pending)} partitions")
+            self._report(f"folding {len(pending)} partitions")
             try:
                 written, reports = self._run(spark, pending)
             except JobFailed as error:
-                self._overtaken(pending, error, attempt)
-                again = [(plan, "truncated meanwhile") for plan in pending]
+                again = self._without_damage(pending, error, damaged) or self._overtaken(pending, error, attempt)
                 written, reports, pending = {}, {}, []
             for plan in pending:
-                found, told = written.get(plan.partition), reports.get(plan.partition, {})
-                finding = base_finding(plan, told)
+                found, reported = written.get(plan.partition), reports.get(plan.partition, {})
+                finding = base_finding(plan, reported)
                 if finding and plan.base is not None:
                     damaged.setdefault(plan.partition, []).append(plan.base.offset)
                     self._log.warning("full_unusable", partition=plan.partition, finding=finding)
                     again.append((plan, finding))
                     continue
                 found = found or writing.empty(plan.partition)
-                finding = verdict(plan, told, found.digest_sums())
-                self._note(plan, "failed" if finding else "proven", cause=finding, written=found, reports=told)
+                finding = verdict(plan, reported, found.digest_sums())
+                self._note(plan, "failed" if finding else "proven", cause=finding, written=found, reports=reported)
                 if not finding:
-                    proven.append((plan, found, told["increments"]))
+                    proven.append((plan, found, reported["increments"]))
             pending = self._plan_again(again, damaged, plans)
         for plan in pending:
-            self._note(plan, "failed", cause=f"abandoned after {_ATTEMPTS} attempts; damaged full snapshots: {damaged}")
+            self._note(plan, "failed", cause=f"abandoned after several attempts; damaged full snapshots: {damaged}")
         return proven
 
     def _run(
@@ -166,29 +179,57 @@ class Compaction:
     ) -> tuple[dict[int, WrittenFull], dict[int, dict[str, TaskReport]]]:
         """Run one Spark job that reads, folds and writes chunks; in a dry run it only counts them."""
         targets = {
-            plan.partition: Target(max((full.offset for full in plan.fulls), default=-1), plan.goal.mark.format)
+            plan.partition: Target(
+                max((full.offset for full in plan.fulls), default=-1), plan.goal.commit_record.format
+            )
             for plan in plans
         }
         sink_of = None if self._dry_run else SnapshotSinkFactory(self._settings, self._names)
-        frame = writing.write(state_at(spark, self._settings, plans).chunks, targets, sink_of)
+        frame = writing.write(Fold(spark, self._settings, plans).chunks, targets, sink_of)
         written: dict[int, WrittenFull] = {}
-        told: list[TaskReport] = []
+        reported: list[TaskReport] = []
         for row in collect(frame):
             if row["kind"] == "full":
                 written[row["partition"]] = writing.decode_written(row["payload"])
             else:
-                told.append(decode_report(row["payload"]))
-        return written, gathered(told)
+                reported.append(decode_report(row["payload"]))
+        return written, gathered(reported)
 
-    def _overtaken(self, plans: Sequence[FoldPlan], error: JobFailed, attempt: int) -> None:
-        """Log a truncation that made the read fail. :raises KafkaTrouble: the read failed for another reason."""
+    def _without_damage(
+        self, plans: Sequence[FoldPlan], error: JobFailed, damaged: dict[int, list[int]]
+    ) -> list[tuple[FoldPlan, str]]:
+        """Return what to plan again after a damaged batch; an empty list after another error.
+
+        A partition whose full snapshot is damaged gets an older one; one whose changelog is damaged has failed.
+        """
+        if not isinstance(error, DamagedBatch):
+            return []
+        found = next((plan for plan in plans if plan.partition == error.partition), None)
+        if found is None:
+            return []
+        if found.base is not None and error.in_base(found):
+            damaged.setdefault(found.partition, []).append(found.base.offset)
+            self._log.warning("full_unusable", partition=found.partition, full=found.base.offset, finding=str(error))
+        else:
+            self._note(found, "failed", cause=str(error))
+            plans = [plan for plan in plans if plan is not found]
+        return [(plan, str(error)) for plan in plans]
+
+    def _overtaken(self, plans: Sequence[FoldPlan], error: JobFailed, attempt: int) -> list[tuple[FoldPlan, str]]:
+        """Log a truncation that made the read fail, or another failed read; return what to plan again.
+
+        :raises KafkaTrouble: the job failed for another reason, or too often.
+        """
         for plan in plans:
             full, increment = self._truncation.starts(plan.place)
             low = plan.base.ref.low if plan.base else full
             if increment > plan.start or full > low:
                 self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
-                return
-        raise error
+                return [(plan, "truncated meanwhile") for plan in plans]
+        if not error.reading or attempt >= _ATTEMPTS:
+            raise error
+        self._log.warning("kafka_retry", doing="fold", attempt=attempt, cause=str(error))
+        return [(plan, str(error)) for plan in plans]
 
     def _plan_again(
         self, again: Sequence[tuple[FoldPlan, str]], damaged: Mapping[int, list[int]], plans: dict[int, FoldPlan]
@@ -207,7 +248,7 @@ class Compaction:
 
     def publish(self, written: Sequence[tuple[FoldPlan, WrittenFull, TaskReport]]) -> dict[int, LocatedManifest]:
         """Write each manifest, which makes the chunks a full snapshot. Returns when Kafka has acknowledged them."""
-        self._tell(f"publishing {len(written)} full snapshots")
+        self._report(f"publishing {len(written)} full snapshots")
         found = publish(self._settings, self._names, written)
         for each in found:
             manifest = each.manifest
@@ -234,7 +275,7 @@ class Compaction:
             asked = [each for key, each in unread.items() if key not in findings]
             if not asked:
                 break
-            self._tell(f"reading {len(asked)} full snapshots back")
+            self._report(f"reading {len(asked)} full snapshots back")
             findings |= read_back(spark, self._settings, asked)
             for (p, offset), finding in findings.items():
                 fulls[p] = [found for found in fulls[p] if found.offset != offset or not finding]
@@ -271,14 +312,14 @@ class Compaction:
         written: WrittenFull | None = None,
         reports: Mapping[str, TaskReport] | None = None,
     ) -> None:
-        mark = plan.goal.mark
+        commit_record = plan.goal.commit_record
         self._outcomes[plan.partition] = CompactionResult(
             partition=plan.partition,
             status=status,  # type: ignore[arg-type]
             proven=proven or status == "proven",
-            transaction=mark.n,
-            position=mark.positions[self._names.input],
-            keys=written.keys if written else mark.keys,
+            transaction=commit_record.n,
+            position=commit_record.positions[self._names.input],
+            keys=written.keys if written else commit_record.keys,
             bytes_before=sum(report.size for report in reports.values()) if reports else None,
             bytes_after=written.sent if written else None,
             seconds=self._elapsed(),

@@ -70,7 +70,7 @@ def publish(
     def send(each: tuple[FoldPlan, WrittenFull, TaskReport]) -> LocatedManifest:
         plan, found, report = each
         sink = sink_of.manifests(plan.partition)
-        manifest = found.manifest(plan.place, plan.goal.mark, report.header, COMPACTION, time.time())
+        manifest = found.manifest(plan.place, plan.goal.commit_record, report.header, COMPACTION, time.time())
         sink.send(records.pack(manifest, manifest.format))
         return LocatedManifest(writing.acknowledged(sink, 1)[0], manifest)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
 import msgspec
@@ -16,9 +16,12 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.feeds.control_topic import largest_command
 from statehold.messages import command
-from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Resolution, read, waiting
+from statehold.messages.dead_letter import FAILED_AGAIN, REPLAY, DeadLetter, Resolution, read, waiting
 
-#: Dead letters per round of commands.
+#: Partition, blocked key, and the offset of a dead letter without one, which is alone.
+OrderKey = tuple[int, bytes | None, int]
+
+#: Dead letters per partition in a round of commands.
 _ROUND = 1000
 #: Bytes of a command in addition to its value.
 _SPARE = 1200
@@ -81,46 +84,63 @@ class DeadLetters:
     ) -> list[DeadLetterResult]:
         """Make the service redrive or discard the dead letters, in order, including those that arrive meanwhile.
 
-        Dead letters of a key stay unresolved behind one that fails again. `timeout` is in seconds, for each round of
-        each partition.
+        Each round redrives twice as many dead letters of a key as the round before, beginning with one, so that few are
+        sent behind one that fails again. `timeout` is in seconds, for each round.
 
-        :raises UsageError: a dead letter is too large for a command; nothing was sent for its partition.
+        :raises UsageError: a dead letter is too large for a command; nothing was sent in its round.
         """
         outcomes: dict[int, DeadLetterResult] = {}
-        stuck: set[tuple[int, bytes | None, int]] = set()
+        stuck: set[OrderKey] = set()
+        most = defaultdict[OrderKey, int](lambda: 1 if what == REPLAY else _ROUND)
         while True:
-            rounds = 0
+            chosen: dict[int, list[DeadLetter]] = {}
             for partition, letters in self.waiting(partitions, wanted).items():
                 outcome = outcomes.setdefault(partition, DeadLetterResult(partition=partition))
-                chosen = [letter for letter in letters if _order_key(letter) not in stuck][:_ROUND]
-                if chosen and not outcome.late:
-                    rounds += 1
-                    stuck |= self._ask(what, partition, chosen, why, timeout, outcome)
-            if not rounds:
+                if not outcome.late and (first := _first(letters, most, stuck)):
+                    chosen[partition] = first
+            if not chosen:
                 return list(outcomes.values())
+            stuck |= self._ask(what, chosen, why, timeout, outcomes)
+            for key in {_order_key(letter) for letters in chosen.values() for letter in letters}:
+                most[key] *= 2
 
     def _ask(
         self,
         what: str,
-        partition: int,
-        letters: Sequence[DeadLetter],
+        chosen: Mapping[int, Sequence[DeadLetter]],
         why: str,
         timeout: float,
-        outcome: DeadLetterResult,
-    ) -> set[tuple[int, bytes | None, int]]:
-        """Send one round of commands. Return the keys whose remaining dead letters must not be requested."""
+        outcomes: Mapping[int, DeadLetterResult],
+    ) -> set[OrderKey]:
+        """Send one round of commands to all partitions. Return the keys that must not be requested again."""
         commander, asked = Commander(self._settings, self._names), command.new_id()
-        values = [self._fitting(letter, letter.request(what, why)) for letter in letters]
-        sent = commander.send_each(what, partition, values, asked)
-        answer = commander.await_answers([sent], timeout, full=False)[0]
-        outcome.asked += len(letters)
-        outcome.late = answer.transaction is None
-        found = [each for _, records in self.records([partition]) for each in records]
-        traces = {each.offset: each for each in found if isinstance(each, Resolution) and each.id == asked}
-        failed = {offset for offset, trace in traces.items() if trace.what == FAILED_AGAIN}
-        outcome.failed += sorted(failed)
-        outcome.done += len(traces) - len(failed)
-        return {_order_key(letter) for letter in letters if letter.offset not in traces or letter.offset in failed}
+        values = {
+            partition: [self._fitting(letter, letter.request(what, why)) for letter in letters]
+            for partition, letters in chosen.items()
+        }
+        sent = [commander.send_each(what, partition, each, asked) for partition, each in values.items()]
+        answers = commander.await_answers(sent, timeout, full=False)
+        traces = {
+            (partition, each.offset): each
+            for partition, found in self.records(list(chosen))
+            for each in found
+            if isinstance(each, Resolution) and each.id == asked
+        }
+        stuck = set()
+        for answer in answers:
+            outcome, letters = outcomes[answer.partition], chosen[answer.partition]
+            outcome.asked += len(letters)
+            outcome.late = answer.transaction is None
+            for letter in letters:
+                trace = traces.get((letter.partition, letter.offset))
+                if trace is None:
+                    stuck.add(_order_key(letter))
+                elif trace.what == FAILED_AGAIN:
+                    outcome.failed.append(letter.offset)
+                    stuck.add(_order_key(letter))
+                else:
+                    outcome.done += 1
+        return stuck
 
     def _fitting(self, letter: DeadLetter, value: bytes) -> bytes:
         most = largest_command(self._settings) - _SPARE
@@ -133,7 +153,7 @@ class DeadLetters:
         return value
 
 
-def by_key(letters: Sequence[DeadLetter]) -> dict[tuple[int, bytes | None, int], list[DeadLetter]]:
+def by_key(letters: Sequence[DeadLetter]) -> dict[OrderKey, list[DeadLetter]]:
     """Group dead letters by blocked key, in order. A dead letter without a blocked key has a group of its own."""
     found = defaultdict(list)
     for letter in letters:
@@ -141,5 +161,19 @@ def by_key(letters: Sequence[DeadLetter]) -> dict[tuple[int, bytes | None, int],
     return dict(found)
 
 
-def _order_key(letter: DeadLetter) -> tuple[int, bytes | None, int]:
+def _first(
+    letters: Sequence[DeadLetter], most: Mapping[OrderKey, int], stuck: Collection[OrderKey]
+) -> list[DeadLetter]:
+    """Return the first dead letters of each key, in order: at most `most` of it, and a round in all."""
+    count: Counter[OrderKey] = Counter()
+    found = []
+    for letter in letters:
+        key = _order_key(letter)
+        if key not in stuck and count[key] < most[key]:
+            count[key] += 1
+            found.append(letter)
+    return found[:_ROUND]
+
+
+def _order_key(letter: DeadLetter) -> OrderKey:
     return letter.partition, letter.key, -1 if letter.ordered else letter.offset

@@ -18,7 +18,7 @@ from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.records import CommitRecord, Header, Writer
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.telemetry.log_events import Log
 
 #: Timeout in seconds to read the end offset of a topic.
@@ -33,15 +33,16 @@ class InitialCommits:
     ) -> None:
         """`retries`: the service's retry topics."""
         self._settings, self._names, self._admin, self._topics, self._log = settings, names, admin, topics, log
-        self._beside = [names.control, *retries]
+        self._side_topics = [names.control, *retries]
 
     def begin(self, partitions: int, start_at: str) -> None:
         """Write an initial commit record to each empty changelog partition; skip partitions that have one.
 
+        `start_at` is valid (`require_start`).
+
         :raises StartError: the start offset is unknown, or the partition had a state before.
-        :raises UsageError: `start_at` is not valid.
         """
-        untouched = [p for p in range(partitions) if not self._has_mark(p)]
+        untouched = [p for p in range(partitions) if not self._has_commit_record(p)]
         positions = {partition: self._position(partition, start_at) for partition in untouched}
         lineage = uuid.uuid4().hex[:16]
         for partition, position in positions.items():
@@ -59,9 +60,9 @@ class InitialCommits:
                 f"{self._names.input} --reset-offsets {to} --execute`"
             )
 
-    def _has_mark(self, partition: int) -> bool:
+    def _has_commit_record(self, partition: int) -> bool:
         with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
-            if last_mark(reader, self._names.changelog, partition) is not None:
+            if last_commit_record(reader, self._names.changelog, partition) is not None:
                 return True
             start, end = reader.bounds(self._names.changelog, partition)
         if end > 0:
@@ -96,14 +97,14 @@ class InitialCommits:
         names = self._names
         producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
         facts = self._admin.describe([names.input, names.changelog, names.snapshot])
-        mark = CommitRecord(
+        commit_record = CommitRecord(
             n=0,
             attempt=producer.attempt,
             lineage=lineage,
             service=names.group,
             partition=partition,
             partitions=partitions,
-            positions={names.input: position} | _ends(self._admin, self._beside, partition),
+            positions={names.input: position} | _ends(self._admin, self._side_topics, partition),
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),
@@ -113,18 +114,24 @@ class InitialCommits:
         )
         producer.fence(lambda: False)
         producer.begin()
-        for record in (Header(0, producer.attempt, lineage, position, mark.writer), mark):
-            producer.send_increment(names.changelog, partition, records.pack(record, mark.format))
+        for record in (Header(0, producer.attempt, lineage, position, commit_record.writer), commit_record):
+            producer.send_increment(names.changelog, partition, records.pack(record, commit_record.format))
         producer.commit()
         producer.drop()
 
 
-def control_position(admin: Admin, names: Names, partition: int) -> dict[str, int]:
-    """Return the control topic's end offset, from which the first commit record executes commands.
+def require_start(start_at: str) -> None:
+    """:raises UsageError: `start_at` is not valid."""
+    if start_at not in ("beginning", "end", "group"):
+        _milliseconds(start_at)
+
+
+def control_position(admin: Admin, names: Names, partition: int) -> int:
+    """Return the control topic's end offset, from which the first commit record executes commands; 0 without a topic.
 
     Earlier commands belong to a former service of the same name.
     """
-    return _ends(admin, [names.control], partition)
+    return _ends(admin, [names.control], partition).get(names.control, 0)
 
 
 def _ends(admin: Admin, topics: Sequence[str], partition: int) -> dict[str, int]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from statehold.admin.initial_commit import InitialCommits
+from statehold.admin.initial_commit import InitialCommits, require_start
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import AccessRefused, KafkaTrouble, Misconfigured, StartError, TopicMismatch, TopicMissing
@@ -169,7 +169,8 @@ class ServiceTopics:
         given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
         plain = [names.input, *(topic for topic in self._outputs if topic not in letters)]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
-        for topic in (*letters, *([names.control] if letters else [])):  # its commands resolve dead letters
+        # Dead letters need the control topic, because its commands redrive and discard them; it is optional without.
+        for topic in (*letters, *([names.control] if letters or facts[names.control] else [])):
             fact = facts[topic]
             findings.append(TopicFinding(topic, self._loses(fact, given) if fact else "missing"))
         for topic in (names.changelog, names.snapshot):
@@ -185,9 +186,11 @@ class ServiceTopics:
         `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` it also
         creates a missing input and missing outputs, with `control` the control topic.
 
-        :raises TopicMissing: the input does not exist and `partitions` is 0.
+        :raises TopicMissing: the input or an output does not exist and `partitions` is 0; nothing was created.
+        :raises UsageError: `start_at` is not valid; nothing was created.
         :raises StartError: a start offset is unknown; no partition has an initial commit record then.
         """
+        require_start(start_at)
         wanted = dict.fromkeys((self._names.input, *self._outputs), partitions)
         created, count = self._make_all(wanted, replication, control)
         retries = list(filter(self._names.is_for_retries, self._outputs))
@@ -204,16 +207,25 @@ class ServiceTopics:
         self._make_all(partitions, replication, control=control)
 
     def _make_all(self, partitions: Mapping[str, int], replication: int, control: bool) -> tuple[set[str], int]:
-        """Return the created topics and the input's number of partitions."""
+        """Return the created topics and the input's number of partitions.
+
+        :raises TopicMissing: a topic does not exist and has no number of partitions; nothing was created.
+        """
         names = self._names
-        with reaching(self._settings):
-            self._admin.describe([names.input])
         plain = {topic: count for topic, count in partitions.items() if not names.is_for_letters(topic)}
+        with reaching(self._settings):
+            facts = self._admin.describe(list(plain))
+        missing = [topic for topic, count in plain.items() if count <= 0 and facts[topic] is None]
+        if missing:
+            raise TopicMissing(
+                f"missing on the cluster: {', '.join(missing)}. Nothing was created. Next: add --partitions N, which "
+                f"creates input and outputs, too, or create them yourself first"
+            )
         created = {topic for topic, count in plain.items() if self._make(topic, count, replication)}
         self._await(created)
         given = self._admin.describe([names.input])[names.input]
         if given is None:
-            raise TopicMissing(f"{names.input}: the input does not exist. Next: add --partitions N, which creates it")
+            raise TopicMissing(f"{names.input}: the input was deleted meanwhile. Next: run the command again")
         ours = {
             **REQUIRED,
             "max.message.bytes": str(self._settings.kafka.message_max_bytes + 1024),
@@ -226,7 +238,6 @@ class ServiceTopics:
         for topic in partitions:
             if topic not in plain and self._topics.create(topic, given.partitions, given.replication, letters):
                 created.add(topic)
-        # Dead letters need the control topic, because its commands redrive and discard them.
         control = control or len(plain) < len(partitions)
         if control and self._topics.create(names.control, given.partitions, given.replication, KEPT):
             created.add(names.control)

@@ -11,13 +11,13 @@ import msgspec
 from statehold.admin.commands import Commander
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import NoMark, TopicMissing, UpgradeUnfinished
+from statehold.errors import TopicMissing, UpgradeUnfinished
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.messages.command import FINISH_UPGRADE
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import require_commit_record
 
 
 class PartitionFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,8 @@ class Upgrade:
     def look(self) -> list[PartitionFormat]:
         """Return the format of every partition, from its last commit record.
 
-        :raises TopicMissing, NoMark: the service does not exist. :raises NewerFormat: a newer release wrote a record.
+        :raises TopicMissing, NoCommitRecord: the service does not exist.
+        :raises NewerFormat: a newer release wrote a record.
         """
         topic = self._names.changelog
         facts = self._admin.describe([topic])[topic]
@@ -60,7 +61,11 @@ class Upgrade:
                 f"{topic}: read the format: the topic does not exist. Next: check the service name "
                 f"{self._names.service!r}"
             )
-        return [_written(partition, self._mark(partition)) for partition in range(facts.partitions)]
+        with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
+            return [
+                _written(partition, require_commit_record(reader, topic, partition, "read the format"))
+                for partition in range(facts.partitions)
+            ]
 
     def finish(self, timeout: float, *, control: bool = False) -> list[PartitionFormat]:
         """Command each partition's owner to write the newest format, and wait. Return every partition's format.
@@ -96,28 +101,17 @@ class Upgrade:
             )
         return after
 
-    def _mark(self, partition: int) -> CommitRecord:
-        with closing(CommittedReader(self._settings, self._names.group, self._admin)) as reader:
-            mark = last_mark(reader, self._names.changelog, partition)
-        if mark is None:
-            raise NoMark(
-                "read the format: there is no commit record. Next: run `statehold topics create`",
-                topic=self._names.changelog,
-                partition=partition,
-            )
-        return mark
 
-
-def _written(partition: int, mark: CommitRecord) -> PartitionFormat:
-    writer = mark.writer
+def _written(partition: int, commit_record: CommitRecord) -> PartitionFormat:
+    writer = commit_record.writer
     return PartitionFormat(
         partition=partition,
-        format=mark.format,
-        transaction=mark.n,
+        format=commit_record.format,
+        transaction=commit_record.n,
         release=writer.version or "of unknown release",
         instance=writer.instance,
         host=writer.host,
-        reads=max(writer.reads, mark.format),
+        reads=max(writer.reads, commit_record.format),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Beside(Protocol):
+class CallInProgress(Protocol):
     """A call in progress. Only the thread that began it uses this object."""
 
     def ended(self, within: float = 0.0) -> bool:
@@ -20,7 +20,7 @@ class Beside(Protocol):
 
 
 #: begins a call; the name is for its thread
-BesideOf = Callable[[Callable[[], None], str], Beside]
+BeginCall = Callable[[Callable[[], None], str], CallInProgress]
 
 
 class Background:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 
 class Deadline:
     """Begins to run when it is made."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._began, self._seconds = clock, clock(), seconds
+    def __init__(self, seconds: float) -> None:
+        self._began, self._seconds = time.monotonic(), seconds
 
     @property
     def elapsed(self) -> float:
         """Seconds since it began."""
-        return self._clock() - self._began
+        return time.monotonic() - self._began
 
     @property
     def left(self) -> float:

@@ -72,7 +72,7 @@ MEANINGS: Final[dict[Exit, tuple[str, bool]]] = {
 ANSWERS: Final[dict[Answer, str]] = {
     Answer.YES: "success, or no problem found",
     Answer.NO: "an error, or a problem was found; standard error names it",
-    Answer.USAGE: "a wrong option on the command line",
+    Answer.USAGE: "a wrong command line: an option that is missing, contradicts another one or cannot be read",
     Answer.NOTHING_RUNS: "`status`, `dev status`: nothing runs here; `compact`: another compaction is running",
     Answer.DIFFERENT: "`snapshot diff`: they differ; `snapshot show --key`, `history`: the key does not exist",
     Answer.WARNED: "`doctor`: at least one warning, no failed check, no check skipped",

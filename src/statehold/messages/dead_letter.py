@@ -26,6 +26,8 @@ PREFIX: Final = "statehold-dead-"
 REPLAY: Final = "dlq-replay"
 DISCARD: Final = "dlq-discard"
 REQUESTS: Final = frozenset((REPLAY, DISCARD))
+#: command of the control topic that dead-letters the record at which a partition fails
+BURY: Final = "dlq-bury"
 #: resolutions on the dead-letter topic
 REPLAYED: Final = "dlq-replayed"
 DISCARDED: Final = "dlq-discarded"
@@ -65,6 +67,10 @@ class Failure(msgspec.Struct, frozen=True):
     #: number of handler calls for the record
     attempts: int
     ordered: bool = False
+    #: an operator's command that decided so: its id, its issuer and the reason; "": a policy did
+    id: str = ""
+    who: str = ""
+    reason: str = ""
 
 
 class DeadLetterRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -80,7 +86,20 @@ class DeadLetterRequest(msgspec.Struct, frozen=True, array_like=True):
     why: str = ""
 
 
+class BuryRequest(msgspec.Struct, frozen=True, array_like=True):
+    """The value of the command that dead-letters the record at which a partition fails."""
+
+    #: of the record
+    offset: int
+    #: next offset of the partition when the command was sent; the command ends once the partition has passed it
+    position: int
+    #: later records of the key may be handled before this one
+    overtake: bool = False
+    why: str = ""
+
+
 _decode_request: Final = msgspec.msgpack.Decoder(DeadLetterRequest).decode
+_decode_bury_request: Final = msgspec.msgpack.Decoder(BuryRequest).decode
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +122,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     previous: int
     #: offset of the dead letter on its own topic
     at: int
+    #: see `Failure`
+    id: str = ""
+    who: str = ""
+    reason: str = ""
 
     def request(self, what: str, why: str) -> bytes:
         """Return the value of the command that redrives or discards it; a discard does not repeat the record."""
@@ -152,6 +175,8 @@ def letter(topic: str, message: Message, why: Why, failure: Failure, previous: i
         ordered=int(failure.ordered),
         previous=previous,
     )
+    if failure.id:
+        own += own_headers(PREFIX, id=failure.id, who=failure.who, reason=failure.reason[:TEXT])
     return as_received(topic, message, own)
 
 
@@ -159,10 +184,10 @@ def trace(
     topic: str, partition: int, what: str, command: Command, request: DeadLetterRequest, failure: Failure | None
 ) -> Sent:
     """Return the resolution of a dead letter, for the topic of the dead letters."""
-    told: dict[str, object] = {"offset": request.offset, "why": request.why, "command": command.offset}
+    reported: dict[str, object] = {"offset": request.offset, "why": request.why, "command": command.offset}
     if failure is not None:
-        told |= {"error": failure.error, "text": failure.text[:TEXT]}
-    headers = [command_header(what, command.id, command.issuer), *own_headers(PREFIX, **told)]
+        reported |= {"error": failure.error, "text": failure.text[:TEXT]}
+    headers = [command_header(what, command.id, command.issuer), *own_headers(PREFIX, **reported)]
     return topic, None, request.key, partition, None, None, 0, headers
 
 
@@ -185,6 +210,17 @@ def request_of(message: Message) -> DeadLetterRequest:
         raise BadCommand(f"it names no dead letter: {error}") from error
 
 
+def bury_request_of(message: Message) -> BuryRequest:
+    """Return the request in a `dlq-bury` command.
+
+    :raises BadCommand: its value is no such request.
+    """
+    try:
+        return _decode_bury_request(message.value() or b"")
+    except UNREADABLE as error:
+        raise BadCommand(f"it names no record: {error}") from error
+
+
 def number(text: str) -> int:
     """Return a number of `own_headers`.
 
@@ -197,39 +233,42 @@ def number(text: str) -> int:
 
 def _read(message: Message) -> DeadLetter | Resolution | None:
     headers = message.headers() or ()
-    told = told_headers(PREFIX, headers)
-    if "offset" not in told:
+    reported = reported_headers(PREFIX, headers)
+    if "offset" not in reported:
         return None
-    if "topic" not in told:
+    if "topic" not in reported:
         command = command_of(message)
         if command is None:
             return None
         return Resolution(
             what=command.name,
-            offset=number(told["offset"]),
+            offset=number(reported["offset"]),
             id=command.id,
             who=command.issuer,
-            why=told.get("why", ""),
-            command=number(told.get("command", "-1")),
-            error=told.get("error", ""),
-            text=told.get("text", ""),
+            why=reported.get("why", ""),
+            command=number(reported.get("command", "-1")),
+            error=reported.get("error", ""),
+            text=reported.get("text", ""),
             at=message.offset() or 0,
         )
     return DeadLetter(
-        topic=told["topic"],
-        partition=number(told["partition"]),
-        offset=number(told["offset"]),
-        timestamp=number(told["timestamp"]),
+        topic=reported["topic"],
+        partition=number(reported["partition"]),
+        offset=number(reported["offset"]),
+        timestamp=number(reported["timestamp"]),
         key=message.key(),
         value=message.value(),
         headers=received(PREFIX, headers),
-        why=told["why"],
-        error=told["error"],
-        text=told["text"],
-        attempts=number(told["attempts"]),
-        ordered=told["ordered"] == "1",
-        previous=number(told["previous"]),
+        why=reported["why"],
+        error=reported["error"],
+        text=reported["text"],
+        attempts=number(reported["attempts"]),
+        ordered=reported["ordered"] == "1",
+        previous=number(reported["previous"]),
         at=message.offset() or 0,
+        id=reported.get("id", ""),
+        who=reported.get("who", ""),
+        reason=reported.get("reason", ""),
     )
 
 
@@ -263,12 +302,12 @@ def as_received(topic: str, message: Message, own: list[tuple[str, bytes]]) -> S
     return topic, message.value(), message.key(), message.partition() or 0, None, None, 0, headers
 
 
-def own_headers(prefix: str, **told: object) -> list[tuple[str, bytes]]:
+def own_headers(prefix: str, **reported: object) -> list[tuple[str, bytes]]:
     """Return these facts about a record as headers."""
-    return [(f"{prefix}{name}", str(value).encode()) for name, value in told.items()]
+    return [(f"{prefix}{name}", str(value).encode()) for name, value in reported.items()]
 
 
-def told_headers(prefix: str, headers: Sequence[tuple[str, Any]]) -> dict[str, str]:
+def reported_headers(prefix: str, headers: Sequence[tuple[str, Any]]) -> dict[str, str]:
     """Return the facts that `own_headers` wrote, by name."""
     return {
         name.removeprefix(prefix): (value or b"").decode(errors="replace")

@@ -16,7 +16,7 @@ from statehold.messages.dead_letter import (
     number,
     own_headers,
     received,
-    told_headers,
+    reported_headers,
 )
 from statehold.output import Sent
 from statehold.record import Message
@@ -49,15 +49,15 @@ class Retried(NamedTuple):
     @classmethod
     def _by(cls, message: Message, input: str) -> Retried | None:
         headers = message.headers() or ()
-        told = told_headers(PREFIX, headers)
-        if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= told.keys():
+        reported = reported_headers(PREFIX, headers)
+        if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= reported.keys():
             return None
-        offset, time = number(told["offset"]), number(told["timestamp"])
+        offset, time = number(reported["offset"]), number(reported["timestamp"])
         kept = received(PREFIX, headers)
         request = DeadLetterRequest(offset, time, message.key(), message.value(), kept, False, -1)
         was = RedrivenMessage(input, message.partition() or 0, request)
-        failure = Failure(told["error"], told["text"], number(told["attempts"]))
-        return cls(message.offset() or 0, was, failure, number(told["level"]), number(told["due"]))
+        failure = Failure(reported["error"], reported["text"], number(reported["attempts"]))
+        return cls(message.offset() or 0, was, failure, number(reported["level"]), number(reported["due"]))
 
 
 def retried(topic: str, message: Message, failure: Failure, level: int, due: int) -> Sent:

@@ -6,8 +6,8 @@ from typing import Any
 
 from statehold.common.names import Names
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.end_offsets import CachedEnds
-from statehold.kafka.admin.group_members import CachedMembers
+from statehold.kafka.admin.end_offsets import CachedEnds, End
+from statehold.kafka.admin.group_answers import cached_members, cached_offsets
 from statehold.worker.followers.queries import Committed
 from statehold.worker.followers.standby import Standbys
 from statehold.worker.partition import PartitionWorker
@@ -19,7 +19,8 @@ class Overview:
     def __init__(self, admin: Admin, names: Names, partitions: int) -> None:
         #: Number of partitions of the input.
         self.partitions = partitions
-        self.members = CachedMembers(admin.new_client, names.group, names.input)
+        self.members = cached_members(admin.new_client, names.group, names.input)
+        self._offsets = cached_offsets(admin.new_client, names.group, names.input, partitions)
         self._ends = CachedEnds(admin, names.input)
         self._workers: dict[int, PartitionWorker] = {}
         self.standbys: Standbys | None = None
@@ -37,12 +38,21 @@ class Overview:
         return dict(sorted((copies | live).items()))
 
     def with_ends(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Add end offset and lag to the manager's status of each partition; None while they are unknown."""
+        """Add end offset and lag to the manager's status of each partition; None while they are unknown.
+
+        A partition that is not live has the position that the group has committed.
+        """
         ends = self._ends.look(each["partition"] for each in partitions)
-        return [{**each, **_left(each["position"], ends.get(each["partition"]))} for each in partitions]
+        offsets = self._offsets.look() if any(each["position"] is None for each in partitions) else {}
+        found = []
+        for each in partitions:
+            partition, position = each["partition"], each["position"]
+            position = offsets.get(partition) if position is None else position
+            found.append({**each, "position": position, **_left(position, ends.get(partition))})
+        return found
 
 
-def _left(position: int | None, end: Any) -> dict[str, Any]:
+def _left(position: int | None, end: End | None) -> dict[str, Any]:
     if end is None:
         return {"end": None, "lag": None, "hidden": None}
     lag = None if position is None else max(0, end.stable - position)

@@ -60,7 +60,7 @@ class Shutdown:
             self._log.error("stuck", doing="stop the service", stack=stack_of(self._manager.ident or 0))
             self._ended.set()
 
-    def tell(self, status: dict[str, Any], running: bool) -> dict[str, Any]:
+    def report(self, status: dict[str, Any], running: bool) -> dict[str, Any]:
         """Add stuck calls to the status, and how long Kafka has not answered: the service, and each partition."""
         status["stuck"] = self.watch.stuck() if running else []
         status["outage"] = self.contact.view() if running else None

@@ -93,7 +93,7 @@ class TopicMonitor:
         self._topics = TopicAdmin(admin)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"topology-{names.service}", daemon=True)
-        self._told: str | None = None
+        self._reported: str | None = None
         self._rates: dict[int, Rate] = {}
         self._size = float(RECORD_OVERHEAD)
         self._measured = self._warned = -math.inf
@@ -107,9 +107,9 @@ class TopicMonitor:
         """Stop the thread without waiting; a request in progress has its own deadline."""
         self._ending.set()
 
-    def tell(self, status: dict[str, Any]) -> dict[str, Any]:
+    def report(self, status: dict[str, Any]) -> dict[str, Any]:
         """Add the topic change and the retention to the status; hours are None if not measured or without a limit."""
-        status["topology"] = self._told
+        status["topology"] = self._reported
         for partition in status["partitions"]:
             hours = self._hours.get(partition["partition"], math.inf)
             partition["retention_hours"] = round(hours, 2) if math.isfinite(hours) else None
@@ -139,13 +139,13 @@ class TopicMonitor:
             again = self._findings()
             found = [finding for finding in found if finding in again]
         if not found:
-            self._told = None
+            self._reported = None
             return
         finding = found[0]
         if finding.kind is TopicMissing and not self._confirmed_missing():
             return
-        if self._told != finding.text:
-            self._told = finding.text
+        if self._reported != finding.text:
+            self._reported = finding.text
             self._log.error("topology_changed", error=finding.kind.__name__, cause=finding.text)
         self._fail(lambda partition, position: _error(finding, self._names.input, partition, position))
 

@@ -34,7 +34,7 @@ from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.feeds.control_topic import control_feed
 from statehold.kafka.feeds.retry_topic import RetryFeed
-from statehold.ports import Access
+from statehold.ports import Access, WorkerReport
 from statehold.reference import references
 from statehold.runtime.introspection import Overview
 from statehold.sink import Connect
@@ -45,7 +45,7 @@ from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
-from statehold.worker.common.context import NoReferences, Report, Tools
+from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.followers.reference import References, Sources
@@ -140,23 +140,15 @@ class ServiceWiring:
             self.standbys.start()
         if self.references is not None:
             self.references.start()
-        feeds = [*([self._feed] if self._feed is not None else []), *self._delayed.values()]
-        beside = [each for each in (self.standbys, self.references) if each is not None]
-        renew = [self._admin.renew, consumer.renew, *(each.renew for each in (*feeds, *beside))]
+        readers = (self._feed, *self._delayed.values(), self.standbys, self.references)
+        renew = [self._admin.renew, consumer.renew, *(each.renew for each in readers if each is not None)]
         self._renewal = CredentialRotation(self._service.settings, self._log, renew)
         self._renewal.start()
 
     def close(self) -> None:
-        if self.standbys is not None:
-            self.standbys.close()
-        if self._renewal is not None:
-            self._renewal.close()
-        if self.references is not None:
-            self.references.close()
-        if self._feed is not None:
-            self._feed.close()
-        for feed in self._delayed.values():
-            feed.close()
+        for each in (self.standbys, self._renewal, self.references, self._feed, *self._delayed.values()):
+            if each is not None:
+                each.close()
 
     def joining(self) -> JoinDiagnosis:
         """Return the diagnosis of a process without partitions."""
@@ -221,16 +213,16 @@ class ServiceWiring:
             self.manager.request_membership_refresh()  # a member without partitions gets no callback for its new name
         return found
 
-    def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
+    def worker(self, partition: int, report: Callable[[WorkerReport], None]) -> PartitionWorker:
         self._contact.joins(partition)
-        return self._overview.note(PartitionWorker(self._tools(partition, partial(self._told, report))))
+        return self._overview.note(PartitionWorker(self._tools(partition, partial(self._reported, report))))
 
-    def _told(self, report: Callable[[Report], None], told: Report) -> None:
-        if told.kind == "closed":
-            self._contact.leaves(told.partition)
-        report(told)
+    def _reported(self, report: Callable[[WorkerReport], None], reported: WorkerReport) -> None:
+        if reported.kind == "closed":
+            self._contact.leaves(reported.partition)
+        report(reported)
 
-    def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
+    def _tools(self, partition: int, report: Callable[[WorkerReport], None]) -> Tools:
         service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
         settings, log = service.settings, self._log.bind(partition=partition)
         ours = (names.input, names.changelog, names.snapshot)

@@ -6,6 +6,7 @@ import math
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeVar
 
+from statehold import serde
 from statehold.table import Changes, Table
 
 K = TypeVar("K")
@@ -22,8 +23,9 @@ class DueTable(Table[K, V]):
     the entries that were taken. The heap is not state, because a restore builds it from the values.
     """
 
-    def __init__(self, *, key: type[K], value: type[V]) -> None:
-        super().__init__(key=key, value=value, mutable=True)  # a handler is given no value of it but a fired timer
+    def __init__(self, *, key: type[K], value: type[V] | serde.Serde[V], mutable: bool = True, **options: Any) -> None:
+        # Mutable by default, because a handler is given no value but a fired timer.
+        super().__init__(key=key, value=value, mutable=mutable, **options)
 
     def _empty(self) -> None:
         super()._empty()
@@ -34,8 +36,8 @@ class DueTable(Table[K, V]):
         #: number of keys, because `len` would count the open writes each time
         self.count = 0
 
-    def due(self, value: V) -> int:
-        """Return when a value is due, in milliseconds since 1970."""
+    def due(self, key: K, value: V) -> int:
+        """Return when a row is due, in milliseconds since 1970."""
         when: int = value  # type: ignore[assignment]
         return when
 
@@ -62,7 +64,7 @@ class DueTable(Table[K, V]):
             value = self.get(entry[1])
             if value is None:
                 continue
-            when = self.due(value)
+            when = self.due(entry[1], value)
             if when == entry[0]:
                 key: K = entry[1]
                 return key
@@ -73,8 +75,8 @@ class DueTable(Table[K, V]):
         before = self.get(key)
         super().__setitem__(key, value)
         self.count += before is None
-        when = self.due(value)
-        if before is None or when < self.due(before):
+        when = self.due(key, value)
+        if before is None or when < self.due(key, before):
             heappush(self._heap, (when, key))
 
     def put(self, key: K, value: V) -> None:
@@ -110,6 +112,6 @@ class DueTable(Table[K, V]):
     def _build(self) -> None:
         """Build the heap from committed and open values, because a rollback needs both."""
         decode, due = self._serde.decode, self.due
-        self._heap = [(due(decode(data)), key) for key, data in self.stored.items()]
-        self._heap += [(due(value), key) for key in self._dirty if (value := self.get(key)) is not None]
+        self._heap = [(due(key, decode(data)), key) for key, data in self.stored.items()]
+        self._heap += [(due(key, value), key) for key in self._dirty if (value := self.get(key)) is not None]
         heapify(self._heap)

@@ -36,7 +36,7 @@ class TimerTable(DueTable[str, Timer]):
     def __init__(self) -> None:
         super().__init__(key=str, value=Timer)
 
-    def due(self, value: Timer) -> int:
+    def due(self, key: str, value: Timer) -> int:
         return value.due
 
 

@@ -31,6 +31,7 @@ Event = Literal[
     "outcome_resolved",
     "producer_replaced",
     "client_replaced",
+    "assignment_missed",
     "full_started",
     "full_written",
     "full_abandoned",
@@ -72,6 +73,7 @@ Event = Literal[
     "sink_retry",
     "command_rejected",
     "timers_wait",
+    "late_records",
     "commands_gone",
     "retry_rejected",
     "retries_gone",
@@ -107,15 +109,19 @@ _NOISE: Final = frozenset({"restore_progress", "kafka_log", "kafka_retry", "prod
 class RecentEvents:
     """Keeps the newest 200 log events of a service, for the ops console. Any thread may add and read."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._events: deque[dict[str, Any]] = deque(maxlen=kept)
+    def __init__(self) -> None:
+        self._events: deque[dict[str, Any]] = deque(maxlen=_KEPT)
         self._number = count(1)
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         if event in _NOISE:
             return
-        told = {key: value for key, value in fields.items() if key not in ("service", "exc_info") and value is not None}
-        self._events.append({"number": next(self._number), "time": time.time(), "level": level, "event": event, **told})
+        reported = {
+            key: value for key, value in fields.items() if key not in ("service", "exc_info") and value is not None
+        }
+        self._events.append(
+            {"number": next(self._number), "time": time.time(), "level": level, "event": event, **reported}
+        )
 
     def after(self, number: int) -> list[dict[str, Any]]:
         """Return the events with a greater number, oldest first."""

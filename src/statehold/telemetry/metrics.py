@@ -164,6 +164,10 @@ RETRY_WAITING: Final = _gauge(
 )
 EFFECT_FAILURES: Final = _counter("effect_failures", "Effect calls that raised.")
 
+LATE_RECORDS: Final = _counter(
+    "late_records", "Committed records that came after a window of their time had closed, by window.", "window"
+)
+
 SINK_ROWS: Final = _counter("sink_rows", "Rows put into or deleted from the sinks' database.")
 SINK_SECONDS: Final = _histogram("sink_seconds", "Duration of a transaction of the sinks' database.")
 SINK_REJECTED: Final = _counter(

@@ -7,8 +7,10 @@ or computed at a scrape. They disappear with their partition, so that no series 
 from __future__ import annotations
 
 import platform
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import prometheus_client as prometheus
 from prometheus_client import CollectorRegistry
@@ -116,7 +118,7 @@ class PartitionMetrics(Meters):
 
 
 class ServiceMetrics(Collector):
-    """The metrics of one service. You may register it with another registry, too; `registry` is its own one."""
+    """The metrics of one service. `registry` is its own registry; `register` adds them to an application's."""
 
     def __init__(self, service: str) -> None:
         self.service_name = service
@@ -148,11 +150,34 @@ class ServiceMetrics(Collector):
         """Add a function that the scraping thread calls at each scrape; its error fails the scrape."""
         self._asked.append(samples)
 
+    def register(self, registry: CollectorRegistry = prometheus.REGISTRY) -> None:
+        """Export the metrics with those of an application. Several services may share its registry.
+
+        :raises ValueError: the registry has metrics of a service of this name, or foreign metrics of these names.
+        """
+        with _SHARING:
+            shared = _SHARED.get(registry)
+            if shared is None:
+                shared = _SharedFamilies()
+                registry.register(shared)
+                _SHARED[registry] = shared
+            if any(each.service_name == self.service_name for each in shared.services):
+                raise ValueError(f"{self.service_name}: the registry has metrics of a service of this name already")
+            shared.services = (*shared.services, self)
+
+    def unregister(self, registry: CollectorRegistry = prometheus.REGISTRY) -> None:
+        """Undo `register`."""
+        with _SHARING:
+            shared = _SHARED[registry]
+            shared.services = tuple(each for each in shared.services if each is not self)
+            if not shared.services:
+                registry.unregister(_SHARED.pop(registry))
+
     # prometheus_client's side
 
     def describe(self) -> Iterator[Family]:
-        """Return no names, so that a host's registry accepts several services and does not collect at registration."""
-        return iter(())
+        """Name the families, so that a registry rejects a second service, which would repeat them (see `register`)."""
+        return _without_samples()
 
     def collect(self) -> Iterator[Family]:
         """Yield the families in declared order, without `_created` samples, which would double the series."""
@@ -180,6 +205,35 @@ class ServiceMetrics(Collector):
             yield from meters.samples()
         for ask in self._asked:
             yield from ask()
+
+
+class _SharedFamilies(Collector):
+    """Several services in one registry: one family has the series of all, as the exposition formats demand."""
+
+    def __init__(self) -> None:
+        self.services: tuple[ServiceMetrics, ...] = ()
+
+    def describe(self) -> Iterator[Family]:
+        return _without_samples()
+
+    def collect(self) -> Iterator[Family]:
+        families: dict[str, Family] = {}
+        for service in self.services:
+            for family in service.collect():
+                if family.name in families:
+                    families[family.name].samples += family.samples
+                else:
+                    families[family.name] = family
+        yield from families.values()
+
+
+_SHARING: Final = threading.Lock()
+_SHARED: Final[WeakKeyDictionary[CollectorRegistry, _SharedFamilies]] = WeakKeyDictionary()
+
+
+def _without_samples() -> Iterator[Family]:
+    for metric in DECLARED:
+        yield Family(metric.name.removesuffix("_total"), metric.text, type(metric).__name__.lower())
 
 
 def _make(metric: Metric, registry: CollectorRegistry) -> Any:

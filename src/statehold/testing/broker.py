@@ -58,8 +58,8 @@ class MemoryBroker:
     on_chunk: Callable[[], None] | None = None
     hold_acks: bool = False
     held: list[HeldEnd] = field(default_factory=list)
-    #: what a producer's taint says after its next end was held; empty: it did not notice
-    taint: str = "a request was sent twice"
+    #: what a producer's suspicion says after its next end was held; empty: it did not notice
+    suspicion: str = "a request was sent twice"
     _hold_next: bool = False
     _faults: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
     _producers: dict[str, _Producer] = field(default_factory=lambda: defaultdict(_Producer))

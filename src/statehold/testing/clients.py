@@ -7,6 +7,7 @@ from typing import Any
 
 from statehold.common.names import Names
 from statehold.errors import OutcomeUnknown
+from statehold.messages.command import BadCommand
 from statehold.messages.retry_record import Retried
 from statehold.output import Headers, Sent
 from statehold.ports import Asked, Bounds, Cancelled, FullSink, Noted
@@ -25,7 +26,7 @@ class MemoryTransactions:
         self._joined: set[MemoryLog] = set()
         self._dropped = False
         self.attempt = broker.attempt()
-        self.tainted = self.lineage = ""
+        self.suspicion = self.lineage = ""
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
         with self._broker.call("fence"):
@@ -68,6 +69,9 @@ class MemoryTransactions:
         with self._broker.call("abort"):
             self._end(Outcome.ABORTED)
 
+    def deliver_log(self) -> None:
+        pass
+
     def drop(self) -> None:
         self._dropped = True
 
@@ -87,7 +91,7 @@ class MemoryTransactions:
 
     def _end(self, outcome: Outcome) -> None:
         if self._broker.end(self._id, self._epoch, outcome):
-            self.tainted = self._broker.taint
+            self.suspicion = self._broker.suspicion
 
     def _alive(self) -> None:
         if self._dropped:
@@ -161,10 +165,18 @@ class MemoryControl:
     def waiting(self, position: int) -> tuple[list[Asked], int]:
         messages = list(self._log.committed(position))
         end = (messages[-1].offset() or 0) + 1 if messages else position
-        return [asked for asked in map(Asked.by, messages) if asked is not None], end
+        return [asked for asked in map(_asked, messages) if asked is not None], end
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _asked(message: Message) -> Asked | None:
+    """As the feed of the control topic, which logs and skips what is no command."""
+    try:
+        return Asked.by(message)
+    except BadCommand:
+        return None
 
 
 class MemoryDelayed:

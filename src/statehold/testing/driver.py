@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import msgspec
+
 from statehold import serde
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
@@ -16,7 +18,7 @@ from statehold.declared.serdes import input_type
 from statehold.errors import RecordError, UsageError
 from statehold.handler import Handler
 from statehold.messages import command
-from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, waiting
+from statehold.messages.dead_letter import BURY, DISCARD, REPLAY, BuryRequest, DeadLetter, waiting
 from statehold.output import ORIGIN_HEADER, Headers
 from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
@@ -176,6 +178,16 @@ class Driver(Wiring):
             log.append(value, None, [command.header(what, "", "driver")], int(self.clock.wall() * 1000))
         return len(asked)
 
+    def bury(self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "") -> None:
+        """As `statehold dlq bury`: ask that the record at which the partition has failed becomes a dead letter.
+
+        `restore`, which retries the partition, obeys.
+        """
+        position = self.broker.offsets[self.names.input, partition]
+        value = msgspec.msgpack.encode(BuryRequest(offset, position, overtake, why))
+        log = self.broker.log(self.names.control, partition)
+        log.append(value, None, [command.header(BURY, command.new_id(), "driver")], int(self.clock.wall() * 1000))
+
     def commit(self) -> None:
         """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""
         for lane in self._lanes.values():
@@ -201,10 +213,10 @@ class Driver(Wiring):
         """As `outputs`, with key, headers, partition and timestamp."""
         output = _named("output", declared(self._kind)[1], topic, lambda each: each.topic)
         self._settle()
-        decode = serde.for_messages(output.value_type, output.topic).decode
+        decode: Callable[[Any], Any] = serde.for_messages(output.value_type, output.topic).decode
         return [
             OutputRecord(
-                decode(message.value() or b""),
+                decode(message.value()),
                 message.key(),
                 tuple(header for header in message.headers() or () if header[0] != ORIGIN_HEADER),
                 message.partition(),
@@ -240,9 +252,9 @@ class Driver(Wiring):
 
     def position(self, partition: int = 0) -> int:
         """The next input offset, as committed."""
-        return self.mark(partition).positions[self.names.input]
+        return self.commit_record(partition).positions[self.names.input]
 
-    def mark(self, partition: int = 0) -> CommitRecord:
+    def commit_record(self, partition: int = 0) -> CommitRecord:
         """The last commit record of a running partition."""
         self._settle()
         return self._lane(partition).live().record
@@ -275,7 +287,7 @@ class Driver(Wiring):
         self._settle()
         for _ in range(self._partitions + 1):
             self.standbys.turn()
-        return {partition: copy.mark.n for partition, copy in self.standbys.copies().items()}
+        return {partition: copy.commit_record.n for partition, copy in self.standbys.copies().items()}
 
     def stop(self) -> None:
         """Stop cleanly (SIGTERM): commit, take a full snapshot, leave. `restore` starts again."""
@@ -297,7 +309,7 @@ class Driver(Wiring):
     def owed(self) -> list[EffectCall]:
         """The side effects whose record has committed and that are not done, in their order."""
         self._settle()
-        return [each for effects in self._inline.values() for each in effects.calls_owed()]
+        return [each for effects in self._inline.values() for each in effects.pending_calls()]
 
     def withdraw(self, partition: int = 0) -> None:
         """Remove the failed record from the input, as if its producer had aborted it, and continue after it."""
@@ -343,8 +355,8 @@ class Driver(Wiring):
             Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions, names=self.names
         )
         recorded = self._recorded(partition)
-        control, digest = self.names.control, self.mark(partition).digest
-        replay = Replay(engine, partition, messages, recorded.beside(), control, digest)
+        control, digest = self.names.control, self.commit_record(partition).digest
+        replay = Replay(engine, partition, messages, recorded.side_inputs(), control, digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
         if self._partitions == 1:

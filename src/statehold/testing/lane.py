@@ -6,10 +6,10 @@ from itertools import islice
 
 from statehold.balancer.assignment import Track
 from statehold.errors import UsageError
+from statehold.ports import WorkerReport
 from statehold.testing.clock import ManualClock
 from statehold.testing.log import MemoryLog
 from statehold.testing.stepped import SteppedWorker, ToolsOf
-from statehold.worker.common.context import Report
 from statehold.worker.common.lifecycle import Phase
 from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import LiveLoop
@@ -58,7 +58,7 @@ class Lane:
         self.run()
         self.deliver(flush=True)
 
-    def report(self, report: Report) -> None:
+    def report(self, report: WorkerReport) -> None:
         if report.kind == "live" and self._track is not None:
             self._track.go_live(report.position, report.stream, report.topic_id)
 

@@ -32,7 +32,7 @@ class Recorded:
             mine = (each for each in broker.log(topic, 0).committed() if each.partition() == partition)
             self._tried.add(topic, mine)
 
-    def beside(self) -> list[Placed[Pinned | HandledRetry | Seen]]:
+    def side_inputs(self) -> list[Placed[Pinned | HandledRetry | Seen]]:
         """Return the side inputs and the versions of reference data, each at its place in the input.
 
         :raises UsageError: the commit records that hold them have been truncated.
@@ -47,13 +47,16 @@ class Recorded:
         found: list[Placed[Pinned | HandledRetry | Seen]] = []
         before: Mapping[str, int] = {}
         seen: Mapping[str, Version] = {}
-        for mark in (record for record in written if isinstance(record, CommitRecord)):
-            if mark.reference != seen:
-                seen = mark.reference
-                found.append(Placed(mark.start, Seen(seen)))
-            handled: list[Pinned | HandledRetry] = [*mark.pinned, *self._tried.between(before, mark.positions)]
-            found += [Placed(mark.positions[names.input], each) for each in handled]
-            before = mark.positions
+        for commit_record in (record for record in written if isinstance(record, CommitRecord)):
+            if commit_record.reference != seen:
+                seen = commit_record.reference
+                found.append(Placed(commit_record.start, Seen(seen)))
+            handled: list[Pinned | HandledRetry] = [
+                *commit_record.pinned,
+                *self._tried.between(before, commit_record.positions),
+            ]
+            found += [Placed(commit_record.positions[names.input], each) for each in handled]
+            before = commit_record.positions
         return found
 
     def letters(self) -> list[DeadLetter | Resolution | None]:

@@ -76,8 +76,8 @@ class Replay:
     def run(self, sizes: Sequence[int]) -> None:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
         engine = self._engine()
-        if engine.dead_letters is not None:
-            engine.dead_letters.decisions = dict(self._verdicts)
+        if self._verdicts:
+            engine.open_dead_letters().decisions = dict(self._verdicts)
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
         rows: Tables = {}

@@ -52,36 +52,38 @@ class InlineEffects:
         self._handler, self._report, self._calls, self._run = handler, report, calls, run
         #: raised in the place of an effect: by its function's name, or '' for all of them
         self.failing: dict[str, Exception] = {}
-        self._owed: dict[EffectKey, Effect] = {}
+        self._pending: dict[EffectKey, Effect] = {}
         self._attempts: dict[EffectKey, int] = {}
 
     def unfinished(self) -> tuple[Effect, ...]:
-        return tuple(self._owed.values())
+        return tuple(self._pending.values())
 
     def pending(self) -> Pending:
-        oldest = next(iter(self._owed.values())).time if self._owed else 0
-        return Pending(len(self._owed), effect_calls.weight(self._owed.values()), oldest)
+        oldest = next(iter(self._pending.values())).time if self._pending else 0
+        return Pending(len(self._pending), effect_calls.weight(self._pending.values()), oldest)
 
     def submit(self, submitted: Sequence[Effect]) -> None:
-        self._owed.update({effect.key: effect for effect in submitted})
+        self._pending.update({effect.key: effect for effect in submitted})
         self.retry()
 
     def close(self, timeout: float) -> tuple[Effect, ...]:
         return self.unfinished()
 
-    def calls_owed(self) -> list[EffectCall]:
-        return [EffectCall(key, _name(each), tuple(effect_calls.arguments(each))) for key, each in self._owed.items()]
+    def pending_calls(self) -> list[EffectCall]:
+        return [
+            EffectCall(key, _name(each), tuple(effect_calls.arguments(each))) for key, each in self._pending.items()
+        ]
 
     def retry(self) -> None:
         """Run the pending effects in order; stop at the first failure, as the real runner does."""
-        for key, effect in list(self._owed.items()):
+        for key, effect in list(self._pending.items()):
             try:
                 self._call(effect)
             except Exception as error:  # noqa: BLE001 - an effect may raise anything
                 self._attempts[key] = self._attempts.get(key, 0) + 1
                 self._report(effect, error, self._attempts[key])
                 return
-            del self._owed[key]
+            del self._pending[key]
             self._calls.append(EffectCall(key, _name(effect), tuple(effect_calls.arguments(effect))))
 
     def _call(self, effect: Effect) -> None:
@@ -151,7 +153,7 @@ class SteppedWorker(PartitionWorker):
         signals = Signals()
         signals.any = _ClockEvent(clock)
         super().__init__(tools, signals, _NoWaitMailbox())
-        self._parked = False
+        self._is_waiting = False
 
     @property
     def phase(self) -> Phase:
@@ -226,13 +228,13 @@ class SteppedWorker(PartitionWorker):
         return None
 
     def _wait_for_retry(self) -> Event | None:
-        if not self._parked:
-            self._parked = True
+        if not self._is_waiting:
+            self._is_waiting = True
             cause = self.cause
             self._takeover.release()
             log_failure(self._tools, cause)
         event = self._signals.event()
-        self._parked = event is None
+        self._is_waiting = event is None
         return event
 
 

@@ -11,7 +11,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.declared.attributes import schemas, sinks_of
 from statehold.handler import Handler
-from statehold.ports import Membership
+from statehold.ports import Membership, WorkerReport
 from statehold.reference import references
 from statehold.sink import SinkPosition
 from statehold.snapshot.format import digest, frame, records
@@ -35,7 +35,7 @@ from statehold.testing.clock import ManualClock
 from statehold.testing.database import MemoryDatabase
 from statehold.testing.lane import Lane
 from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
-from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.context import Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import Standbys, StandbyTools
@@ -77,7 +77,7 @@ class Wiring:
         """Start for the first time: the driver writes the initial commit record (rule D5)."""
         producer = MemoryTransactions(self.broker, self.names, partition)
         place = self._place(partition)
-        mark = CommitRecord(
+        commit_record = CommitRecord(
             n=0,
             attempt=producer.attempt,
             lineage="driver",
@@ -94,12 +94,12 @@ class Wiring:
         )
         producer.fence(lambda: False)
         producer.begin()
-        for record in (Header(0, producer.attempt, mark.lineage, 0, mark.writer), mark):
-            producer.send_increment(self.names.changelog, partition, records.pack(record, mark.format))
+        for record in (Header(0, producer.attempt, commit_record.lineage, 0, commit_record.writer), commit_record):
+            producer.send_increment(self.names.changelog, partition, records.pack(record, commit_record.format))
         producer.commit()
         self.broker.offsets[self.names.input, partition] = 0
         if self._has_sinks:
-            self.database.held[partition] = SinkPosition(0, 0, note_of(mark))
+            self.database.held[partition] = SinkPosition(0, 0, note_of(commit_record))
 
     @cached_property
     def standbys(self) -> Standbys:
@@ -158,7 +158,7 @@ class Wiring:
             reader=lambda cancelled: MemoryReader(self.broker, cancelled),
             full_sink=lambda: MemoryFullSink(self.broker, self.names.snapshot, partition),
             offsets=self.offsets,
-            control=lambda: MemoryControl(self.broker, self.names, partition),
+            control=lambda wake: MemoryControl(self.broker, self.names, partition),
             delayed=lambda topic: MemoryDelayed(self.broker, topic, self.names.input, partition),
             membership=lambda: self._membership,
             report=self._report,
@@ -173,8 +173,8 @@ class Wiring:
             references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             database=self.database.connector() if self._has_sinks else None,
-            beside=Later,
-            aside=lambda call, name: Later(call, name, patience=1),
+            run_commit=Later,
+            run_background=lambda call, name: Later(call, name, patience=1),
         )
 
     def _new_effects(self, partition: int, handler: Handler[Any], report: Any) -> InlineEffects:
@@ -182,7 +182,7 @@ class Wiring:
         made.failing = self._failing
         return made
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: WorkerReport) -> None:
         if report.kind == "stale":
             self._membership = Membership(self._membership.version + 1, self.broker.generation, "driver")
         else:

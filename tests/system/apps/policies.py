@@ -69,7 +69,7 @@ class Policies(Handler[Event]):
         OutputRefused: dead_letter(ordered=False),
     }
     totals = Table(key=str, value=Total)
-    lines: Output[Line | bytes] = Output(os.environ.get("PROBE_OUTPUT", "lines"), value=Line | bytes)  # type: ignore[arg-type]
+    lines: Output[Line | bytes] = Output(os.environ.get("PROBE_OUTPUT", "lines"), value=Line | bytes)
     met: ClassVar[Counter[int]] = Counter()
     poison = Path(os.environ.get("PROBE_POISON", "poison"))
 

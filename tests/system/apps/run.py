@@ -44,8 +44,8 @@ def main() -> None:
     )
     log_json(_also_note_closing(handler))
     service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load())
-    if os.environ.get("PROBE_NO_TAINT"):  # a planted fault, for tests: the taint rule is off
-        KafkaTransactions.tainted = ""  # type: ignore[method-assign, assignment]
+    if os.environ.get("PROBE_NO_SUSPICION"):  # a planted fault, for tests: the suspicion rule is off
+        KafkaTransactions.suspicion = ""  # type: ignore[method-assign, assignment]
     signal.signal(signal.SIGUSR1, lambda *_: service.retry())
     faulthandler.register(signal.SIGUSR2)
     service.run()

@@ -12,7 +12,7 @@ from statehold.admin.topics import require
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.errors import DamagedIncrement, NoMark, ToolRefused
+from statehold.errors import DamagedIncrement, ToolRefused
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ports import OutOfRange, Reader
@@ -23,7 +23,7 @@ from statehold.snapshot.backup.reading import ArchiveReader, place_of
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record, require_commit_record
 from statehold.snapshot.store.base import SegmentGone, roots_of
 from statehold.snapshot.store.fetch import segments_of
 
@@ -36,7 +36,7 @@ def backup(
     Copies committed records only. Copies the changelog before the snapshots, so that the backup contains every full
     snapshot that a commit record refers to. Copies the segments of full snapshots in a store, too.
 
-    :raises UsageError: `to` is not empty. :raises NoMark: the service was never started.
+    :raises UsageError: `to` is not empty. :raises NoCommitRecord: the service was never started.
     :raises StateRefused: the service could not restore the state either. :raises ToolRefused: the service truncated
         its topics meanwhile.
     """
@@ -80,13 +80,17 @@ def _partition(
     manifest.files.append(_copy(reader, to, "full", names.snapshot, partition))
     kept = ArchiveReader(to, manifest)
     manifest.files.extend(copy_segments(kept, to, place, roots))
-    mark = last_mark(kept, names.changelog, partition)
-    if mark is None:
-        raise NoMark("back up the state: there is no commit record", topic=names.changelog, partition=partition)
+    commit_record = require_commit_record(kept, names.changelog, partition, "back up the state")
     proven = past.at(kept, place, past.LATEST)  # reads the files only and compares the digest
-    position, oldest = mark.positions[names.input], _oldest(kept, place)
+    position, oldest = commit_record.positions[names.input], _oldest(kept, place)
     manifest.partitions[partition] = SavedPartition(
-        partition, mark.n, position, oldest, proven.contents.keys, digest.show(mark.digest), mark.lineage
+        partition,
+        commit_record.n,
+        position,
+        oldest,
+        proven.contents.keys,
+        digest.show(commit_record.digest),
+        commit_record.lineage,
     )
     if not with_input:
         return
@@ -138,12 +142,12 @@ def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) ->
 
 def _oldest(reader: ArchiveReader, place: Place) -> int:
     """Return the oldest position whose state is stored: the oldest usable full snapshot, or the first delta."""
-    mark = last_mark(reader, place.names.changelog, place.partition)
-    known: Iterable[full_listing.Full] = full_listing.find(reader, place, mark)
+    commit_record = last_commit_record(reader, place.names.changelog, place.partition)
+    known: Iterable[full_listing.Full] = full_listing.find(reader, place, commit_record)
     positions = [
         each.manifest.positions[place.input] for each in known if each.manifest is not None and not each.finding
     ]
     first = next(past.increments(reader, place), None)
-    if first is not None and (first.mark.n == 0 or first.adopt is not None):
-        positions.append(first.mark.positions[place.input])
+    if first is not None and (first.commit_record.n == 0 or first.adopt is not None):
+        positions.append(first.commit_record.positions[place.input])
     return min(positions, default=0)

@@ -76,9 +76,9 @@ class CutOffPositions:
     def at(self, partition: int) -> PastState:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])
 
-    def mark(self, partition: int, found: PastState) -> CommitRecord:
+    def commit_record(self, partition: int, found: PastState) -> CommitRecord:
         """Return the commit record of that state; truncation keeps it as long as its full snapshot (rule C3)."""
         for increment in past.increments(self.reader, place_of(self.source, self.manifest, partition)):
-            if increment.mark.n == found.n and increment.mark.lineage == found.lineage:
-                return increment.mark
+            if increment.commit_record.n == found.n and increment.commit_record.lineage == found.lineage:
+                return increment.commit_record
         raise UsageError(f"{self.source}: partition {partition}: the commit record of transaction {found.n} is missing")

@@ -12,7 +12,7 @@ import msgspec
 from statehold.admin.backup.cut_offsets import CutOffPositions
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.position_args import milliseconds, per_partition
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService, load_contents
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.settings import Settings
@@ -27,10 +27,7 @@ from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.backup.offsets import OffsetMap
 from statehold.snapshot.backup.reading import check_all, file_of
 from statehold.snapshot.format import digest
-from statehold.snapshot.inspect.past import PastState
-from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
-from statehold.table import Changes
 
 TOOL: Final = "snapshot restore"
 
@@ -221,8 +218,10 @@ class _Work:
         self, partition: int, position: int, lineage: str, facts: Mapping[str, TopicFacts], result: Restoration
     ) -> Adoption:
         found = self.cut_offs.at(partition)
-        mark, place = self.cut_offs.mark(partition, found), self.stopped.place(partition, self.count, facts)
-        state = self._state(partition, found)
+        commit_record = self.cut_offs.commit_record(partition, found)
+        place = self.stopped.place(partition, self.count, facts)
+        where = f"{self.source}: partition {partition}"
+        state = load_contents(self.stopped.new_state(partition), found.contents, found.digest, where)
         offsets = self.maps.get(partition)
         result.partitions.append(
             RestoredPartition(
@@ -235,28 +234,11 @@ class _Work:
             )
         )
         return msgspec.structs.replace(
-            self.stopped.adoption(place, lineage, None, position, state, mark),
-            source=mark,
-            effects=mark.effects,
-            control=control_position(self.stopped.admin, self.names, partition).get(self.names.control, 0),
+            self.stopped.adoption(place, lineage, None, position, state, commit_record),
+            source=commit_record,
+            effects=commit_record.effects,
+            control=control_position(self.stopped.admin, self.names, partition),
         )
-
-    def _state(self, partition: int, found: PastState) -> State:
-        """:raises ToolRefused: the handler does not declare a table, or the digest differs."""
-        state = self.stopped.new_state(partition)
-        unknown = [name for name, held in found.contents.tables.items() if held and name not in state.tables]
-        if unknown:
-            raise ToolRefused(f"the backup holds table {', '.join(unknown)}, which the handler does not declare")
-        for name, held in found.contents.tables.items():
-            if held:
-                state.load(Changes(name, list(held), list(held.values())))
-        state.loaded()
-        if digest.to_bytes(state.digest) != found.digest:
-            raise ToolRefused(
-                f"partition {partition}: load the state: its digest is {digest.show(state.digest)}, the backup's "
-                f"commit record has {digest.show(found.digest)}. The state was not replaced"
-            )
-        return state
 
     def _write_map(self, lineage: str) -> Path:
         """Write the map of old to new offsets next to the backup, for systems that stored old offsets."""

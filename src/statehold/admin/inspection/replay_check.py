@@ -27,7 +27,7 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents
 from statehold.snapshot.inspect.past import PastState, Point
 from statehold.snapshot.inspect.typed import Typed
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.table import Changes
 from statehold.worker.failures.history import recall
 from statehold.worker.failures.retry_records import handle
@@ -50,9 +50,13 @@ def _points(view: TopicView, place: Place, since: str | None, until: str | None)
     """What was asked for. By default the newest full and the one before it; where there is only one, the beginning and
     that one, or that one and the end when the beginning is gone.
     """
-    mark = last_mark(view.reader, place.names.changelog, place.partition)
-    usable = [Point("full", full.offset) for full in full_listing.find(view.reader, place, mark) if not full.finding]
-    whole = view.reader.bounds(place.names.changelog, place.partition)[0] == 0 and not (mark and mark.adopted)
+    commit_record = last_commit_record(view.reader, place.names.changelog, place.partition)
+    usable = [
+        Point("full", full.offset) for full in full_listing.find(view.reader, place, commit_record) if not full.finding
+    ]
+    whole = view.reader.bounds(place.names.changelog, place.partition)[0] == 0 and not (
+        commit_record and commit_record.adopted
+    )
     states = [*usable, Point("n", 0)] if whole else usable
     if len(states) < 2 or not usable:
         states.insert(0, past.LATEST)
@@ -74,7 +78,11 @@ class _Replay:
             )
         tables, outputs = declared(kind)
         self.typed = Typed(tables)
-        self.topics = view.facts_of([output.topic for output in outputs.values()] + failure_topics(kind, place.names))
+        wanted = [output.topic for output in outputs.values()] + failure_topics(kind, place.names)
+        self.topics = view.facts_of([*wanted, place.names.dead])
+        self.dead = self.topics[place.names.dead] is not None
+        if place.names.dead not in wanted and not self.dead:
+            del self.topics[place.names.dead]
         self.positions = old.positions
         self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
         self.report = Replayed(place.partition, old.position, new.position)
@@ -100,7 +108,7 @@ class _Replay:
         return self.report
 
     def _replay(self) -> None:
-        self.tried = recall(self.engine, self.reader, self.place.names, self.place.partition)
+        self.tried = recall(self.engine, self.reader, self.place.names, self.place.partition, dead=self.dead)
         given = InputRecords(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
         for increment in self._increments():
             self._transaction(increment, given)
@@ -125,25 +133,27 @@ class _Replay:
         chain = Chain(self.place.names.changelog, self.place.partition, last=self.old.n, lineage=self.old.lineage)
         base = self.old.base.manifest if self.old.base else None
         for increment in past.increments(self.view.reader, self.place, base.increment if base else -1, chain):
-            if increment.mark.n > self.new.n:
+            if increment.commit_record.n > self.new.n:
                 return
             yield increment
 
     # One transaction
 
     def _transaction(self, increment: Increment, given: InputRecords) -> None:
-        mark, wrote, ordinal = increment.mark, Wrote(), 0
+        commit_record, wrote, ordinal = increment.commit_record, Wrote(), 0
         self.report.transactions += 1
-        for message in given.before(mark.positions[self.place.input]):
-            ordinal = self._record(partial(self._handle, message), message.offset() or 0, mark.n, ordinal, wrote)
-        for pinned in mark.pinned:  # commands were handled after the last record of their transaction
+        for message in given.before(commit_record.positions[self.place.input]):
+            ordinal = self._record(
+                partial(self._handle, message), message.offset() or 0, commit_record.n, ordinal, wrote
+            )
+        for pinned in commit_record.pinned:  # commands were handled after the last record of their transaction
             message = PinnedMessage(self.place.names.control, self.place.partition, pinned)
-            position = mark.positions[self.place.input]
-            ordinal = self._record(partial(self.engine.obey, message), position, mark.n, ordinal, wrote)
-        for topic, retried in self.tried.between(self.positions, mark.positions):
+            position = commit_record.positions[self.place.input]
+            ordinal = self._record(partial(self.engine.obey, message), position, commit_record.n, ordinal, wrote)
+        for topic, retried in self.tried.between(self.positions, commit_record.positions):
             again = partial(handle, self.engine, topic, retried)
-            ordinal = self._record(again, retried.message.offset() or 0, mark.n, ordinal, wrote)
-        self.positions = mark.positions
+            ordinal = self._record(again, retried.message.offset() or 0, commit_record.n, ordinal, wrote)
+        self.positions = commit_record.positions
         self.comparison.transaction(increment, wrote, ordinal)
 
     def _handle(self, message: Message) -> None:

@@ -72,14 +72,14 @@ class Comparison:
 
     def transaction(self, increment: Increment, wrote: Wrote, sent: int) -> None:
         """The handler has gone through it: `wrote` says where each key was written, `sent` counts its outputs."""
-        mark = increment.mark
-        self._count(mark, sent)
+        commit_record = increment.commit_record
+        self._count(commit_record, sent)
         for at, offsets in wrote.items():
             self.wrote.setdefault(at, []).extend(offsets)
-        if mark.delta:
+        if commit_record.delta:
             self._delta(increment)
-        elif self.suspect is None and digest.to_bytes(self.state.digest) != mark.digest:
-            self.suspect = mark, wrote
+        elif self.suspect is None and digest.to_bytes(self.state.digest) != commit_record.digest:
+            self.suspect = commit_record, wrote
 
     def output(self, now: OutputRecord, offset: int, n: int, ordinal: int) -> None:
         then = self.written.answers.get((n, ordinal))
@@ -96,45 +96,45 @@ class Comparison:
                 f"output {ordinal} of transaction {n}: the handler sends {_answer(now)} to {now.topic}, {was}",
             )
 
-    def _count(self, mark: CommitRecord, sent: int) -> None:
-        if mark.outputs != sent:
+    def _count(self, commit_record: CommitRecord, sent: int) -> None:
+        if commit_record.outputs != sent:
             self._differs(
                 "output",
-                mark.start,
-                mark.n,
-                f"the handler sends {sent} outputs in transaction {mark.n}, {mark.outputs} were sent",
+                commit_record.start,
+                commit_record.n,
+                f"the handler sends {sent} outputs in transaction {commit_record.n}, {commit_record.outputs} were sent",
             )
 
     def _delta(self, increment: Increment) -> None:
         """The keys of a delta are those written since the last one, with their newest values."""
-        mark, expected = increment.mark, dict[Key, bytes | None]()
+        commit_record, expected = increment.commit_record, dict[Key, bytes | None]()
         for part in increment.parts:
             for changes in map(decoded, part.entries):
                 expected |= {
                     (changes.table, key): value for key, value in zip(changes.keys, changes.values, strict=True)
                 }
         found = [
-            (self._offset(self.wrote.get(at), mark.start), at)
+            (self._offset(self.wrote.get(at), commit_record.start), at)
             for at in {**self.wrote, **expected}
             if at not in expected or self._value(at) != expected[at]
         ]
         for offset, at in sorted(found, key=lambda each: each[0]):
             was = self._shown(at, expected[at]) if at in expected else "the delta does not have it"
-            self._key_differs(offset, mark.n, at, was)
+            self._key_differs(offset, commit_record.n, at, was)
         if not found:
-            self._tell_suspect()
+            self._report_suspect()
         self.wrote, self.suspect = {}, None
 
-    def _tell_suspect(self) -> None:
+    def _report_suspect(self) -> None:
         """The state was another one for a while; what was written after it has covered the key."""
         if self.suspect is not None:
-            mark = self.suspect[0]
+            commit_record = self.suspect[0]
             self._differs(
                 "state",
-                mark.start,
-                mark.n,
-                f"up to position {mark.positions[self.place.input]} the handler's state is not the one that mark "
-                f"{mark.n} recorded; later records have covered the key",
+                commit_record.start,
+                commit_record.n,
+                f"up to position {commit_record.positions[self.place.input]} the handler's state is not the one that "
+                f"mark {commit_record.n} recorded; later records have covered the key",
             )
 
     def end(self) -> None:
@@ -145,10 +145,10 @@ class Comparison:
                 held.apply(Changes(name, list(table.stored), list(table.stored.values())))
         wrong = {(each.table, each.key): each.new for each in differences(held, self.new.contents)}
         if not wrong:
-            self._tell_suspect()
+            self._report_suspect()
             return
-        mark, suspects = self.suspect or (None, self.wrote)
-        n = mark.n if mark else self.new.n
+        commit_record, suspects = self.suspect or (None, self.wrote)
+        n = commit_record.n if commit_record else self.new.n
         first = [at for at in suspects if at in wrong] or list(wrong)
         for at in sorted(first, key=lambda at: self._offset(suspects.get(at), self.new.position)):
             offset = self._offset(suspects.get(at), self.new.position - 1)

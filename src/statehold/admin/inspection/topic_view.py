@@ -53,7 +53,7 @@ class TopicView:
         """Return the state at `latest`, an input position, `n:17`, `full:1234` or a time.
 
         :raises UsageError: the text names no point, or one that is not stored any more.
-        :raises DigestMismatch, TornTransaction, DamagedIncrement, NoMark: as a restore.
+        :raises DigestMismatch, TornTransaction, DamagedIncrement, NoCommitRecord: as a restore.
         """
         return past.at(self.reader, self.place(partition), self.point(partition, text))
 

@@ -9,7 +9,7 @@ import msgspec
 
 from statehold.admin.repair.repair import RepairedState
 from statehold.admin.state.stopped_service import LastState, StoppedService
-from statehold.errors import NoMark, ToolRefused
+from statehold.errors import NoCommitRecord, ToolRefused
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
@@ -28,19 +28,25 @@ class AcceptGap:
         self._targets = targets
 
     def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
-        mark = required_mark(stopped, place)
-        position = mark.positions[place.input]
-        replaced = mark.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input])
+        commit_record = required_commit_record(stopped, place)
+        position = commit_record.positions[place.input]
+        replaced = commit_record.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input])
         low, end = stopped.bounds(place.input, place.partition)
         finding = _gap(position, low, end, replaced=replaced)
         target = self._target(place, low, end, finding, must_choose=replaced or position > end)
-        found = stopped.find(as_marked(place, mark)) if not finding else _whole(stopped, as_marked(place, mark), low)
+        found = (
+            stopped.find(as_marked(place, commit_record))
+            if not finding
+            else _whole(stopped, as_marked(place, commit_record), low)
+        )
         if not finding:
-            return RepairedState(old=found.mark, like=found.mark, state=found.state, position=position)
+            return RepairedState(
+                old=found.commit_record, like=found.commit_record, state=found.state, position=position
+            )
         lost = f"{target - position} offsets are skipped" if target > position else "no offset is skipped"
         return RepairedState(
-            old=found.mark,
-            like=found.mark,
+            old=found.commit_record,
+            like=found.commit_record,
             state=found.state,
             position=target,
             finding=finding,
@@ -77,18 +83,18 @@ class AdoptOffsets:
 
     name = "repair adopt-offsets"
 
-    def __init__(self, source: Literal["mark", "group"]) -> None:
+    def __init__(self, source: Literal["commit-record", "group"]) -> None:
         self._source = source
 
     def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         found = stopped.find(place)
-        position = found.mark.positions[place.input]
+        position = found.commit_record.positions[place.input]
         committed = stopped.admin.committed(place.input, place.partition)
-        plain = RepairedState(old=found.mark, like=found.mark, state=found.state, position=position)
-        if committed is None or committed in (position, found.mark.start):
+        plain = RepairedState(old=found.commit_record, like=found.commit_record, state=found.state, position=position)
+        if committed is None or committed in (position, found.commit_record.start):
             return plain
         finding = f"the group's offset is {committed}, the last commit record has {position}"
-        if self._source == "mark":
+        if self._source == "commit-record":
             consequence = "the group's offset is set to the commit record's"
             return msgspec.structs.replace(plain, finding=finding, consequence=consequence)
         low, end = stopped.bounds(place.input, place.partition)
@@ -108,22 +114,24 @@ class AdoptOffsets:
         return "group offsets and commit records agree in every partition"
 
 
-def required_mark(stopped: StoppedService, place: Place) -> CommitRecord:
-    """Return the last commit record. :raises NoMark: there is no commit record."""
-    mark = stopped.mark(place.partition)
-    if mark is None:
-        raise NoMark(
+def required_commit_record(stopped: StoppedService, place: Place) -> CommitRecord:
+    """Return the last commit record. :raises NoCommitRecord: there is no commit record."""
+    commit_record = stopped.commit_record(place.partition)
+    if commit_record is None:
+        raise NoCommitRecord(
             f"{place.names.changelog} holds no commit record. Nothing was changed. Next: run `statehold repair "
             f"rebase`, which searches for a full snapshot; or `statehold topics create`, if the state may be lost",
             topic=place.input,
             partition=place.partition,
         )
-    return mark
+    return commit_record
 
 
-def as_marked(place: Place, mark: CommitRecord) -> Place:
+def as_marked(place: Place, commit_record: CommitRecord) -> Place:
     """Return the place with the input's topic id at that commit record, because the state depends on no later input."""
-    known = {topic: mark.topic_ids.get(topic, now) for topic, now in place.topic_ids.items() if topic == place.input}
+    known = {
+        topic: commit_record.topic_ids.get(topic, now) for topic, now in place.topic_ids.items() if topic == place.input
+    }
     return msgspec.structs.replace(place, topic_ids=place.topic_ids | known)
 
 
@@ -146,8 +154,8 @@ def _whole(stopped: StoppedService, place: Place, low: int) -> LastState:
     :raises ToolRefused: restoring it needs deleted records.
     """
     found, newest = stopped.newest(place)
-    position = found.mark.positions[place.input]
-    if newest != position or digest.to_bytes(found.state.digest) != found.mark.digest:
+    position = found.commit_record.positions[place.input]
+    if newest != position or digest.to_bytes(found.state.digest) != found.commit_record.digest:
         raise ToolRefused(
             f"{place.input}[{place.partition}]@{position}: restore the state: it needs the records from {newest}, but "
             f"the input begins at {low}. Nothing was changed. Next: run `statehold repair rebase`, which continues "

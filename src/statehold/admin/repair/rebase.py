@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 from statehold.admin.initial_commit import control_position
 from statehold.admin.repair.positions import as_marked
 from statehold.admin.repair.repair import RepairedState
-from statehold.admin.state.stopped_service import StoppedService
+from statehold.admin.state.stopped_service import StoppedService, load_contents
 from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
-    NoMark,
+    NoCommitRecord,
     ToolRefused,
     TopicReplaced,
     TornTransaction,
@@ -24,7 +24,7 @@ from statehold.handler import Handler
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.messages.command import TICK, command_of
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
-from statehold.ports import OutOfRange
+from statehold.ports import OutOfRange, Reader
 from statehold.reference import references
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
@@ -32,17 +32,17 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import salvage
 from statehold.snapshot.inspect.salvage import Salvaged
 from statehold.snapshot.state import State
-from statehold.table import Changes
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.history import HandledRetry, RetryHistory, recall
 from statehold.worker.failures.retry_records import handle
+from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.recovery.replay import commit, handle_again
 
 Records = Literal["replay", "again"]
 
 #: Errors that an older state resolves; other errors have other repairs.
-_RESOLVED = (DamagedIncrement, TornTransaction, DigestMismatch, NoMark, TopicReplaced)
+_RESOLVED = (DamagedIncrement, TornTransaction, DigestMismatch, NoCommitRecord, TopicReplaced)
 
 
 class Rebase:
@@ -74,8 +74,10 @@ class Rebase:
         try:
             if not chosen:
                 found = stopped.find(place)
-                position = found.mark.positions[place.input]
-                return RepairedState(old=found.mark, like=found.mark, state=found.state, position=position)
+                position = found.commit_record.positions[place.input]
+                return RepairedState(
+                    old=found.commit_record, like=found.commit_record, state=found.state, position=position
+                )
         except _RESOLVED as refusal:
             if self._chosen:
                 raise
@@ -107,20 +109,20 @@ class Rebase:
         at = salvaged.position(place)
         end = self._last_position(stopped, place, last, at)
         base = "the beginning" if salvaged.full < 0 else f"the full snapshot at {salvaged.full}"
-        report = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.mark.n}, position {at}"
+        report = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.commit_record.n}, position {at}"
         control = side_inputs.control if last is None else None
-        if self._records == "replay" and (end > at or side_inputs.marks or side_inputs.unknown_commands):
+        if self._records == "replay" and (end > at or side_inputs.commit_records or side_inputs.unknown_commands):
             if why := unrepeatable(stopped.kind):
                 raise ToolRefused(
                     f"{where}: replay: {why}. Nothing was changed. Next: --records again, so that the service "
                     f"processes the records again"
                 )
-            state = self._replayed(stopped, as_marked(place, salvaged.mark), salvaged, at, end, side_inputs)
+            state = self._replayed(stopped, as_marked(place, salvaged.commit_record), salvaged, at, end, side_inputs)
             done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
         else:
-            state, position = state_of(stopped, place, salvaged), at
+            state, position = _loaded(stopped.new_state(place.partition), place, salvaged), at
             done = f"{end - at} offsets are processed again: their outputs are duplicated"
-            if self._records == "again" and (end > at or side_inputs.marks):
+            if self._records == "again" and (end > at or side_inputs.commit_records):
                 done += self._failed(stopped, place, salvaged, side_inputs)
             if commands := side_inputs.commands:
                 control = commands[0].offset
@@ -131,7 +133,7 @@ class Rebase:
                 done = f"no record follows it, {self._compare(where, state, last)}"
         return RepairedState(
             old=last,
-            like=salvaged.mark,
+            like=salvaged.commit_record,
             state=state,
             position=position,
             control=control,
@@ -153,16 +155,16 @@ class Rebase:
         if side_inputs.unknown_commands:
             raise ToolRefused(
                 f"{where}: replay: commands of {place.names.control} may have been executed since transaction "
-                f"{salvaged.mark.n}, and some commit records that repeat them are unreadable. Nothing was changed. "
-                f"Next: --records again, which omits them; then send the commands again that still matter"
+                f"{salvaged.commit_record.n}, and some commit records that repeat them are unreadable. Nothing was "
+                "changed. Next: --records again, which omits them; then send the commands again that still matter"
             )
-        _fill(place, engine.state, salvaged)
+        _loaded(engine.state, place, salvaged)
         engine.mute(replaying=True)
         reader = stopped.reader()
         try:
-            tried = recall(engine, reader, place.names, place.partition)
-            beside = side_inputs.beside(place, salvaged.mark, end, tried)
-            for piece in in_order(reader.read(place.input, place.partition, start, end, 500), beside):
+            tried = _recalled(stopped, engine, reader, place)
+            side_inputs_of = side_inputs.side_inputs_of(place, salvaged.commit_record, end, tried)
+            for piece in in_order(reader.read(place.input, place.partition, start, end, 500), side_inputs_of):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(place.names.control, place.partition, piece))
                 elif isinstance(piece, HandledRetry):
@@ -189,20 +191,20 @@ class Rebase:
         """
         engine, reader = stopped.engine(place.partition), stopped.reader()
         try:
-            tried = recall(engine, reader, place.names, place.partition)
+            tried = _recalled(stopped, engine, reader, place)
         finally:
             reader.close()
         letters, at = engine.dead_letters, salvaged.position(place)
         failed = sum(topic == place.input and offset >= at for topic, offset in letters.decisions) if letters else 0
-        late = len(side_inputs.late(place, salvaged.mark, tried))
+        late = len(side_inputs.late(place, salvaged.commit_record, tried))
         if not failed and not late:
             return ""
         said = f"{failed} of them failed, and {late} came from a retry topic"
         if not self._accept:
             raise ToolRefused(
-                f"{place.input}[{place.partition}]: process the records since transaction {salvaged.mark.n} again: "
-                f"{said}; their changes may be applied twice or not at all. Nothing was changed. Next: --records "
-                f"replay, which keeps the failure decisions; or add --accept-difference"
+                f"{place.input}[{place.partition}]: process the records since transaction {salvaged.commit_record.n} "
+                f"again: {said}; their changes may be applied twice or not at all. Nothing was changed. Next: "
+                "--records replay, which keeps the failure decisions; or add --accept-difference"
             )
         return f"; {said}: their changes may be applied twice or not at all (`statehold dlq list`)"
 
@@ -221,6 +223,11 @@ class Rebase:
         return f"which gives another state than the last commit record ({digest.show(last.digest)})"
 
 
+def _recalled(stopped: StoppedService, engine: Engine, reader: Reader, place: Place) -> RetryHistory:
+    dead = stopped.admin.describe([place.names.dead])[place.names.dead] is not None
+    return recall(engine, reader, place.names, place.partition, dead=dead)
+
+
 def unrepeatable(kind: type[Handler[Any]]) -> str:
     """Return why a replay cannot give the same result; '' if it can."""
     found = references(kind)
@@ -233,7 +240,7 @@ class SideInputs(NamedTuple):
     """Commands and retries that the service processed after the salvaged state."""
 
     #: Commit records since then; None if one is unreadable.
-    marks: Sequence[CommitRecord] | None
+    commit_records: Sequence[CommitRecord] | None
     #: The last commit record, if there is one.
     last: CommitRecord | None
     #: Next offset of the control topic in the last commit record, or the topic's end without one.
@@ -252,18 +259,25 @@ class SideInputs(NamedTuple):
     ) -> SideInputs:
         topic = place.names.control
         if last is None:
-            control = control_position(stopped.admin, place.names, place.partition).get(topic, 0)
+            control = control_position(stopped.admin, place.names, place.partition)
         else:
             control = last.positions.get(topic, 0)
         if salvaged is None:
             return cls(None, last, control, unknown_commands=False)
-        marks = None if last is None else salvage.marks_since(reader, place, salvaged.mark.n, last)
-        return cls(marks, last, control, marks is None and control > salvaged.mark.positions.get(topic, 0))
+        commit_records = (
+            None if last is None else salvage.commit_records_since(reader, place, salvaged.commit_record.n, last)
+        )
+        return cls(
+            commit_records,
+            last,
+            control,
+            commit_records is None and control > salvaged.commit_record.positions.get(topic, 0),
+        )
 
     @property
     def commands(self) -> list[Pinned]:
         """Return the user's commands of the control topic, in order, without ticks."""
-        pinned = (each for mark in self.marks or () for each in mark.pinned)
+        pinned = (each for commit_record in self.commit_records or () for each in commit_record.pinned)
         return [each for each in pinned if (found := command_of(PinnedMessage("", 0, each))) and found.name != TICK]
 
     def late(self, place: Place, before: CommitRecord, tried: RetryHistory) -> list[HandledRetry]:
@@ -271,14 +285,14 @@ class SideInputs(NamedTuple):
         after = dict.fromkeys(tried.topics, sys.maxsize) if self.last is None else self.last.positions
         return list(tried.between(before.positions, after))
 
-    def beside(
+    def side_inputs_of(
         self, place: Place, before: CommitRecord, end: int, tried: RetryHistory
     ) -> list[Placed[Pinned | HandledRetry]]:
         """Return commands and retries with their places in the replay; without commit records, at its end.
 
         :raises ToolRefused: it is unknown which retries were processed.
         """
-        if self.marks is None:
+        if self.commit_records is None:
             found = self.late(place, before, tried)
             if found and self.last is None:
                 raise ToolRefused(
@@ -287,33 +301,16 @@ class SideInputs(NamedTuple):
                 )
             return [Placed(end, each) for each in found]
         placed: list[Placed[Pinned | HandledRetry]] = []
-        for mark in self.marks:
-            pieces: list[Pinned | HandledRetry] = [*mark.pinned, *tried.between(before.positions, mark.positions)]
-            placed += [Placed(mark.positions[place.input], each) for each in pieces]
-            before = mark
+        for commit_record in self.commit_records:
+            pieces: list[Pinned | HandledRetry] = [
+                *commit_record.pinned,
+                *tried.between(before.positions, commit_record.positions),
+            ]
+            placed += [Placed(commit_record.positions[place.input], each) for each in pieces]
+            before = commit_record
         return placed
 
 
-def state_of(stopped: StoppedService, place: Place, salvaged: Salvaged) -> State:
-    """Return the salvaged state in the handler's tables."""
-    state = stopped.new_state(place.partition)
-    _fill(place, state, salvaged)
-    return state
-
-
-def _fill(place: Place, state: State, salvaged: Salvaged) -> None:
-    """:raises ToolRefused: the handler does not declare a table, or the digest differs."""
-    for name, held in salvaged.contents.tables.items():
-        if held and name not in state.tables:
-            raise ToolRefused(
-                f"{place.input}[{place.partition}] holds table {name!r}, which the handler does not declare. Nothing "
-                f"was changed"
-            )
-        if held:
-            state.load(Changes(name, list(held), list(held.values())))
-    state.loaded()
-    if digest.to_bytes(state.digest) != salvaged.mark.digest:
-        raise ToolRefused(
-            f"{place.input}[{place.partition}]: load the state: its digest is {digest.show(state.digest)}, the writer "
-            f"recorded {digest.show(salvaged.mark.digest)}. Nothing was changed"
-        )
+def _loaded(state: State, place: Place, salvaged: Salvaged) -> State:
+    recorded = salvaged.commit_record.digest
+    return load_contents(state, salvaged.contents, recorded, f"{place.input}[{place.partition}]")

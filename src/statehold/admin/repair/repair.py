@@ -105,9 +105,9 @@ def run(
             steps, adoptions = _each(stopped, facts, count, repair, lineage)
             _require_work(steps, repair)
             noted = msgspec.structs.replace(reason, notes={**reason.notes, **_notes(steps)})
-            marks = stopped.adopt(adoptions, hold.membership(), noted)
+            commit_records = stopped.adopt(adoptions, hold.membership(), noted)
         for step in steps:
-            step.transaction = marks[step.partition].n
+            step.transaction = commit_records[step.partition].n
         return Repaired(lineage, steps)
 
 

@@ -80,9 +80,9 @@ def replace_states(
         stopped.fence(range(count))
         lineage = state_replacement.new_lineage()
         done, adoptions = edit(lineage)
-        marks = stopped.adopt(adoptions, hold.membership(), reason)
+        commit_records = stopped.adopt(adoptions, hold.membership(), reason)
     for each in done:
-        each.transaction = marks[each.partition].n
+        each.transaction = commit_records[each.partition].n
     return Migration(lineage, done)
 
 
@@ -96,19 +96,21 @@ def _each(
         found = stopped.find(place)
         state = stopped.new_state(partition)
         counts = edits.apply(partition, found.state, state)
-        position = found.mark.positions[place.input]
+        position = found.commit_record.positions[place.input]
         each = Migrated(
             partition=partition,
             position=position,
             counts=counts,
-            old_digest=digest.show(found.mark.digest),
+            old_digest=digest.show(found.commit_record.digest),
             digest=digest.show(state.digest),
         )
         if lineage is not None:
-            like = msgspec.structs.replace(found.mark, schemas=place.merged_schemas(found.mark, edits.tables))
-            adoption = stopped.adoption(place, lineage, found.mark, position, state, like)
+            like = msgspec.structs.replace(
+                found.commit_record, schemas=place.merged_schemas(found.commit_record, edits.tables)
+            )
+            adoption = stopped.adoption(place, lineage, found.commit_record, position, state, like)
             each.full = adoption.base.offset if adoption.base else None
-            adoptions.append(msgspec.structs.replace(adoption, effects=found.mark.effects))
+            adoptions.append(msgspec.structs.replace(adoption, effects=found.commit_record.effects))
         done.append(each)
     edits.require_used()
     return done, adoptions

@@ -31,7 +31,7 @@ from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import decode_report
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.readback import read_back
-from statehold.snapshot.spark.io.source import Fold, Session, collect, pieces, state_at
+from statehold.snapshot.spark.io.source import Fold, Session, collect, pieces
 from statehold.snapshot.spark.io.write import Target, WrittenFull
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
@@ -71,13 +71,13 @@ class _Work:
 
     def run(self, lineage: str | None) -> tuple[list[Migrated], list[Adoption]]:
         plans = self._plans()
-        fold = state_at(self._spark, self._settings, list(plans.values()))
+        fold = Fold(self._spark, self._settings, list(plans.values()))
         findings = [f"partition {p}: {finding}" for p, finding in fold.check().items() if finding]
         if findings:
             raise ToolRefused(f"the folded state differs from the recorded one: {'; '.join(findings)}")
         self._require_patched(fold)
         written, tallies = self._write(fold, plans, lineage is not None)
-        done = [self._told(plan, written[p], tallies.get(p, Counts())) for p, plan in plans.items()]
+        done = [self._reported(plan, written[p], tallies.get(p, Counts())) for p, plan in plans.items()]
         if lineage is None:
             return done, []
         bases = self._publish(plans, written, lineage)
@@ -92,7 +92,7 @@ class _Work:
             with closing(CommittedReader(self._settings, self._names.group, self._stopped.admin)) as reader:
                 plan = planning.make(reader, self._stopped.place(partition, count, self._facts))
                 plan = planning.divided(reader, plan, pieces(self._spark, count))
-            goal = plan.goal.mark
+            goal = plan.goal.commit_record
             self._stopped.require_complete(plan.place, plan.last, goal.positions[self._names.input], goal.digest)
             plans[partition] = plan
         return plans
@@ -138,7 +138,7 @@ class _Work:
             total += sums.text if name in tables and tables[name].key_type in (str, bytes) else sums.packed
         return total % MODULUS
 
-    def _told(self, plan: FoldPlan, written: WrittenFull, counts: Counts) -> Migrated:
+    def _reported(self, plan: FoldPlan, written: WrittenFull, counts: Counts) -> Migrated:
         return Migrated(
             partition=plan.partition,
             position=plan.last.positions[self._names.input],

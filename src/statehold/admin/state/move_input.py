@@ -110,16 +110,16 @@ class _Move:
         adoptions = [self._adoption(p, lineage, facts) for p in range(self.to)]
         self.watch.require_quiet()
         leaving = [
-            DepartingPartition(self.old.place(p, self.before, self.facts), mark, self.new.names.input)
-            for p, mark in enumerate(self.redistribution.marks)
+            DepartingPartition(self.old.place(p, self.before, self.facts), commit_record, self.new.names.input)
+            for p, commit_record in enumerate(self.redistribution.commit_records)
         ]
-        marks = self.new.adopt(adoptions, hold.membership(), reason, leaving)
-        return self._into(self.redistribution.adopted(adoptions, marks))
+        commit_records = self.new.adopt(adoptions, hold.membership(), reason, leaving)
+        return self._into(self.redistribution.adopted(adoptions, commit_records))
 
     # Before
 
     def _count_before(self) -> int:
-        names, first = self.old.names, self.old.mark(0)
+        names, first = self.old.names, self.old.commit_record(0)
         if first is None:
             raise ToolRefused(f"{names.changelog}[0]: read the state: there is no commit record. Nothing was changed")
         if first.moved:
@@ -158,8 +158,8 @@ class _Move:
 
     def _lag(self, partition: int, barrier: int) -> str:
         """Describe why the partition is not exactly at its barrier; '' if it is. Ignores transaction markers."""
-        names, mark = self.old.names, self.redistribution.marks[partition]
-        position = mark.positions[names.input]
+        names, commit_record = self.old.names, self.redistribution.commit_records[partition]
+        position = commit_record.positions[names.input]
         if position > barrier:
             return (
                 f"partition {partition} is at {position}, behind its barrier {barrier}: its state includes records "
@@ -179,8 +179,8 @@ class _Move:
                 f"{barrier} and would never be processed: a producer still writes there. Write them to "
                 f"{self.new.names.input}, or let the service process them and name a later barrier"
             )
-        obeyed = mark.positions.get(names.control, 0)
-        waiting = control_position(self.old.admin, names, partition).get(names.control, 0) - obeyed
+        obeyed = commit_record.positions.get(names.control, 0)
+        waiting = control_position(self.old.admin, names, partition) - obeyed
         return f"partition {partition}: {waiting} command(s) are pending on {names.control}" if waiting > 0 else ""
 
     # After
@@ -199,7 +199,7 @@ class _Move:
         wrong = [f"{topic} has {fact.partitions}" for topic, fact in facts.items() if fact.partitions != self.to]
         if wrong:
             raise TopicMissing(f"{', '.join(wrong)} partitions, not {self.to}. The state was not replaced")
-        held = [p for p in range(self.to) if self.new.mark(p) is not None]
+        held = [p for p in range(self.to) if self.new.commit_record(p) is not None]
         if held:
             raise ToolRefused(
                 f"{names.changelog}[{held[0]}]: move the state there: the partition already holds a commit record, "
@@ -210,7 +210,7 @@ class _Move:
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
         place = self.new.place(partition, self.to, facts)
-        control = control_position(self.new.admin, self.new.names, partition).get(self.new.names.control, 0)
+        control = control_position(self.new.admin, self.new.names, partition)
         return self.redistribution.adoption(self.new, place, lineage, None, self._start(partition), control)
 
     def _start(self, partition: int) -> int:
@@ -223,5 +223,5 @@ class _Move:
             )
         return low
 
-    def _into(self, told: Repartitioned) -> Repartitioned:
-        return msgspec.structs.replace(told, into=self.new.names.input)
+    def _into(self, reported: Repartitioned) -> Repartitioned:
+        return msgspec.structs.replace(reported, into=self.new.names.input)

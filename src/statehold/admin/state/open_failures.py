@@ -15,15 +15,15 @@ def unresolved_failures(stopped: StoppedService, found: LastState, partition: in
 
     They refer to the partition by its number, so a redistribution would separate them from their keys.
     """
-    names, mark, tables = stopped.names, found.mark, by_default_name(found.state.tables)
+    names, commit_record, tables = stopped.names, found.commit_record, by_default_name(found.state.tables)
     if PARKED in tables and (keys := len(tables[PARKED].stored)):
         return f"partition {partition}: {keys} key(s) are blocked by dead letters (`statehold dlq list`)"
-    for topic, position in mark.positions.items():
+    for topic, position in commit_record.positions.items():
         if names.is_for_retries(topic) and (count := _records(stopped, topic, partition, position)):
             return f"partition {partition}: {count} record(s) are pending on {topic} (`statehold lag`)"
     if SETTLED in tables and tables[SETTLED].stored:
-        asked = control_position(stopped.admin, names, partition).get(names.control, 0)
-        waiting = asked - mark.positions.get(names.control, 0)
+        asked = control_position(stopped.admin, names, partition)
+        waiting = asked - commit_record.positions.get(names.control, 0)
         return f"partition {partition}: {waiting} command(s) are pending on {names.control}" if waiting > 0 else ""
     return ""
 

@@ -66,7 +66,7 @@ class Redistribution:
         self._stopped, self._layout, self.before, self.to = stopped, layout, before, to
         self._spool = Spool(to, spool_dir)
         #: Last commit record of each old partition.
-        self.marks: list[CommitRecord] = []
+        self.commit_records: list[CommitRecord] = []
         self.old: list[PartitionSum] = []
         self.new: list[PartitionSum] = []
         self.moved = 0
@@ -87,11 +87,15 @@ class Redistribution:
             for there, changes in self._layout.redistribute(found.state, partition, self.before, self.to):
                 self._spool.add(there, changes)
                 self.moved += len(changes.keys) if there != partition else 0
-            self.marks.append(found.mark)
+            self.commit_records.append(found.commit_record)
             self.old.append(PartitionSum(found.state.keys, found.state.digest))
         if waiting:
             raise ToolRefused(f"failed records are unresolved: {'; '.join(waiting)}. Nothing was changed")
-        pending = [f"partition {p}: {len(mark.effects)}" for p, mark in enumerate(self.marks) if mark.effects]
+        pending = [
+            f"partition {p}: {len(commit_record.effects)}"
+            for p, commit_record in enumerate(self.commit_records)
+            if commit_record.effects
+        ]
         if pending:
             raise ToolRefused(
                 f"effects are pending ({', '.join(pending)}) and belong to their partitions. Nothing was changed. "
@@ -120,11 +124,11 @@ class Redistribution:
     def like(self) -> CommitRecord:
         """Return the commit record that the new partitions start from: the newest format, the highest versions."""
         schemas: dict[str, int] = {}
-        for mark in self.marks:
-            schemas |= {table: max(version, schemas.get(table, 1)) for table, version in mark.schemas.items()}
+        for commit_record in self.commit_records:
+            schemas |= {table: max(version, schemas.get(table, 1)) for table, version in commit_record.schemas.items()}
         return msgspec.structs.replace(
-            self.marks[0],
-            format=max(mark.format for mark in self.marks),
+            self.commit_records[0],
+            format=max(commit_record.format for commit_record in self.commit_records),
             schemas=schemas,
             positions={},
             digest=digest.to_bytes(0),
@@ -150,12 +154,12 @@ class Redistribution:
         adoption = stopped.adoption(place, lineage, old, position, state, like)
         return msgspec.structs.replace(adoption, source=like, control=control)
 
-    def adopted(self, adoptions: Sequence[Adoption], marks: Mapping[int, CommitRecord]) -> Repartitioned:
+    def adopted(self, adoptions: Sequence[Adoption], commit_records: Mapping[int, CommitRecord]) -> Repartitioned:
         """Return the report after the state was replaced; `marks` are the new commit records."""
         report = self.report([each.position for each in adoptions])
         report.lineage = adoptions[0].lineage
         for share in report.partitions:
-            share.transaction = marks[share.partition].n
+            share.transaction = commit_records[share.partition].n
         return report
 
     def report(self, positions: Sequence[int]) -> Repartitioned:

@@ -84,20 +84,20 @@ class _Repartition:
         self._read_states()
         # The input grows last, because producers place keys differently as soon as it has more partitions.
         facts = self._grow(self.names.changelog, self.names.snapshot)
-        self._grow_beside()
+        self._grow_side_topics()
         lineage = state_replacement.new_lineage()
         adoptions = [self._adoption(p, lineage, facts) for p in range(self.to)]
         self.watch.require_quiet()
         self._grow(self.names.input)
         self.watch.require_quiet()
-        marks = self.stopped.adopt(adoptions, hold.membership(), reason)
-        return self.redistribution.adopted(adoptions, marks)
+        commit_records = self.stopped.adopt(adoptions, hold.membership(), reason)
+        return self.redistribution.adopted(adoptions, commit_records)
 
     # Before
 
     def _count_before(self) -> int:
         """:raises ToolRefused: the number of partitions is already reached, or cannot be reached."""
-        topic, first = self.names.input, self.stopped.mark(0)
+        topic, first = self.names.input, self.stopped.commit_record(0)
         if first is None:
             raise ToolRefused(
                 f"{self.names.changelog}[0]: read the state: there is no commit record. Nothing was changed"
@@ -122,8 +122,8 @@ class _Repartition:
         """
         self.redistribution.read(self.facts)
         behind = []
-        for partition, mark in enumerate(self.redistribution.marks):
-            position = mark.positions[self.names.input]
+        for partition, commit_record in enumerate(self.redistribution.commit_records):
+            position = commit_record.positions[self.names.input]
             for message in self.stopped.unread(partition, position):
                 if not self._is_placed(message, partition):
                     behind.append(f"partition {partition} at {position}, end {self.watch.ends[partition]}")
@@ -160,7 +160,7 @@ class _Repartition:
             time.sleep(0.05)
         return facts
 
-    def _grow_beside(self) -> None:
+    def _grow_side_topics(self) -> None:
         """Add partitions to the control, dead-letter and retry topics that exist."""
         wanted = [self.names.control, *failure_topics(self.stopped.kind, self.names)]
         for topic, there in self.stopped.admin.describe(wanted).items():
@@ -169,8 +169,8 @@ class _Repartition:
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
         place = self.stopped.place(partition, self.to, facts)
-        old = self.redistribution.marks[partition] if partition < self.before else None
-        if old is None and self.stopped.mark(partition) is not None:
+        old = self.redistribution.commit_records[partition] if partition < self.before else None
+        if old is None and self.stopped.commit_record(partition) is not None:
             raise ToolRefused(
                 f"{self.names.changelog}[{partition}] already holds a commit record. The state was not replaced"
             )
@@ -179,7 +179,7 @@ class _Repartition:
     def _position(self, partition: int) -> int:
         """Return the next offset of an old partition; a new partition starts at its first record."""
         if partition < self.before:
-            return self.redistribution.marks[partition].positions[self.names.input]
+            return self.redistribution.commit_records[partition].positions[self.names.input]
         if partition < self.facts[self.names.input].partitions:
             return self.stopped.bounds(self.names.input, partition)[0]
         return 0

@@ -26,11 +26,13 @@ from statehold.snapshot.format import digest, frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Writer
 from statehold.snapshot.full import FullUnusable, FullWriter, load
-from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.inspect.contents import Contents
+from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, DepartingPartition, ReplacementReason
 from statehold.snapshot.store.base import roots_of
+from statehold.table import Changes
 from statehold.telemetry.log_events import Log
 from statehold.worker.handler.engine import Engine
 
@@ -43,7 +45,7 @@ HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
 class LastState(msgspec.Struct, frozen=True):
     """A partition's last commit record and the state at it."""
 
-    mark: CommitRecord
+    commit_record: CommitRecord
     state: State
 
 
@@ -102,7 +104,7 @@ class StoppedService:
         :raises ToolRefused: the topics hold an older state only.
         """
         found, newest = self.newest(place)
-        self.require_complete(place, found.mark, newest, digest.to_bytes(found.state.digest))
+        self.require_complete(place, found.commit_record, newest, digest.to_bytes(found.state.digest))
         return found
 
     def newest(self, place: Place) -> tuple[LastState, int]:
@@ -112,7 +114,7 @@ class StoppedService:
         """
         with closing(self.reader()) as reader:
             found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
-        return LastState(found.mark, found.state), found.position
+        return LastState(found.commit_record, found.state), found.position
 
     def require_complete(self, place: Place, last: CommitRecord, newest: int, digest_: bytes) -> None:
         """Check that the newest stored state, at position `newest`, is the state of the last commit record.
@@ -127,10 +129,10 @@ class StoppedService:
                 f"service and stop it with snapshot.on_stop, which writes a full snapshot of the last commit record"
             )
 
-    def mark(self, partition: int) -> CommitRecord | None:
+    def commit_record(self, partition: int) -> CommitRecord | None:
         """Return the last commit record without any check."""
         with closing(self.reader()) as reader:
-            return last_mark(reader, self.names.changelog, partition)
+            return last_commit_record(reader, self.names.changelog, partition)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self.admin.bounds(topic, partition, _DEADLINE, lambda: False)
@@ -253,3 +255,24 @@ class StoppedService:
 
     def _note(self, event: str, fields: dict[str, object]) -> None:
         self._log.warning(event, **fields)  # type: ignore[arg-type]
+
+
+def load_contents(state: State, contents: Contents, recorded: bytes, where: str) -> State:
+    """Fill an empty state with contents that were read without the handler's types. Return the state.
+
+    :raises ToolRefused: the handler does not declare a table, or the digest is not the recorded one.
+    """
+    for name, held in contents.tables.items():
+        if held and name not in state.tables:
+            raise ToolRefused(
+                f"{where} holds table {name!r}, which the handler does not declare. The state was not replaced"
+            )
+        if held:
+            state.load(Changes(name, list(held), list(held.values())))
+    state.loaded()
+    if digest.to_bytes(state.digest) != recorded:
+        raise ToolRefused(
+            f"{where}: load the state: its digest is {digest.show(state.digest)}, the writer recorded "
+            f"{digest.show(recorded)}. The state was not replaced"
+        )
+    return state

@@ -28,9 +28,9 @@ def missing_right(settings: Settings, group: str, rights: Sequence[Right], role:
     Blocks for some seconds at most, and raises nothing.
     """
     raised = _raised(error)
-    told = kafka_error(raised)
-    silent = isinstance(raised, KafkaTrouble) or (told is not None and told.code() in _SILENCE)
-    if not silent and (told is None or told.code() in LOGIN):
+    reported = kafka_error(raised)
+    silent = isinstance(raised, KafkaTrouble) or (reported is not None and reported.code() in _SILENCE)
+    if not silent and (reported is None or reported.code() in LOGIN):
         return ""
     try:
         admin = Admin(settings, group)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import (
@@ -50,6 +51,10 @@ class TopicFacts(NamedTuple):
     id: str
     partitions: int
     replication: int
+
+
+#: librdkafka's settings that name a file; the setting `kafka.security.ssl_...` has the same words
+_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 class _Login:
@@ -97,15 +102,22 @@ class Admin(GroupOffsets):
             self._login.refused = None
             return found
         except KafkaTrouble as error:
-            asker.poll(0)
-            if self._login.refused is not None and not isinstance(error, Misconfigured):
-                refused = KafkaException(self._login.refused)
-                raise translate(refused) from refused
+            self.require_login(asker, error)
             # Ask with a new client next time, because this one may keep waiting for a controller that is cut off.
             with self._making:
                 if asker in (self._describer, self.client):
                     self._describer = self.new_client("topics")
             raise
+
+    def require_login(self, asker: AdminClient, error: KafkaTrouble) -> None:
+        """Raise the rejected login that a client has reported, because its call ended with a mere timeout: `error`.
+
+        :raises Misconfigured: the brokers reject the login, or TLS fails.
+        """
+        asker.poll(0)
+        if self._login.refused is not None and not isinstance(error, Misconfigured):
+            refused = KafkaException(self._login.refused)
+            raise translate(refused) from refused
 
     def bounds(self, topic: str, partition: int, deadline: float, cancelled: Callable[[], bool]) -> tuple[int, int]:
         """Return log start and end offset (read_uncommitted). Repeats while brokers are slow or away (requirement C5).
@@ -118,7 +130,7 @@ class Admin(GroupOffsets):
             start = self._offset(topic, partition, EARLIEST, cancelled)
             return start, self._offset(topic, partition, LATEST, cancelled)
 
-        def tell(error: KafkaTrouble, waited: float) -> None:
+        def report(error: KafkaTrouble, waited: float) -> None:
             self._contact.broken(partition, f"{topic}[{partition}]: {error}")
             if minute():
                 doing = "read the log's end offsets; its leader does not answer"
@@ -130,7 +142,7 @@ class Admin(GroupOffsets):
             self._learn_leaders(topic)
 
         try:
-            found = call_patiently(ask, deadline, cancelled=cancelled, tell=tell)
+            found = call_patiently(ask, deadline, cancelled=cancelled, report=report)
         except KafkaTrouble as error:
             if cancelled():
                 raise Cancelled from error
@@ -152,8 +164,11 @@ class Admin(GroupOffsets):
             with self._contact.call("list_topics", PEEK + STUCK_AFTER):
                 found = self.client.list_topics(topic, PEEK)
         except KafkaException as error:
+            trouble = translate(error)
+            self.require_login(self.client, trouble)
             self._renew()
-            raise translate(error) from error
+            raise trouble from error
+        self._login.refused = None
         if found.controller_id < 0:
             raise KafkaTrouble("the cluster has no controller")
 
@@ -179,7 +194,8 @@ class Admin(GroupOffsets):
         except KafkaException as error:  # such as no token within 10 s, or an invalid certificate
             inner = kafka_error(error)
             if inner is not None and inner.code() == KafkaError._INVALID_ARG:
-                raise Misconfigured(f"{inner.str()}: see kafka.security and kafka.extra") from error
+                text = _name_file(config, inner.str())
+                raise Misconfigured(f"{text}: see kafka.security and kafka.extra") from error
             raise translate(error) from error
 
     def describe_group(self, topic: str) -> ConsumerGroup:
@@ -222,20 +238,16 @@ class Admin(GroupOffsets):
             except FutureTimeout:
                 return None
             except KafkaTrouble:
-                self._learn_later(increment, full)
+                self.look_again(increment, full)
                 raise
             except Exception as error:
-                self._learn_later(increment, full)
+                self.look_again(increment, full)
                 raise translate(error) from error
 
         return answer
 
-    def look_again(self, topic: str) -> None:
-        """Let the client look up the leaders of the topic's partitions. Does not wait."""
-        self._learn_later(topic)
-
-    def _learn_later(self, *topics: str) -> None:
-        """Look up the leaders on threads of their own, because the caller must not wait."""
+    def look_again(self, *topics: str) -> None:
+        """Let the client look up the leaders of the topics' partitions, on threads of their own. Does not wait."""
         for topic in topics:
             threading.Thread(target=self._learn_leaders, args=(topic,), daemon=True).start()
 
@@ -263,7 +275,8 @@ class Admin(GroupOffsets):
         """Replace every client, because passwords or certificates have changed. Any thread may call it."""
         with self._making:
             self._former, self.client = self.client, self.new_client("admin")
-            self._describer = self._group_asker = self._consumer = self._peeking = None
+            self._describer = self._group_asker = None
+            self._consumers.clear()
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         if before < 0:  # because the brokers read -1 as the end of the log
@@ -271,9 +284,9 @@ class Admin(GroupOffsets):
             return
         place = TopicPartition(topic, partition, before)
         future = self.client.delete_records([place], request_timeout=ATTEMPT)[place]
-        future.add_done_callback(lambda done: self._tell_deletion(topic, partition, before, done))
+        future.add_done_callback(lambda done: self._report_deletion(topic, partition, before, done))
 
-    def _tell_deletion(self, topic: str, partition: int, before: int, done: Future[Any]) -> None:
+    def _report_deletion(self, topic: str, partition: int, before: int, done: Future[Any]) -> None:
         error = done.exception()
         if error is not None:
             self._log.warning("truncation_failed", topic=topic, partition=partition, before=before, cause=str(error))
@@ -301,3 +314,19 @@ class Admin(GroupOffsets):
             raise
         replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
         return TopicFacts(name, str(found.topic_id), len(found.partitions), replicas)
+
+
+def _name_file(config: Mapping[str, Any], text: str) -> str:
+    """Return the client's text with the setting and the path of the file at fault, because the client names no path."""
+    for key in _FILES:
+        if not (path := config.get(key)):
+            continue
+        setting = f"kafka.security.{key.replace('.', '_')} = {path}"
+        try:
+            if not Path(path).is_dir():
+                Path(path).read_bytes()
+        except OSError as error:
+            return f"{setting} cannot be read: {error.strerror}"
+        if key in text:
+            return f"{setting}: {text}"
+    return text

@@ -42,8 +42,8 @@ class GroupOffsets:
     def __init__(self, settings: Settings, group: str, contact: NoContact) -> None:
         self._settings, self._group, self._contact = settings, group, contact
         self._making = threading.Lock()
-        self._consumer: Consumer | None = None
-        self._peeking: Consumer | None = None
+        #: that never join, by isolation level
+        self._consumers: dict[client.Isolation, Consumer] = {}
         self._replace_after = Deadline(RENEW_EVERY)
 
     def committed(self, topic: str, partition: int) -> int | None:
@@ -67,7 +67,7 @@ class GroupOffsets:
         try:
             # read_committed waits for the offsets of open transactions ("stable offsets").
             with self._contact.call("committed", ATTEMPT + STUCK_AFTER, partition=partition):
-                found = self._asker().committed([TopicPartition(topic, partition)], ATTEMPT)[0]
+                found = self._consumer("read_committed").committed([TopicPartition(topic, partition)], ATTEMPT)[0]
         except KafkaException as error:
             self._replace()
             raise translate(error) from error
@@ -90,7 +90,9 @@ class GroupOffsets:
     def _peek(self, topic: str, partitions: Sequence[int]) -> list[TopicPartition]:
         try:
             with self._contact.call("committed", PEEK + STUCK_AFTER):
-                found = self._peeker().committed([TopicPartition(topic, p) for p in partitions], PEEK)
+                found = self._consumer("read_uncommitted").committed(
+                    [TopicPartition(topic, p) for p in partitions], PEEK
+                )
         except KafkaException as error:
             self._replace()
             raise translate(error) from error
@@ -105,7 +107,7 @@ class GroupOffsets:
         deadline = Deadline(_COORDINATOR_WAIT)
         while True:
             try:
-                done = self._asker().commit(offsets=places, asynchronous=False) or ()
+                done = self._consumer("read_committed").commit(offsets=places, asynchronous=False) or ()
                 refused = [place.error for place in done if place.error is not None]
             except KafkaException as error:
                 refused = [error.args[0]]
@@ -121,20 +123,11 @@ class GroupOffsets:
         with self._making:
             if self._replace_after.passed:
                 self._replace_after = Deadline(RENEW_EVERY)
-                self._consumer = self._peeking = None
+                self._consumers.clear()
 
-    def _asker(self) -> Consumer:
+    def _consumer(self, isolation: client.Isolation) -> Consumer:
         with self._making:
-            if self._consumer is None:
-                self._consumer = self._consumer_of("read_committed")
-            return self._consumer
-
-    def _peeker(self) -> Consumer:
-        with self._making:
-            if self._peeking is None:
-                self._peeking = self._consumer_of("read_uncommitted")
-            return self._peeking
-
-    def _consumer_of(self, isolation: client.Isolation) -> Consumer:
-        config = quiet(client.offsets(self._settings, self._group, isolation=isolation), "offsets")
-        return Consumer(config)
+            if isolation not in self._consumers:
+                config = client.offsets(self._settings, self._group, isolation=isolation)
+                self._consumers[isolation] = Consumer(quiet(config, "offsets"))
+            return self._consumers[isolation]

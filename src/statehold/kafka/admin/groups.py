@@ -81,12 +81,18 @@ def operations(found: Any) -> frozenset[str]:
 
 
 def _member(member: MemberDescription, topic: str) -> GroupMember:
-    assignment: MemberAssignment | None = member.assignment  # None for a member that is joining
-    assigned = assignment.topic_partitions if assignment is not None else ()
+    target: MemberAssignment | None = member.target_assignment
     return GroupMember(
         member.member_id,
         member.client_id or "",
         (member.host or "").lstrip("/"),
         member.group_instance_id or "",
-        tuple(sorted(place.partition for place in assigned if place.topic == topic)),
+        _partitions(member.assignment, topic),
+        None if target is None else _partitions(target, topic),
     )
+
+
+def _partitions(assignment: MemberAssignment | None, topic: str) -> tuple[int, ...]:
+    """Return the topic's partitions, ascending; a member that is joining has no assignment."""
+    assigned = assignment.topic_partitions if assignment is not None else ()
+    return tuple(sorted(place.partition for place in assigned if place.topic == topic))

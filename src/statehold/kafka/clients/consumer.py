@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +14,18 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.health.connectivity import GROUP, NoContact
+from statehold.kafka.clients.join_watch import JOINING, JoinWatch, ask_coordinator
+from statehold.kafka.clients.missed_assignment import MissedAssignment
 from statehold.kafka.clients.static_member import StaticName, has_code, release_id, unsubscribe
 from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.call_timeout import STUCK_AFTER
-from statehold.kafka.common.client_log import client_logger
+from statehold.kafka.common.client_log import ClientLog
 from statehold.kafka.common.error_actions import describe, translate
 from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_rejected
-from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
+from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers, section
 from statehold.kafka.common.retry import OncePerMinute
 from statehold.kafka.common.topic_identity import DEBUG, TopicIdentity
-from statehold.ports import ConsumerTrouble, InputTopic, Listener
+from statehold.ports import ConsumerGroup, ConsumerTrouble, InputTopic, Listener
 from statehold.telemetry.log_events import Log
 
 #: librdkafka's states of a member without a connection to its coordinator
@@ -42,8 +43,15 @@ class KafkaGroupConsumer:
     """`ports.GroupConsumer` on librdkafka; `assign` and `unassign` are incremental under both group protocols."""
 
     def __init__(
-        self, settings: Settings, names: Names, log: Log, contact: NoContact | None = None, client_id: str = ""
+        self,
+        settings: Settings,
+        names: Names,
+        log: Log,
+        contact: NoContact | None = None,
+        client_id: str = "",
+        read_group: Callable[[], ConsumerGroup] | None = None,
     ) -> None:
+        """`read_group` describes the group with the members' partitions of the input; without it none is missed."""
         self._topic, self._log = names.input, log
         self._contact = contact or NoContact()
         self._settings, self._names = settings, names
@@ -55,8 +63,13 @@ class KafkaGroupConsumer:
         self._owned: set[int] = set()
         self._dead = False
         self._renewing = threading.Event()
-        self._tell_at = 0.0
+        self._report_at = 0.0
         self._memory = BrokerMemory(lambda: probe_brokers(settings))
+        self._join = JoinWatch(lambda: ask_coordinator(settings, names.group), self._contact, time.monotonic)
+        #: None under the classic protocol, whose members ask for their assignment
+        self._missed: MissedAssignment | None = None
+        if read_group is not None and settings.group.protocol == "consumer":
+            self._missed = MissedAssignment(read_group, log)
         self._refused_minute = OncePerMinute()
         self._listener: Listener | None = None
         # A poll runs the rebalance callbacks, and these drain partitions.
@@ -68,7 +81,7 @@ class KafkaGroupConsumer:
         """Make a client with the present passwords and certificates."""
         config: dict[str, Any] = dict(client.consumer(self._settings, self._names.group))
         identity = self._identity = TopicIdentity(self._topic)
-        config["logger"] = client_logger("statehold.consumer", lambda *line: self._logged(identity, *line))
+        config["logger"] = ClientLog(lambda *line: self._logged(identity, *line))
         self._debugs = "debug" in config
         config |= {"debug": f"{config['debug']},{DEBUG}" if self._debugs else DEBUG, "log_level": 7}
         config["error_cb"] = self._error
@@ -93,6 +106,8 @@ class KafkaGroupConsumer:
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
         if self._memory.lost and self._again_at is None:
             self._again_at = self._without_brokers()
+        if self._missed is not None and self._missed.found(self._owned, lambda: self.membership()[1]):
+            self._renewing.set()
         if self._renewing.is_set():
             self._renewing.clear()
             self._again_at = self._again_at or self._handed_over()
@@ -124,8 +139,8 @@ class KafkaGroupConsumer:
         thrown = next((error for error in errors if has_code(error, KafkaError.GROUP_ID_NOT_FOUND)), None)
         if thrown is None:
             return None
-        if time.monotonic() >= self._tell_at:
-            self._tell_at = time.monotonic() + _TELL_EVERY
+        if time.monotonic() >= self._report_at:
+            self._report_at = time.monotonic() + _TELL_EVERY
             self._log.warning(
                 "waiting",
                 cause="the group still uses the classic protocol, and its members' assignor prevents the change: this "
@@ -239,11 +254,11 @@ class KafkaGroupConsumer:
             release_id(self._settings, self._names, self._log)
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
-        def told(source: Any, places: list[TopicPartition]) -> None:
+        def reported(source: Any, places: list[TopicPartition]) -> None:
             if source is self._consumer:  # because a replaced client still calls back while it closes
                 call([place.partition for place in places])
 
-        return told
+        return reported
 
     def _places(self, partitions: Sequence[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, partition) for partition in partitions]
@@ -266,10 +281,13 @@ class KafkaGroupConsumer:
 
     def _statistics(self, text: str) -> None:
         """Check the group's coordinator once a second, because an idle member would not notice its loss."""
-        told = json.loads(text)
-        state = told.get("cgrp", {}).get("state", "")
-        self._memory.saw(known_brokers(told), works=state == "up")
-        if state == "up":
+        group, brokers = section(text, "cgrp"), section(text, "brokers")
+        state, joining = group.get("state", ""), group.get("join_state") in JOINING
+        self._memory.saw(known_brokers(brokers), works=state == "up")
+        self._join.saw(joining=state == "up" and joining)
+        if self._missed is not None:
+            self._missed.saw(brokers)
+        if state == "up" and not joining:
             self._contact.works(GROUP)
         elif state in _SEARCHING:
             self._contact.broken(GROUP, f"no connection to the group's coordinator ({state})")

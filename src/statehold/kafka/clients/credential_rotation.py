@@ -47,10 +47,10 @@ def files_of(settings: Settings) -> list[Path]:
 
 def fingerprint(files: Sequence[Path]) -> bytes:
     """Return a digest of the files' contents. An unreadable file counts as empty."""
-    told = hashlib.sha256()
+    reported = hashlib.sha256()
     for piece in _pieces(files):
-        told.update(hashlib.sha256(piece).digest())
-    return told.digest()
+        reported.update(hashlib.sha256(piece).digest())
+    return reported.digest()
 
 
 class CredentialRotation:

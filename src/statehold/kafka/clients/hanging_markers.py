@@ -21,11 +21,12 @@ from statehold.common.deadline import Deadline
 from statehold.common.names import Names
 from statehold.config import client
 from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import ATTEMPT, LATEST, ask_offsets, require_offset, result
 from statehold.kafka.clients.unwritable_partitions import Place
 from statehold.kafka.common.client_log import quiet
-from statehold.kafka.common.error_actions import describe
+from statehold.kafka.common.error_actions import about, describe
 from statehold.output import ORIGIN, ORIGIN_HEADER
 from statehold.ports import Cancelled
 from statehold.telemetry.log_events import Log
@@ -126,9 +127,12 @@ class HiddenRecords:
         self, places: Sequence[Place], isolation: IsolationLevel, cancelled: Callable[[], bool]
     ) -> dict[Place, int]:
         futures = ask_offsets(self._admin.client, places, LATEST, isolation, ATTEMPT)
-        try:
-            return {place: require_offset(result(future, cancelled).offset) for place, future in futures.items()}
-        except Exception:
-            for topic in dict.fromkeys(topic for topic, _ in places):
-                self._admin.look_again(topic)  # a leader may have moved
-            raise
+        ends: dict[Place, int] = {}
+        for (topic, partition), future in futures.items():
+            try:
+                ends[topic, partition] = require_offset(result(future, cancelled).offset)
+            except KafkaTrouble as error:
+                for asked in dict.fromkeys(asked for asked, _ in places):
+                    self._admin.look_again(asked)  # a leader may have moved
+                raise about(f"{topic}[{partition}]", error) from error.__cause__
+        return ends

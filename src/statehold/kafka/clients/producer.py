@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import starmap
 from operator import length_hint
@@ -22,10 +22,10 @@ from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.group_offsets import LINEAGE
 from statehold.kafka.clients.hanging_markers import HiddenRecords
 from statehold.kafka.clients.producer_handle import KNOW, ProducerHandle
-from statehold.kafka.clients.unwritable_partitions import ANY, Place, unacknowledged, unwritable_cause
+from statehold.kafka.clients.unwritable_partitions import ANY, Place, unwritable_cause
 from statehold.kafka.common.call_timeout import GRACE, STUCK_AFTER, bounded
 from statehold.kafka.common.error_actions import Action, action, describe, kafka_error, translate
-from statehold.kafka.common.transaction_taint import Taint
+from statehold.kafka.common.producer_suspicion import DEBUG, Suspicion
 from statehold.output import Sent
 from statehold.ports import Cancelled, Clock
 from statehold.telemetry.log_events import Log
@@ -38,6 +38,8 @@ _FENCE_STEP: Final = 0.05
 _ONE_TRY: Final = 3600.0
 #: shortest try, so that a call at its deadline still gets an answer that is on its way
 _SHORTEST_TRY: Final = 0.1
+#: the debug line about the answer to init_transactions
+_IDENTITY: Final = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 
 
 class KafkaTransactions:
@@ -63,21 +65,23 @@ class KafkaTransactions:
         self.attempt = uuid.uuid4().hex[:16]
         self.lineage = ""
         self._clock, self._log, self._settings = clock, log, settings
-        #: partitions without acknowledgements in the last statistics, which arrive once a second
-        self._waiting: list[Place] = []
         self._input, self._partition = names.input, partition
         self._timeout = settings.commit.timeout
-        self._taint = Taint(settings.commit.slow)
-        self._identity: tuple[int, int] | None = None
+        # A request is repeated after the socket's timeout at the earliest, but for reasons that the log shows.
+        self._suspicion = Suspicion(min(settings.commit.slow, settings.kafka.socket_timeout))
         config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
-        # Without the brokers' debug lines librdkafka suppresses some lost connections (docs/assumptions.md).
-        config |= {"debug": "broker", "log_level": 7, "stats_cb": self._statistics}
+        # Without debug lines librdkafka suppresses some lost connections (docs/assumptions.md).
+        config |= {"debug": DEBUG, "log_level": 7}
         self._handle = ProducerHandle(config, names.input, self._logged)
 
     @property
-    def tainted(self) -> str:
+    def suspicion(self) -> str:
         self._try(lambda: self._alive().poll(0), "poll")  # because a fatal error shows there first (P7)
-        return self._taint.reason
+        return self._suspicion.reason
+
+    def deliver_log(self) -> None:
+        with suppress(KafkaException, KafkaTrouble, SystemError):  # because the next call reports it
+            self._alive().poll(0)
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
         with self._watched("list_topics", 2 * KNOW + GRACE):
@@ -86,16 +90,15 @@ class KafkaTransactions:
             self._resume(self._handle.init, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
         except OutcomeUnknown as error:
             # The last transaction must end first in all of its partitions (CONCURRENT_TRANSACTIONS).
-            why = unwritable_cause(self._settings, self._reached)
-            self._contact.broken(self._partition, f"{error}{why}")
-            raise OutcomeUnknown(f"{error}{why}") from error
+            self._contact.broken(self._partition, str(error))
+            raise
+        self._suspicion.reason = ""
         if self._hidden is not None and (hidden := self._hidden.aborted(cancelled)):
             self._log.warning("hidden_records", partitions=[f"{topic}[{p}]" for topic, p in hidden], doing="abort them")
             self._reach_and_abort(hidden)
             if left := self._hidden.aborted(cancelled):
                 places = ", ".join(f"{topic}[{p}]" for topic, p in left)
                 raise OutcomeUnknown(f"aborted records of this producer are still open in {places}")
-        self._taint.reason = ""
 
     def _reach_and_abort(self, places: Sequence[Place]) -> None:
         """End hidden transactions of this id, by an aborted transaction that reaches the same partitions.
@@ -109,8 +112,7 @@ class KafkaTransactions:
         self.abort()
 
     def begin(self) -> None:
-        self._waiting = []
-        self._taint.begun()
+        self._suspicion.begun()
         self._try(self._alive().begin_transaction, "begin_transaction")
 
     def send(self, messages: Sequence[Sent]) -> None:
@@ -152,7 +154,7 @@ class KafkaTransactions:
     def _send_offsets(self, offsets: list[TopicPartition], membership: Any) -> None:
         # Let OutcomeUnknown pass, because a call that timed out can only be resumed, never aborted (P5).
         # From here on any lost connection counts, because the offsets go to the group's coordinator.
-        self._taint.in_transaction = True
+        self._suspicion.in_transaction = True
         producer = self._alive()
         # Bound the call, because it ignores its timeout when the group's coordinator has died (librdkafka issue 5511).
         call = partial(bounded, lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
@@ -162,10 +164,9 @@ class KafkaTransactions:
     def _flush_all(self, deadline: float) -> None:
         while self._flush(deadline) > 0:
             if self._clock() >= deadline:
-                why = unwritable_cause(self._settings, self._waiting)
-                trouble = f"outputs were not acknowledged within {self._timeout:.0f} s{why}"
-                self._contact.broken(self._partition, trouble)
-                raise OutcomeUnknown(trouble)
+                unknown = self._unknown(f"outputs were not acknowledged within {self._timeout:.0f} s")
+                self._contact.broken(self._partition, str(unknown))
+                raise unknown
 
     def _flush(self, deadline: float) -> int:
         left = max(0.0, deadline - self._clock())
@@ -178,27 +179,27 @@ class KafkaTransactions:
     def commit(self) -> None:
         producer = self._alive()
         began = self._clock()
-        self._taint.calling()
+        self._suspicion.calling()
         try:
             self._resume(producer.commit_transaction, "commit_transaction")
-            self._taint.commit_ended()
+            self._suspicion.commit_ended()
         except TransactionAborted as error:
             # Rule T4: any error of the commit call itself leaves the outcome open.
-            raise OutcomeUnknown(f"{error}{unwritable_cause(self._settings, self._waiting)}") from error
+            raise self._unknown(str(error)) from error
         finally:
-            self._taint.ended(self._clock() - began)
+            self._suspicion.ended(self._clock() - began)
             self._drain_log()
 
     def abort(self) -> None:
         began = self._clock()
-        self._taint.calling()
+        self._suspicion.calling()
         try:
             self._resume(self._alive().abort_transaction, "abort_transaction")
-            self._taint.abort_ended()
+            self._suspicion.abort_ended()
         except TransactionAborted as error:
-            raise OutcomeUnknown(str(error)) from error
+            raise self._unknown(str(error)) from error
         finally:
-            self._taint.ended(self._clock() - began)
+            self._suspicion.ended(self._clock() - began)
             self._drain_log()
 
     def drop(self) -> None:
@@ -209,13 +210,13 @@ class KafkaTransactions:
 
     def _drain_log(self) -> None:
         """Poll for log lines, which still belong to the transaction that has just ended."""
-        self._taint.in_transaction = True
+        self._suspicion.in_transaction = True
         try:
             self._alive().poll(0)
         except KafkaException as error:
-            self._taint.logged(f"FAIL [thrd:TxnCoordinator] {error}")
+            self._suspicion.suspect(f"the client has failed ({error})")
         finally:
-            self._taint.in_transaction = False
+            self._suspicion.in_transaction = False
 
     def _translate(self, error: Exception) -> KafkaTrouble:
         """Return the exception for a client error; a begin, which cannot succeed any more, names the first cause.
@@ -231,10 +232,17 @@ class KafkaTransactions:
                 self._alive().begin_transaction()
             except OutcomeUnknown:
                 pass
-            except KafkaException as told:
-                why = translate(told)
+            except KafkaException as reported:
+                why = translate(reported)
                 return TransactionAborted(str(why)) if isinstance(why, MessageRefused) else why
-        return translate(error)
+        why = translate(error)
+        # The handle's own error, that the producer was dropped, has its cause already.
+        unknown = isinstance(why, OutcomeUnknown) and not isinstance(error, OutcomeUnknown)
+        return self._unknown(str(why)) if unknown else why
+
+    def _unknown(self, reason: str) -> OutcomeUnknown:
+        """Add what keeps records from being written."""
+        return OutcomeUnknown(f"{reason}{unwritable_cause(self._settings, self._reached)}")
 
     def _watched(self, what: str, timeout: float = 0.0) -> AbstractContextManager[object]:
         return self._contact.call(what, timeout + STUCK_AFTER, partition=self._partition)
@@ -284,16 +292,8 @@ class KafkaTransactions:
             raise self._translate(error) from error
 
     def _logged(self, level: str, message: str) -> None:
-        self._taint.logged(message)
+        self._suspicion.logged(message)
         if level != "debug":
             self._log.debug("kafka_log", client="producer", level=level, message=message)
-
-    def _statistics(self, text: str) -> None:
-        self._taint.statistics(text)
-        told = json.loads(text)
-        self._waiting = unacknowledged(told) or self._waiting
-        eos = told.get("eos", {})
-        identity = (eos.get("producer_id", -1), eos.get("producer_epoch", -1))
-        if identity != self._identity and identity[0] >= 0:
-            self._identity = identity
-            self._log.info("producer_identity", producer_id=identity[0], producer_epoch=identity[1])
+        elif message.startswith("GETPID") and (found := _IDENTITY.search(message)):
+            self._log.info("producer_identity", producer_id=int(found[1]), producer_epoch=int(found[2]))

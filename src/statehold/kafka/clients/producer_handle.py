@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Producer
 
 from statehold.errors import OutcomeUnknown
-from statehold.kafka.common.client_log import client_logger
+from statehold.kafka.common.client_log import ClientLog
 
 #: seconds for one metadata request
 KNOW: Final = 0.5
@@ -26,7 +26,7 @@ class ProducerHandle:
         """`topic`: one that the producer only reads, because a client that learns of an output topic early does not see
         that it has grown. `logged`: gets level and text of each log line of the client.
         """
-        self._config = {**config, "logger": client_logger("statehold.producer", self._heard)}
+        self._config = {**config, "logger": ClientLog(self._heard)}
         self._topic, self._logged = topic, logged
         #: number of clients made
         self.made, self._refused = 1, False

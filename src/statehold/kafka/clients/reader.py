@@ -72,7 +72,7 @@ class KafkaReader:
                 messages = self._consumer.consume(most, _WAIT)
             reached = -1
             if any(map(Message.error, messages)):
-                reached = self._events(messages)
+                reached = self._events(messages, end)
                 messages = [message for message in messages if message.error() is None]
             if messages:
                 position = (messages[-1].offset() or 0) + 1
@@ -104,8 +104,11 @@ class KafkaReader:
                 _require_right(topic, found.error)
             self._known.add(topic)
 
-    def _events(self, messages: Sequence[Message]) -> int:
-        """Return the offset of an end-of-partition event among these, or -1."""
+    def _events(self, messages: Sequence[Message], end: int) -> int:
+        """Return the offset of an end-of-partition event among these, or -1.
+
+        A damaged batch from `end` on ends the read, too: the client fetches ahead, and nothing below `end` is left.
+        """
         reached = -1
         for message in messages:
             error = message.error()
@@ -115,7 +118,9 @@ class KafkaReader:
                 reached = message.offset() or 0
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise OutOfRange(f"{message.topic()}[{message.partition()}]: {describe(error)}")
-            if error.code() in _DAMAGED:
+            elif error.code() in _DAMAGED and (message.offset() or 0) >= end:
+                reached = max(reached, end)
+            elif error.code() in _DAMAGED:
                 raise DamagedIncrement(
                     f"a record batch is damaged on the broker's disk: {describe(error)}. Nothing was changed. Next: "
                     f"make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If no copy "

@@ -39,7 +39,7 @@ class StaticName:
         self._name, self._patience = client.static_id(settings), settings.group.join_patience
         self._log = log
         self._since: float | None = None
-        self._told = 0.0
+        self._reported = 0.0
 
     def check(self, error: KafkaError) -> float | None:
         """Return when to join again (monotonic seconds); None for any other error.
@@ -62,8 +62,8 @@ class StaticName:
                 f"UNRELEASED_INSTANCE_ID: the group has had a member called {self._name!r} for {self._patience:g} s "
                 f"(group.join_patience), so it is alive. Stop that process, or give this one another service.instance"
             )
-        if now - self._told >= _TELL_EVERY:
-            self._told = now
+        if now - self._reported >= _TELL_EVERY:
+            self._reported = now
             self._log.warning(
                 "waiting",
                 cause=f"UNRELEASED_INSTANCE_ID: the group still has a member called {self._name!r}; if it was "
@@ -72,7 +72,7 @@ class StaticName:
         return now + _REJOIN_EVERY
 
     def joined(self) -> None:
-        self._since, self._told = None, 0.0
+        self._since, self._reported = None, 0.0
 
 
 def unsubscribe(consumer: Consumer) -> None:

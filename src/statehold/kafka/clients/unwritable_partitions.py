@@ -6,8 +6,8 @@ explains the answers that the brokers gave.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
@@ -28,40 +28,36 @@ Place = tuple[str, int]
 ANY: Final = -1
 
 
-def unacknowledged(statistics: Mapping[str, Any]) -> list[Place]:
-    """Return the partitions whose records a producer still holds, from its statistics."""
-    return [
-        (topic, place["partition"])
-        for topic, told in statistics.get("topics", {}).items()
-        for place in told.get("partitions", {}).values()
-        if place["partition"] >= 0 and place.get("msgq_cnt", 0) + place.get("xmit_msgq_cnt", 0) > 0
-    ]
-
-
 def unwritable_cause(settings: Settings, places: Iterable[Place]) -> str:
-    """Return `; TOPIC[P]: ERROR: what to change` for the first unwritable partition; '' if none is found. Blocks."""
+    """Return `; TOPIC[P]: ERROR: what to change` for the first unwritable partition; '' if none is found. Blocks.
+
+    A missing topic comes first: librdkafka then reports the records of the transaction's other topics as timed out.
+    """
+    places = list(places)
     config = quiet(client.admin(settings), "unwritable")
     asker = TrackedClient(config)
     least: dict[str, int] = {}
     try:
         topics = asker.list_topics(timeout=_ASK_TIMEOUT).topics
+        if missing := [topic for topic, _ in places if topic not in topics]:
+            return f"; {missing[0]}: the brokers do not list the topic: was it deleted?"
         for topic, partition in places:
-            for found in topics[topic].partitions.values() if topic in topics else ():
+            for found in topics[topic].partitions.values():
                 if partition not in (ANY, found.id):
                     continue
                 if found.leader < 0:
-                    return _told(topic, found.id, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader")
+                    return _reported(topic, found.id, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader")
                 if topic not in least:
                     least[topic] = _least(asker, topic)
                 if len(found.isrs) < min(least[topic], len(found.replicas)):
                     said = f"{len(found.isrs)} of {len(found.replicas)} replicas in sync, {least[topic]} needed"
-                    return _told(topic, found.id, KafkaError.NOT_ENOUGH_REPLICAS, said)
+                    return _reported(topic, found.id, KafkaError.NOT_ENOUGH_REPLICAS, said)
     except (KafkaException, KafkaTrouble, KeyError):
         return ""
     return ""
 
 
-def _told(topic: str, partition: int, code: int, said: str) -> str:
+def _reported(topic: str, partition: int, code: int, said: str) -> str:
     return f"; {topic}[{partition}]: {KafkaError(code).name()} ({said}){advice(code)}"
 
 

@@ -21,7 +21,7 @@ def bounded(call: Callable[[float], object], timeout: float) -> None:
     def run() -> None:
         call(timeout)
 
-    beside = Background(run, "bounded")
-    if not beside.ended(timeout + GRACE):
+    running = Background(run, "bounded")
+    if not running.ended(timeout + GRACE):
         raise TimeoutError(f"the call did not return within {timeout + GRACE:.0f} s, with a timeout of {timeout:.0f} s")
-    beside.wait()
+    running.wait()

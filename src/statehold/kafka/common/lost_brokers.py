@@ -8,6 +8,7 @@ metadata.recovery.strategy helps. Only a new client, which begins with kafka.boo
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +25,24 @@ _SILENT: Final = 30.0
 #: seconds between two probes
 _PROBE_EVERY: Final = 10.0
 
+_DECODER: Final = json.JSONDecoder()
+
 Brokers = frozenset[int]
 
 
-def known_brokers(statistics: Mapping[str, Any]) -> Brokers | None:
+def section(statistics: str, name: str) -> dict[str, Any]:
+    """Return one object of a client's statistics; skip the rest, which grows with the number of partitions.
+
+    `name` is the last one before the partitions or the first one after them: a topic may have the same name.
+    """
+    key = f'"{name}":'
+    at = statistics.find(key) if name == "brokers" else statistics.rfind(key)
+    return dict(_DECODER.raw_decode(statistics, statistics.index("{", at))[0]) if at >= 0 else {}
+
+
+def known_brokers(reported: Mapping[str, Any]) -> Brokers | None:
     """Return the brokers that a client knows, from its statistics; None while it still knows a bootstrap address."""
-    brokers = [each for each in statistics.get("brokers", {}).values() if each.get("source") not in _STAND_INS]
+    brokers = [each for each in reported.values() if each.get("source") not in _STAND_INS]
     if any(each["nodeid"] < 0 for each in brokers):
         return None
     return frozenset(each["nodeid"] for each in brokers)

@@ -28,7 +28,7 @@ def call_patiently(
     seconds: float,
     *,
     cancelled: Callable[[], bool] = lambda: False,
-    tell: Callable[[KafkaTrouble, float], object] = lambda error, waited: None,
+    report: Callable[[KafkaTrouble, float], object] = lambda error, waited: None,
     again: Callable[[KafkaTrouble], bool] = lambda error: True,
     longest: float = _LONGEST_PAUSE,
 ) -> T:
@@ -41,10 +41,10 @@ def call_patiently(
     def passes(error: BaseException) -> bool:
         return isinstance(error, KafkaTrouble) and not isinstance(error, Misconfigured) and again(error)
 
-    def told(state: tenacity.RetryCallState) -> None:
+    def reported(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, KafkaTrouble):
-            tell(error, deadline.elapsed)
+            report(error, deadline.elapsed)
 
     def rest(pause: float) -> None:
         paused = Deadline(pause)
@@ -56,7 +56,7 @@ def call_patiently(
         wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, min=_FIRST_PAUSE, max=longest),
         stop=lambda _: cancelled() or deadline.passed,
         sleep=rest,
-        before_sleep=told,
+        before_sleep=reported,
         reraise=True,
     )
     return retrying(call)

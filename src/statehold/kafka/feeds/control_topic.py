@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from confluent_kafka import Message
 
@@ -31,15 +32,17 @@ class ControlFeed(Feed):
         super().__init__(settings, names.group, names.control, log)
         self._largest = largest_command(settings)
 
-    def lane(self, partition: int) -> ControlLane:
-        return ControlLane(self, partition, self._largest)
+    def lane(self, partition: int, wake: Callable[[], None]) -> ControlLane:
+        """`wake` ends the wait of an idle partition; the feed's thread calls it."""
+        return ControlLane(self, partition, self._largest, wake)
 
 
 class ControlLane(FeedLane):
     """`ports.Control` of one partition for one assignment."""
 
-    def __init__(self, feed: Feed, partition: int, largest: int) -> None:
+    def __init__(self, feed: Feed, partition: int, largest: int, wake: Callable[[], None]) -> None:
         super().__init__(feed, partition)
+        self._wake = wake
         #: most bytes of a command, because a commit record repeats it
         self._largest = largest
         self._waiting: deque[tuple[int, Asked | None]] = deque()
@@ -66,6 +69,7 @@ class ControlLane(FeedLane):
         with self._lock:
             self._waiting.append((offset, asked))
             self.next = offset + 1
+        self._wake()
 
 
 def largest_command(settings: Settings) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.client_log import quiet_logger
-from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
+from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers, section
 from statehold.telemetry.log_events import Log
 
 #: seconds and records of one poll: changed lanes are assigned between polls
@@ -140,6 +139,5 @@ class FeedLane(ABC):
 
 
 def _remember(memory: BrokerMemory, text: str) -> None:
-    told = json.loads(text)
-    brokers = told.get("brokers", {}).values()
-    memory.saw(known_brokers(told), works=any(each.get("state") == "UP" for each in brokers))
+    brokers = section(text, "brokers")
+    memory.saw(known_brokers(brokers), works=any(each.get("state") == "UP" for each in brokers.values()))

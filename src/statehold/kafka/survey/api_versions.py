@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from statehold.common.deadline import Deadline
@@ -61,7 +62,9 @@ def tls_of(settings: Settings) -> ssl.SSLContext | None:
     security = settings.kafka.security
     if not security.protocol.endswith("ssl"):
         return None
-    context = ssl.create_default_context(cafile=security.ssl_ca_location or None)
+    ca = security.ssl_ca_location
+    directory = bool(ca) and Path(ca).is_dir()
+    context = ssl.create_default_context(cafile=None if directory else ca or None, capath=ca if directory else None)
     context.check_hostname = False
     if security.ssl_certificate_location:
         context.load_cert_chain(

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import (
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicCollection,
-    TopicPartition,
 )
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    ClusterMetadata,
     ConfigResource,
     NewTopic,
     ResourcePatternType,
@@ -36,8 +36,8 @@ from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import EARLIEST, LATEST, ask_offsets, require_offset, result
 from statehold.kafka.admin.groups import find_group, operations
-from statehold.kafka.common.client_log import quiet, quiet_logger
-from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of, translate
+from statehold.kafka.common.client_log import quiet_logger
+from statehold.kafka.common.error_actions import code_of, translate
 from statehold.kafka.common.retry import call_patiently
 from statehold.kafka.survey.facts import Acl, BrokerAddress, BrokerClock, Replicas, Topic
 from statehold.ports import ConsumerGroup
@@ -55,22 +55,15 @@ class ClusterSurvey:
 
     def __init__(self, settings: Settings, admin: Admin) -> None:
         self._settings, self._admin = settings, admin
-        self._askers: dict[str, Consumer] = {}
 
     def brokers(self) -> list[BrokerAddress]:
         """Return the brokers from any broker's metadata."""
-        try:
-            found = self._admin.client.list_topics(timeout=_DEADLINE).brokers
-        except KafkaException as error:
-            raise translate(error) from error
+        found = self._listed().brokers
         return [BrokerAddress(each.id, str(each.host), each.port) for _, each in sorted(found.items())]
 
     def topic_names(self) -> list[str]:
         """Return the topics that this principal may see."""
-        try:
-            return sorted(self._admin.client.list_topics(timeout=_DEADLINE).topics)
-        except KafkaException as error:
-            raise translate(error) from error
+        return sorted(self._listed().topics)
 
     def broker_settings(self, broker: int) -> dict[str, str | None]:
         return self._settings_of(ResourceType.BROKER, str(broker))
@@ -83,11 +76,13 @@ class ClusterSurvey:
         asked = self._admin.client.describe_topics(
             TopicCollection(list(names)), include_authorized_operations=True, request_timeout=_DEADLINE
         )
-        return {name: self._topic(name, future) for name, future in asked.items()}
+        with self._asking():
+            return {name: self._topic(name, future) for name, future in asked.items()}
 
     def group(self, name: str, topic: str = "") -> ConsumerGroup:
         """Describe a group with the rights on it; members list their partitions of `topic`."""
-        return find_group(self._admin.client, name, topic, patience=_DEADLINE, rights=True)
+        with self._asking():
+            return find_group(self._admin.client, name, topic, patience=_DEADLINE, rights=True)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int, int]:
         """Return log start, last stable offset and high watermark."""
@@ -97,21 +92,10 @@ class ClusterSurvey:
             self._offset(topic, partition, LATEST, IsolationLevel.READ_UNCOMMITTED),
         )
 
-    def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
-        """Return the group's committed offsets, without waiting for open transactions."""
-        config = quiet(client.offsets(self._settings, group, isolation="read_uncommitted"), "offsets")
-        asker = self._askers.get(group) or self._askers.setdefault(group, Consumer(config))
-
-        def ask() -> list[TopicPartition]:
-            try:
-                return asker.committed([TopicPartition(topic, each) for each in range(partitions)], _DEADLINE)
-            except KafkaException as error:
-                raise translate(error) from error
-
-        found = call_patiently(
-            ask, _DEADLINE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=_COORDINATOR_PAUSE
-        )
-        return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
+    def committed(self, topic: str, partitions: int) -> dict[int, int]:
+        """Return the committed offsets of this client's group, without waiting for open transactions."""
+        asked = range(partitions)
+        return call_patiently(lambda: self._admin.positions(topic, asked), _DEADLINE, longest=_COORDINATOR_PAUSE)
 
     def allowed(self) -> frozenset[str]:
         """Return what this principal may do to the cluster; everything if there is no authorizer."""
@@ -164,6 +148,22 @@ class ClusterSurvey:
         finally:
             self._admin.client.delete_topics([name], request_timeout=_DEADLINE)[name].exception(_DEADLINE)
 
+    def _listed(self) -> ClusterMetadata:
+        with self._asking():
+            try:
+                return self._admin.client.list_topics(timeout=_DEADLINE)
+            except KafkaException as error:
+                raise translate(error) from error
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """:raises Misconfigured: the request failed because the brokers reject the login, or TLS fails."""
+        try:
+            yield
+        except KafkaTrouble as error:
+            self._admin.require_login(self._admin.client, error)
+            raise
+
     def _settings_of(self, kind: ResourceType, name: str) -> dict[str, str | None]:
         resource = ConfigResource(kind, name)
         asked = self._admin.client.describe_configs([resource], request_timeout=_DEADLINE)
@@ -197,27 +197,15 @@ def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Ca
     seen: list[tuple[float, float]] = []
 
     for _ in range(_PROBES):
-        stamps: list[int] = []
-        faults: list[KafkaError] = []
-
-        def told_back(
-            error: KafkaError | None,
-            message: Message,
-            stamps: list[int] = stamps,
-            faults: list[KafkaError] = faults,
-        ) -> None:
-            if error is not None:
-                faults.append(error)
-            else:
-                stamps.append(message.timestamp()[1])
-
+        delivered: list[tuple[KafkaError | None, Message]] = []
         before, started = wall(), time.monotonic()
-        producer.produce(topic, b"", partition=partition, on_delivery=told_back)
+        producer.produce(topic, b"", partition=partition, on_delivery=lambda *report, to=delivered: to.append(report))
         producer.flush(_DEADLINE)
         took = time.monotonic() - started
-        if faults or not stamps:
-            raise KafkaTrouble(f"the probe record to broker {broker} was not written: {faults or 'no answer'}")
+        if not delivered or delivered[0][0] is not None:
+            why = delivered[0][0] if delivered else "no answer"
+            raise KafkaTrouble(f"the probe record to broker {broker} was not written: {why}")
         # Add half a millisecond to the stamp and to the uncertainty, because the stamp is cut to milliseconds.
-        seen.append((took, stamps[0] / 1000 + 0.0005 - (before + took / 2)))
+        seen.append((took, delivered[0][1].timestamp()[1] / 1000 + 0.0005 - (before + took / 2)))
     took, ahead = min(seen)
     return BrokerClock(broker, ahead, took / 2 + 0.0005)

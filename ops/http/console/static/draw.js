@@ -1,6 +1,5 @@
-// Small things that draw: elements, numbers, times, lines. Nothing here knows of the service.
+// Small things that draw: elements, numbers, times, lists, tables.
 
-const SVG = "http://www.w3.org/2000/svg";
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
@@ -42,37 +41,42 @@ export function seconds(value) {
 export const ago = (time) => (time ? `${seconds(Math.max(0, Date.now() / 1000 - time))} ago` : "–");
 export const clock = (time) => new Date(time * 1000).toLocaleTimeString([], { hour12: false });
 
-/** A line over a soft area, as wide as its place; null makes a gap. */
-export function spark(label) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("class", "spark");
-  svg.setAttribute("viewBox", "0 0 100 30");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", label);
-  const area = svg.appendChild(document.createElementNS(SVG, "path"));
-  area.setAttribute("class", "under");
-  const line = svg.appendChild(document.createElementNS(SVG, "path"));
-  return { svg, update: (values) => trace(line, area, values) };
+/** Rows `name: value` of a definition list, updated by place. */
+export function facts(list, rows) {
+  if (list.children.length !== rows.length * 2) {
+    list.replaceChildren(...rows.flatMap(([name]) => [element("dt", {}, name), element("dd")]));
+  }
+  rows.forEach(([name, value], at) => {
+    tell(list.children[at * 2], name);
+    tell(list.children[at * 2 + 1], value);
+  });
 }
 
-function trace(line, area, values) {
-  const top = Math.max(1, ...values.filter((value) => value !== null));
-  const step = 100 / Math.max(1, values.length - 1);
-  let path = "", under = "", start = null, x = 0;
-  values.forEach((value, at) => {
-    if (value === null) {
-      if (start !== null) under += `L${x.toFixed(2)} 30L${start.toFixed(2)} 30Z`;
-      start = null;
-      return;
-    }
-    x = at * step;
-    const point = `${x.toFixed(2)} ${(28.5 - (value / top) * 26).toFixed(2)}`;
-    path += `${start === null ? "M" : "L"}${point}`;
-    under += `${start === null ? "M" : "L"}${point}`;
-    if (start === null) start = x;
-  });
-  if (start !== null) under += `L${x.toFixed(2)} 30L${start.toFixed(2)} 30Z`;
-  line.setAttribute("d", path);
-  area.setAttribute("d", under);
+/** A table with a head; cells are text or elements. */
+export function table(caption, head, rows) {
+  const cells = (kind, row) => element("tr", {}, ...row.map((cell) => element(kind, kind === "th" ? { scope: "col" } : {}, cell)));
+  return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption },
+    element("table", {}, element("caption", { className: "hidden" }, caption), element("thead", {}, cells("th", head)),
+      element("tbody", {}, ...rows.map((row) => cells("td", row)))));
+}
+
+export const phaseOf = (name) => element("span", { className: "phase" },
+  element("span", { className: "dot", ariaHidden: "true" }), element("span", {}, name));
+
+/** The progress of a restore or a replay. */
+export function progress() {
+  const [step, left] = [element("span"), element("span")];
+  const track = element("progress", { max: 1, ariaLabel: "progress of the restore" });
+  const whole = element("div", { className: "progress" }, element("div", {}, step, left), track);
+  return {
+    whole,
+    update(restore) {
+      whole.hidden = !restore;
+      if (!restore) return;
+      const size = restore.end - restore.begin;
+      track.value = size > 0 ? Math.min(1, (restore.position - restore.begin) / size) : 1;
+      tell(step, `${restore.step} ${Math.round(track.value * 100)} %`);
+      tell(left, restore.left === null ? `${count(restore.keys)} keys` : `${seconds(restore.left)} left`);
+    },
+  };
 }

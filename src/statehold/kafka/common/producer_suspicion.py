@@ -7,26 +7,26 @@ producer then commits them. A new fence helps against both.
 
 from __future__ import annotations
 
-import json
 import re
 
-from statehold.kafka.common.lost_brokers import known_brokers
-
+#: librdkafka's debug contexts that log each lost connection, and each response to a commit or abort request
+DEBUG = "broker,eos"
 #: a lost connection or a timed-out request. During a transaction any broker's counts, because offsets go to the
 #: group's coordinator
 _LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
 
 
-class Taint:
-    """Combines four signs: a log line about a connection, a slow call, too many EndTxn requests, no known broker.
+class Suspicion:
+    """Combines three signs: a log line about a connection, a slow call, and a call that took more than one request.
 
-    No single sign is enough (docs/assumptions.md). The producer's callbacks report them from its `poll`, and the same
-    thread reads the result.
+    No single sign is enough (docs/assumptions.md). The producer's log arrives in its `poll`, and the same thread reads
+    the result. Statistics count the requests, too, but too late, and they grow with the number of partitions.
     """
 
     def __init__(self, slow: float) -> None:
         self._slow = slow
-        self._calls = 0
+        #: responses to the requests of the current commit or abort call, and requests that failed
+        self._responses = 0
         #: the newest connection lost since the transaction began; '' if none was
         self._lost = ""
         self._after_abort = False
@@ -34,10 +34,14 @@ class Taint:
         self.reason = ""
 
     def logged(self, message: str) -> None:
-        if _LOST.search(message):
+        if message.startswith("ENDTXN"):
+            self._responses += 1
+            if self._responses > 1:
+                self.suspect(f"one commit or abort call sent {self._responses} requests ({message[:160]})")
+        elif message.startswith(("FAIL", "REQTMOUT")) and _LOST.search(message):
             self._lost = f"a connection was lost ({message.strip()[:160]})"
             if self.in_transaction or self._after_abort or "TxnCoordinator" in message:
-                self._set(self._lost)
+                self.suspect(self._lost)
 
     def begun(self) -> None:
         """Forget the connections that were lost between transactions, unless the last one was aborted."""
@@ -52,24 +56,17 @@ class Taint:
         """Count every lost connection of the aborted transaction, and each one until the next commit."""
         self._after_abort = True
         if self._lost:
-            self._set(self._lost)
+            self.suspect(self._lost)
 
     def calling(self) -> None:
-        """Count a commit or abort call, before it begins."""
-        self._calls += 1
+        """A commit or abort call begins."""
+        self._responses = 0
 
     def ended(self, seconds: float) -> None:
         """Note how long the call took."""
         if seconds > self._slow:
-            self._set(f"a commit or abort took {seconds:.2f} s")
+            self.suspect(f"a commit or abort took {seconds:.2f} s")
 
-    def statistics(self, text: str) -> None:
-        statistics = json.loads(text)
-        if known_brokers(statistics) == frozenset():
-            self._set("the client has forgotten every broker (librdkafka issue 5301)")
-        requests = sum(broker.get("req", {}).get("EndTxn", 0) for broker in statistics["brokers"].values())
-        if requests > self._calls:
-            self._set(f"{requests} commit and abort requests were sent for {self._calls} calls")
-
-    def _set(self, reason: str) -> None:
+    def suspect(self, reason: str) -> None:
+        """Keep the first reason."""
         self.reason = self.reason or reason

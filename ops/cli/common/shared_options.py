@@ -1,0 +1,110 @@
+"""Adds the options that all commands share: the form of the output, the brokers, and the service by its code.
+
+A command declares `as_json`, `overrides` and `target` or `name`; `share` adds the options that set them, too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from statehold.ops.cli.common import output
+
+_SERVERS: Final = "statehold.bootstrap_servers"
+_SERVICE: Final = "statehold.service"
+
+
+def _choose(value: str | None) -> None:
+    output.choose(value)
+
+
+def _keep_servers(ctx: typer.Context, value: str | None) -> None:
+    ctx.meta[_SERVERS] = value
+
+
+def _keep_service(ctx: typer.Context, value: str | None) -> None:
+    ctx.meta[_SERVICE] = value
+
+
+def with_servers(ctx: typer.Context, value: list[str] | None) -> list[str] | None:
+    """Return the values of --set, and --bootstrap-server as the last one."""
+    servers = ctx.meta.get(_SERVERS)
+    return [*(value or ()), f"kafka.bootstrap_servers={servers}"] if servers else value
+
+
+def with_code(ctx: typer.Context, value: str | None) -> str | None:
+    """Return MODULE:SERVICE, as the argument or --service gives it.
+
+    :raises WrongOption: both do.
+    """
+    service = ctx.meta.get(_SERVICE)
+    if not service or ":" not in service:
+        return value
+    if value is not None:
+        raise output.WrongOption(f"{value} and --service {service} both name the service; leave one out")
+    return str(service)
+
+
+def with_name(ctx: typer.Context, value: str | None) -> str | None:
+    """Return the value of --name; --service with a name instead of MODULE:SERVICE means the same."""
+    service = ctx.meta.get(_SERVICE)
+    return value if not service or ":" in service else value or str(service)
+
+
+#: each shared option -> the parameter of a command that it sets
+_SETS: Final = {"output_form": "as_json", "bootstrap_servers": "overrides", "service_code": "target"}
+_holder = typer.Typer(add_completion=False)
+
+
+@_holder.command()
+def _options(
+    output_form: Annotated[
+        Literal["table", "wide", "json", "yaml"] | None,
+        typer.Option(
+            "-o",
+            metavar="table|wide|json|yaml",
+            help="Print in this form; wide: one line for each row. [default: table]",
+            callback=_choose,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ] = None,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT,...",
+            help="Use these brokers: kafka.bootstrap_servers.",
+            callback=_keep_servers,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ] = None,
+    service_code: Annotated[
+        str | None,
+        typer.Option(
+            "--service",
+            metavar="MODULE:SERVICE",
+            help="Name the service by its code, as the argument does.",
+            callback=_keep_service,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ] = None,
+) -> None: ...
+
+
+def share(command: Any) -> Any:
+    """Add the shared options to a command, or to each command of a group; return it."""
+    for each in getattr(command, "commands", {}).values():
+        share(each)
+    shown = [param.name.strip("_") for param in command.params]
+    required = [param.name for param in command.params if param.required]
+    for extra in typer.main.get_command(_holder).params:
+        own = _SETS[str(extra.name)]
+        if own in shown and own not in required:
+            command.params.insert(shown.index(own), extra)
+            shown.insert(shown.index(own), "")
+    return command

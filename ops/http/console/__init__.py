@@ -1,0 +1,1 @@
+"""What the console shows; its page is in `static`."""

@@ -1,0 +1,67 @@
+"""The console's quick pages: the settings in force, the next timers, and the runbook's section of an error."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+from statehold.config.effective import listed
+from statehold.service import Service
+from statehold.table import Table
+from statehold.tables.system import TIMERS, default_name
+from statehold.tables.timers import Timer
+from statehold.worker.followers.queries import Committed
+
+#: docs/runbook/errors.md
+_RUNBOOK: Final = Path(__file__).parent / "static" / "errors.md"
+_SECTION: Final = re.compile(r"^## (\w+)\n((?:- \*\*.*\n?)+)", re.MULTILINE)
+_ITEM: Final = re.compile(r"^- \*\*([^*]+)\*\* (.*)$", re.MULTILINE)
+_LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+#: most timers that are listed, and most that are read for it in one partition
+_LISTED: Final = 100
+_READ: Final = 20_000
+
+
+def configuration(service: Service) -> list[dict[str, Any]]:
+    """Return each setting in force; secrets are redacted."""
+    return [{"key": each.key, "value": each.value, "changed": each.changed} for each in listed(service.settings)]
+
+
+@cache
+def runbook() -> dict[str, dict[str, str]]:
+    """Return the runbook's sections: by error, then by item such as `Meaning`, without Markdown links."""
+    text = _RUNBOOK.read_text(encoding="utf-8")
+    return {error: dict(_ITEM.findall(_LINK.sub(r"\1", items))) for error, items in _SECTION.findall(text)}
+
+
+def timers(service: Service) -> dict[str, Any]:
+    """Return the next timers of the partitions that are live here, and how many each partition has.
+
+    A partition with more than 20,000 timers is counted only.
+
+    :raises Busy: commits come too fast to read between them.
+    """
+    overview = service.overview
+    states = overview.committed() if overview is not None else {}
+    counts, rows = {}, []
+    for partition, committed in states.items():
+        name = next((name for name in committed.tables if default_name(name) == TIMERS), None)
+        if name is not None:
+            counts[partition], found = _next(committed, name)
+            rows += [{"partition": partition, "id": each.id, "due": each.due / 1000} for each in found]
+    return {"counts": counts, "rows": heapq.nsmallest(_LISTED, rows, key=lambda row: row["due"])}
+
+
+def _next(committed: Committed, name: str) -> tuple[int, list[Timer]]:
+    (count, stored), _ = committed.read(partial(_stored, name))
+    decode = committed.tables[name].decode
+    return count, heapq.nsmallest(_LISTED, map(decode, stored), key=lambda timer: timer.due)
+
+
+def _stored(name: str, tables: Mapping[str, Table[Any, Any]]) -> tuple[int, list[bytes]]:
+    stored = tables[name].stored
+    return len(stored), list(stored.values()) if len(stored) <= _READ else []

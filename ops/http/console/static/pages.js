@@ -1,0 +1,115 @@
+// The other pages: dead letters, timers, state, doctor, configuration. Each asks when it is opened.
+
+import { ago, count, element, table } from "./draw.js";
+import { copyable } from "./partition.js";
+
+const title = (text) => element("h2", { tabIndex: -1 }, text);
+const quiet = (text) => element("p", { className: "quiet" }, text);
+const when = (time) => new Date(time * 1000).toISOString().replace(".000Z", "Z");
+const POLL = 1000;
+
+/** A report that the service makes in the background: it is asked for until it is there. */
+function report(ask, path, heading, about, drawn) {
+  const result = element("div"), note = quiet(about);
+  const button = element("button", { type: "button" }, "Ask again");
+  let gone = false;
+  async function follow(run) {
+    button.disabled = true;
+    for (let first = run; !gone; first = false) {
+      const reply = await ask(`console/${path}${first ? "?run=1" : ""}`);
+      const told = await reply.json();
+      if (!told.running) {
+        note.textContent = told.made ? `${about} Made ${ago(told.made)}.` : about;
+        if (told.error || told.result) result.replaceChildren(...(told.error ? [element("p", { className: "trouble" }, told.error)] : drawn(told.result)));
+        break;
+      }
+      note.textContent = "Asking the brokers …";
+      await new Promise((wake) => setTimeout(wake, POLL));
+    }
+    button.disabled = false;
+  }
+  button.addEventListener("click", () => follow(true));
+  follow(true);
+  return { node: element("div", {}, element("div", { className: "heading" }, title(heading), button), note, result), close: () => { gone = true; } };
+}
+
+const LEVELS = ["FAIL", "UNKNOWN", "WARN", "PASS"];
+
+export const doctor = (ask) => report(ask, "doctor", "Doctor", "The checks of `statehold doctor`, without its clock probe, which writes.", (findings) => {
+  const sorted = [...findings].sort((one, other) => LEVELS.indexOf(one.level) - LEVELS.indexOf(other.level));
+  const counts = LEVELS.map((level) => [level, findings.filter((each) => each.level === level).length]).filter(([, number]) => number);
+  return [quiet(counts.map(([level, number]) => `${number} ${level}`).join(" · ")),
+    table("findings", ["result", "check", "about", "reason and fix"], sorted.map((each) => [
+      element("span", { className: "level", data: { level: each.level } }, each.level), each.check, each.about,
+      element("span", {}, each.reason, each.mend ? element("span", { className: "quiet block" }, `fix: ${each.mend}`) : null)]))];
+});
+
+export const letters = (ask, status) => report(ask, "letters", "Dead letters", "Keys that wait behind a record that failed, with that record.", (rows) => (rows.length
+  ? [table("dead letters", ["letter", "key", "letters", "time", "error"], rows.map((each) => [each.letter, each.key ?? "–", count(each.letters), when(each.time), `${each.error}: ${each.text}`])),
+    element("h3", {}, "Next command"), copyable(`statehold dlq show ${rows[0].letter} --name ${status.name} --input ${status.input}`)]
+  : [element("p", {}, "No dead letter waits.")]));
+
+export function timers(ask) {
+  const result = element("div", {}, quiet("Asking …"));
+  ask("console/timers").then(async (reply) => {
+    const told = await reply.json();
+    if (!reply.ok) return result.replaceChildren(element("p", { className: "trouble", data: { state: "waiting" } }, told.error));
+    const counts = Object.entries(told.counts);
+    if (!counts.length) return result.replaceChildren(element("p", {}, "No partition that is live here has timers."));
+    result.replaceChildren(quiet(counts.map(([partition, number]) => `partition ${partition}: ${count(number)}`).join(" · ")),
+      table("next timers", ["due", "partition", "id"], told.rows.map((each) => [when(each.due), `${each.partition}`, each.id])));
+  });
+  return { node: element("div", {}, title("Timers"), quiet("The next 100 timers of the partitions that are live on this instance."), result) };
+}
+
+export function configuration(ask) {
+  const result = element("div", {}, quiet("Asking …"));
+  const only = element("input", { type: "checkbox", checked: true, id: "changed-only" });
+  let rows = [];
+  const draw = () => {
+    const shown = rows.filter((each) => each.changed || !only.checked);
+    result.replaceChildren(shown.length ? table("settings", ["setting", "value"], shown.map((each) => [element("code", {}, each.key), element("code", {}, each.value)])) : quiet("Every setting has its default."));
+  };
+  only.addEventListener("change", draw);
+  ask("console/configuration").then(async (reply) => { rows = await reply.json(); draw(); });
+  return { node: element("div", {}, title("Configuration"), quiet("The settings in force on this instance; secrets are redacted."),
+    element("p", {}, only, " ", element("label", { htmlFor: "changed-only" }, "only those that differ from their defaults")), result) };
+}
+
+/** Look up one key, or the keys that begin with a prefix. */
+export function lookup(ask) {
+  const select = element("select", { id: "lookup-table" }), key = element("input", { id: "lookup-key", autocomplete: "off", spellcheck: false });
+  const prefix = element("input", { type: "checkbox", id: "lookup-prefix" }), output = element("output", { id: "lookup-result" });
+  const form = element("form", { id: "lookup-form", className: "card" }, element("label", { htmlFor: "lookup-table" }, "Table"), select,
+    element("label", { htmlFor: "lookup-key" }, "Key"), element("div", { className: "row" }, key, element("button", {}, "Look up")),
+    element("span", {}, prefix, " ", element("label", { htmlFor: "lookup-prefix" }, "all keys that begin with it")), output);
+  const note = quiet("Committed state of the partitions that this instance holds.");
+  ask("state").then(async (reply) => {
+    const told = await reply.json();
+    form.hidden = !reply.ok;
+    if (!reply.ok) { note.textContent = told.error; return; }
+    select.replaceChildren(...Object.entries(told.tables).map(([name, each]) => element("option", { value: name }, `${name} (${each.key})`)));
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const path = `state/${encodeURIComponent(select.value)}`;
+    const reply = await ask(prefix.checked ? `${path}?prefix=${encodeURIComponent(key.value)}&limit=200` : `${path}/${encodeURIComponent(key.value)}`);
+    const told = await reply.json();
+    output.replaceChildren(...(reply.ok ? (prefix.checked ? several(told) : one(told)) : refused(told)));
+  });
+  return { node: element("div", {}, title("State"), note, form) };
+}
+
+const json = (value) => element("pre", { tabIndex: 0 }, JSON.stringify(value, null, 2));
+const one = (told) => [quiet(`partition ${told.partition}, as of transaction ${told.transaction}`), json(told.value)];
+
+function several(told) {
+  const more = told.truncated ? " There are more." : "", missing = told.elsewhere.length ? ` Not here: partitions ${told.elsewhere.join(", ")}.` : "";
+  return [quiet(`${count(told.rows.length)} keys.${more}${missing}`),
+    ...(told.rows.length ? [table("keys", ["key", "partition", "value"], told.rows.map((row) => [JSON.stringify(row.key), `${row.partition}`, element("code", {}, JSON.stringify(row.value))]))] : [])];
+}
+
+function refused(told) {
+  const link = told.held_by?.url ? [element("p", {}, element("a", { href: `${told.held_by.url}/#/lookup` }, `ask ${told.held_by.url}`))] : [];
+  return [element("p", { className: "trouble", data: { state: "waiting" } }, told.error), ...link];
+}

@@ -1,0 +1,118 @@
+"""Makes a service dead-letter the record at which a partition has failed, without a release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+import msgspec
+
+from statehold.admin.commands import Commander, SentCommand
+from statehold.admin.dead_letters import DeadLetters
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import TopicMissing, UsageError
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import CommittedReader
+from statehold.messages import command
+from statehold.messages.dead_letter import BURY, BuryRequest, DeadLetter
+from statehold.record import Message
+from statehold.snapshot.restore.discovery import last_commit_record
+
+
+class FailedRecord(NamedTuple):
+    """The record at which a partition continues, and the partition's next offset, which may be lower."""
+
+    message: Message
+    position: int
+
+
+class Burial:
+    """Of one record. Single-threaded; every method blocks, and raises KafkaTrouble when the cluster does not answer."""
+
+    def __init__(self, settings: Settings, names: Names, partition: int, offset: int) -> None:
+        self._settings, self._names, self._partition, self._offset = settings, names, partition, offset
+        self._admin = Admin(settings, names.group)
+        self._id = command.new_id()
+        self._where = f"{names.input}[{partition}]@{offset}"
+
+    def find(self) -> FailedRecord:
+        """Return the record, if the partition has to process it next.
+
+        :raises TopicMissing: a topic is missing. :raises UsageError: the record is committed, or not the next one.
+        """
+        self._require_topics()
+        names, partition = self._names, self._partition
+        with closing(CommittedReader(self._settings, names.group, self._admin)) as reader:
+            record = last_commit_record(reader, names.changelog, partition)
+            if record is None:
+                raise UsageError(f"{self._where}: dead-letter the record: the partition has no commit record yet")
+            position = record.positions[names.input]
+            if self._offset < position:
+                raise UsageError(
+                    f"{self._where}: dead-letter the record: it is committed, the partition continues at {position}. "
+                    f"Nothing was sent. Next: `statehold dlq show {partition}@{self._offset}` shows whether it is a "
+                    f"dead letter"
+                )
+            start, end = reader.bounds(names.input, partition)
+            found = next(_each(reader, names.input, partition, max(start, position), end), None)
+        if found is None or found.offset() != self._offset:
+            there = (
+                "holds no committed record from there" if found is None else f"has its next record at {found.offset()}"
+            )
+            raise UsageError(
+                f"{self._where}: dead-letter the record: the partition continues at {position} and {there}; only the "
+                f"record at which it has failed can be dead-lettered. Nothing was sent. Next: `statehold status` "
+                f"names that record"
+            )
+        return FailedRecord(found, position)
+
+    def send(self, found: FailedRecord, why: str, *, overtake: bool) -> SentCommand:
+        """Send the command. The worker obeys when it meets the record again. Raises the errors of `Commander.send`."""
+        names, partition = self._names, self._partition
+        value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why))
+        sent = Commander(self._settings, names).send_each(BURY, partition, [value], self._id)
+        return SentCommand(partition, self._id, self._offset, sent.after, names.input)
+
+    def passed(self, sent: SentCommand, timeout: float) -> bool:
+        """Wait until the partition has passed the record, at most `timeout` seconds. False: it has not."""
+        (answer,) = Commander(self._settings, self._names).await_answers([sent], timeout, full=False)
+        return answer.transaction is not None
+
+    def letter(self) -> DeadLetter | None:
+        """Return the dead letter that this command has made; None if the record was processed instead."""
+        letters = (
+            each
+            for _, records in DeadLetters(self._settings, self._names).records([self._partition])
+            for each in records
+            if isinstance(each, DeadLetter)
+        )
+        return next((each for each in letters if (each.offset, each.id) == (self._offset, self._id)), None)
+
+    def _require_topics(self) -> None:
+        names = self._names
+        facts = self._admin.describe([names.input, names.dead, names.control])
+        given = facts[names.input]
+        if given is None:
+            raise TopicMissing(
+                f"{names.input}: dead-letter a record: the topic does not exist. Nothing was sent. Next: check the "
+                f"service name {names.service!r}"
+            )
+        if self._partition >= given.partitions:
+            raise UsageError(f"{names.input} has partitions 0 to {given.partitions - 1}, not {self._partition}")
+        for topic in (names.dead, names.control):
+            fact = facts[topic]
+            if fact is None or fact.partitions < given.partitions:
+                what = "does not exist" if fact is None else f"has {fact.partitions} of {given.partitions} partitions"
+                raise TopicMissing(
+                    f"{topic}: dead-letter a record: the topic {what}. Nothing was sent. Next: run `statehold topics "
+                    f"create --name {names.service} --input {names.input} --output {names.dead} --start-at end`, "
+                    f"which creates it; grant the service WRITE on {names.dead} and READ on {names.control}, restart "
+                    f"it, and run this command again"
+                )
+
+
+def _each(reader: CommittedReader, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+    for batch in reader.read(topic, partition, start, end):
+        yield from batch

@@ -1,0 +1,123 @@
+"""A value or a key that a table cannot store is the failure of the record that wrote it, although only the commit
+encodes it: a number of thirty digits from a stranger is no reason to stop a partition that has a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from statehold import Handler, Output, Record, Table
+from statehold.config.sections.processing import CommitSettings
+from statehold.config.settings import Settings
+from statehold.errors import HandlerFailed, UnstorableValue, UsageError
+from statehold.failures import dead_letter
+from statehold.testing import Driver
+
+HUGE = 10**30
+PRODUCTION = Settings(commit=CommitSettings(max_records=1000))
+
+
+class Payment(msgspec.Struct, frozen=True):
+    account: int
+    cents: int
+
+
+class Ledger(Handler[Payment]):
+    on_failure: ClassVar[Any] = {UsageError: dead_letter()}
+    balances = Table(key=int, value=int)
+    booked = Output("booked", value=Payment)
+
+    def on_record(self, record: Record[Payment]) -> None:
+        payment = record.value
+        self.balances[payment.account] = self.balances.get(payment.account, 0) + payment.cents
+        self.booked.send(payment)
+
+
+class InBatches(Ledger):
+    def on_batch(self, records: Sequence[Record[Payment]]) -> None:
+        for record in records:
+            super().on_record(record)
+
+
+class OnlyBatches(Handler[Payment]):
+    on_failure: ClassVar[Any] = {UsageError: dead_letter()}
+    balances = Table(key=int, value=int)
+    booked = Output("booked", value=Payment)
+
+    def on_batch(self, records: Sequence[Record[Payment]]) -> None:
+        for record in records:
+            self.balances[record.value.account] = self.balances.get(record.value.account, 0) + record.value.cents
+            self.booked.send(record.value)
+
+
+class Strict(Ledger):
+    on_failure: ClassVar[Any] = {}
+
+
+GOOD = [Payment(1, 5), Payment(2, 7), Payment(1, 3), Payment(3, 1)]
+
+
+def driver_of(kind: type[Handler[Any]]) -> Driver:
+    return Driver(kind, settings=PRODUCTION, batch=100)
+
+
+@pytest.mark.parametrize("kind", [Ledger, InBatches, OnlyBatches])
+@pytest.mark.parametrize("bad", [Payment(1, HUGE), Payment(HUGE, 1)], ids=["value", "key"])
+@pytest.mark.parametrize("places", [[0], [2], [4], [1, 2], [0, 2, 5]], ids=str)
+def test_the_record_that_wrote_it_becomes_a_dead_letter(
+    kind: type[Handler[Any]], bad: Payment, places: list[int]
+) -> None:
+    driver, records = driver_of(kind), list(GOOD)
+    for place in places:
+        records.insert(place, bad)
+    driver.feed_all(records)
+    driver.commit()
+    assert [letter.offset for letter in driver.letters()] == places
+    assert {letter.error for letter in driver.letters()} == {"UnstorableValue"}
+    assert driver.table("balances") == {1: 8, 2: 7, 3: 1}
+    assert driver.outputs("booked") == GOOD
+    driver.feed(Payment(2, 1))
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert driver.table("balances") == {1: 8, 2: 8, 3: 1}
+
+
+def test_without_a_policy_the_partition_stops_at_the_record() -> None:
+    driver = driver_of(Strict)
+    driver.feed_all([*GOOD[:2], Payment(2, HUGE), *GOOD[2:]])
+    with pytest.raises(HandlerFailed, match=r"input\[0\]@2: .*table 'balances', key 2: .* cannot be encoded") as failed:
+        driver.commit()
+    assert isinstance(failed.value.__cause__, UnstorableValue)
+    assert driver.broker.offsets[driver.names.input, 0] == 2
+
+
+def test_a_command_that_wrote_it_is_blamed_at_once() -> None:
+    class Commanded(Strict):
+        def on_command(self, name: str, record: Record[bytes]) -> None:
+            self.balances[9] = HUGE
+
+    driver = driver_of(Commanded)
+    driver.feed_all(GOOD[:2])
+    driver.command("spoil")
+    driver.feed_all(GOOD[2:])
+    with pytest.raises(HandlerFailed, match=r"input\[0\]@2: .*table 'balances', key 9"):
+        driver.commit()
+    assert driver.table("balances") == {1: 5, 2: 7}
+
+
+def test_what_no_record_has_written_ends_the_search() -> None:
+    class Commanded(Strict):
+        def on_command(self, name: str, record: Record[bytes]) -> None:
+            self.balances[9] = HUGE
+
+    driver = driver_of(Commanded)
+    driver.feed_all(GOOD)
+    driver.commit()
+    driver.command("spoil", via_control_topic=True)
+    with pytest.raises(UsageError, match="table 'balances', key 9"):
+        driver.advance(3)
+    assert driver.broker.offsets[driver.names.input, 0] == 4

@@ -1,0 +1,82 @@
+"""The console's data: what its charts keep, and what another instance may send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statehold.ops.http.console import facts
+from statehold.ops.http.console.history import SPANS, History
+from statehold.ops.http.console.instances import instance_of
+from statehold.ops.remote.remote_status import Reached
+
+URL = "http://web2:8470"
+PARTITION = {"partition": 3, "phase": "live", "since": 1.0, "position": 9, "lag": 2}
+
+
+def status(lag: int | None, records: int | None) -> dict[str, Any]:
+    live = None if records is None else {"records": records}
+    return {"partitions": [{"partition": 3, "lag": lag, "mailbox": 0, "live": live}]}
+
+
+def test_a_long_span_keeps_the_peak_and_the_newest_count() -> None:
+    history = History()
+    for sample in range(12):
+        history.note(status(lag=50_000 if sample == 5 else 1, records=sample))
+    assert [point["partitions"] for point in history.after(0, 3_600)] == [{3: [50_000, 11, 0]}]
+    assert len(history.after(0, 300)) == 12
+    assert [point["number"] for point in history.after(10, 300)] == [11, 12]
+
+
+def test_what_is_unknown_stays_unknown() -> None:
+    history = History()
+    history.note(status(lag=None, records=None))
+    assert history.after(0)[0]["partitions"] == {3: [None, None, 0]}
+    for lag in (None, 7, None, *[None] * 9):
+        history.note(status(lag, None))
+    assert history.after(0, 3_600)[0]["partitions"] == {3: [7, None, 0]}
+
+
+def test_a_day_of_500_partitions_stays_small() -> None:
+    history = History()
+    rows = {"partitions": [{"partition": each, "lag": 1, "mailbox": 0, "live": None} for each in range(500)]}
+    for _ in range(600):
+        history.note(rows)
+    assert {span: len(history.after(0, span)) for span in SPANS} == {300: 150, 3_600: 50, 21_600: 8, 86_400: 2}
+
+
+def answer(partitions: Any) -> Reached:
+    return Reached("client", "web2", {"partitions": partitions, "unknown": 1})
+
+
+def test_another_release_may_send_more() -> None:
+    other = instance_of(URL, answer([{**PARTITION, "news": [1, 2]}]))
+    assert [(each.partition, each.phase, each.lag) for each in other.partitions] == [(3, "live", 2)]
+    assert other.trouble == ""
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [None, "live", [1], [{}], [{**PARTITION, "partition": "3"}], [{**PARTITION, "live": {"records": "many"}}]],
+)
+def test_what_is_no_status_is_said_to_be_none(partitions: Any) -> None:
+    other = instance_of(URL, answer(partitions))
+    assert other.partitions == []
+    assert other.trouble.startswith(f"{URL}: its status cannot be read: ")
+
+
+def test_a_long_cause_is_cut() -> None:
+    other = instance_of(URL, answer([{**PARTITION, "cause": "x" * 100_000}]))
+    assert len(other.partitions[0].cause or "") == 4_000
+
+
+def test_a_silent_instance_says_why() -> None:
+    assert instance_of(URL, Reached("client", "web2", trouble="refused")).trouble == "refused"
+
+
+def test_each_section_of_the_runbook_has_a_meaning() -> None:
+    sections = facts.runbook()
+    assert "HandlerFailed" in sections
+    assert all("Meaning" in items for items in sections.values())
+    assert not any("](" in text for items in sections.values() for text in items.values())

@@ -1,0 +1,54 @@
+"""Find an operator's command that dead-letters the record at which the partition fails (`statehold dlq bury`).
+
+A failed partition reads nothing. A retry meets the record again, and only then the worker looks for the command. The
+transaction that writes the dead letter also acknowledges the command, so a crash before it repeats both.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statehold.errors import StateholdError
+from statehold.messages.command import BadCommand
+from statehold.messages.dead_letter import BuryRequest
+from statehold.ports import Asked, Cancelled, OutOfRange
+from statehold.snapshot.format.records import CommitRecord
+from statehold.worker.common.context import Tools
+from statehold.worker.common.signals import Signals
+
+#: most seconds for the search, because the partition fails without an answer, too
+_LONG: Final = 20.0
+
+
+def find_bury_command(tools: Tools, signals: Signals, offset: int, record: CommitRecord) -> Asked | None:
+    """Return the newest unacknowledged command for this record of the input; `record` is the last commit record.
+
+    Reads the control topic to its end, because its feed may not have read the command yet. An error counts as None.
+
+    :raises Cancelled: the partition leaves.
+    """
+    topic, partition = tools.place.names.control, tools.place.partition
+    until = tools.clock() + _LONG
+    found: Asked | None = None
+    reader = tools.reader(lambda: signals.leaving() or tools.clock() > until)
+    try:
+        start, end = reader.bounds(topic, partition)
+        for batch in reader.read(topic, partition, max(start, record.positions.get(topic, 0)), end):
+            for message in batch:
+                try:
+                    asked = Asked.by(message)
+                except BadCommand:  # the feed logs it
+                    continue
+                if asked is not None and _is_for(asked.bury, offset, record.positions[tools.place.input]):
+                    found = asked
+    except (StateholdError, OutOfRange, Cancelled) as error:
+        if signals.leaving():
+            raise Cancelled from error
+        tools.log.warning("kafka_retry", doing=f"look for a `dlq bury` on {topic}", cause=str(error))
+    finally:
+        reader.close()
+    return found
+
+
+def _is_for(request: BuryRequest | None, offset: int, position: int) -> bool:
+    return request is not None and (request.offset, request.position) == (offset, position)

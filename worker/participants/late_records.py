@@ -1,0 +1,59 @@
+"""Late records of windows: counted with the commit of their transaction, and logged if the handler has no on_late."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from statehold.handler import Handler
+from statehold.snapshot.format.records import CommitRecord
+from statehold.telemetry import metrics
+from statehold.worker.common.context import Tools
+from statehold.worker.handler.event_time import WindowTime
+from statehold.worker.transaction.participants import CommitDraft, Participant
+
+#: seconds between two log events of a partition
+_PAUSE: Final = 60.0
+
+
+class LateRecords(Participant):
+    """Used by the partition's thread, during one live phase."""
+
+    def __init__(self, tools: Tools, event_time: WindowTime, kind: type[Handler[object]]) -> None:
+        self._tools, self._windows = tools, event_time.windows
+        self._logs = kind.on_late is Handler.on_late
+        #: late records by window: of the transaction whose commit is in flight, and since the last log event
+        self._counts: dict[str, int] = {}
+        self._unlogged: dict[str, int] = {}
+        self._logged = -math.inf
+
+    def opened(self, record: CommitRecord) -> None:
+        self._take()  # those of a replay were counted when they were live
+
+    def contribute(self, draft: CommitDraft) -> None:
+        self._counts = self._take()
+
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
+        for name, count in self._counts.items():
+            self._tools.metrics.inc(metrics.LATE_RECORDS, count, name)
+            self._unlogged[name] = self._unlogged.get(name, 0) + count
+        now = self._tools.clock()
+        if self._counts and self._logs and now - self._logged >= _PAUSE:
+            self._logged, counts, self._unlogged = now, self._unlogged, {}
+            self._tools.log.warning(
+                "late_records",
+                windows=counts,
+                position=record.positions[self._tools.place.input],
+                cause="their windows had closed, so no window has them. Next: lengthen the grace, or define on_late",
+            )
+        self._counts = {}
+
+    def rolled_back(self) -> None:
+        self._take()
+
+    def _take(self) -> dict[str, int]:
+        """Return the counts since the last call."""
+        taken = {table.name: table.late for table in self._windows if table.late}
+        for table in self._windows:
+            table.late = 0
+        return taken
