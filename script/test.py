@@ -12,9 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Tests run in parallel, because most wait for a broker; tests/side_by_side.py decides which files share a process.
-SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile"]
+#: The time limit of a hung test ends its process, and the run then ends too: a new process might wait for work forever.
+SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--max-worker-restart=0"]
 TIERS = {
-    "--fast": ["-m", "not kafka and not root and not spark and not slow and not long", "-n", "2", "--dist", "loadfile"],
+    "--fast": ["-m", "not kafka and not root and not spark and not slow and not long", "-n", "2", *SIDE_BY_SIDE[2:]],
     "--long": ["--run-long"],
 }
 #: Compiled code, because otherwise hundreds of processes compile their imports under PYTHONDONTWRITEBYTECODE.
