@@ -17,6 +17,8 @@ from statehold.ops.remote import local_services
 from statehold.ops.remote.control_sockets import LocalProcess
 from statehold.ops.reports import outage
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "127.0.0.1:9"
 SUBJECT = ("--name", "ledger", "--input", "entries")
 #: they take 8 to 15 s each

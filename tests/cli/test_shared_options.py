@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 from statehold.ops.cli.common.yaml import yaml_lines
 from statehold.ops.cli.main import app
 
+pytestmark = pytest.mark.slow
+
 LEAVES = dict(reference.leaves())
 BY_NAME = ("--name", "x", "--input", "y")
 LOGIN = {

@@ -100,23 +100,15 @@ def _subject(
     return subject_of(quiet_settings(config, overrides, secrets_dir, profile), target, service, input_topic)
 
 
-def _names(
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
-) -> Subject:
-    named = target, service, input_topic
+@functools.wraps(_subject)
+def _names(**given: Any) -> Subject:
     try:
-        return _subject(*named, config, overrides, secrets_dir, profile)
+        return _subject(**given)
     except SettingsError:  # an administrator who grants rights has no password of the service
         missing = [name for name in _SECRETS if name not in os.environ]
         os.environ.update(dict.fromkeys(missing, "unused"))
         try:
-            return _subject(*named, config, overrides, secrets_dir, profile)
+            return _subject(**given)
         finally:
             for name in missing:
                 del os.environ[name]
