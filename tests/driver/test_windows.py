@@ -509,3 +509,29 @@ def test_an_index_that_a_commit_rebuilds_has_the_windows_of_the_next_transaction
         found.append(window[0])
         table.delete(window)
     assert found == ["a", "b", "c"]
+
+
+class Visits(Handler[str]):
+    """Sessions that each record extends."""
+
+    visits = Session(60, key=str, value=int, merge=lambda a, b: a + b)
+    out = Output("out", value=str)
+
+    def on_record(self, record: Record[str]) -> None:
+        self.visits.update(record, record.value, lambda count: (count or 0) + 1)
+
+    def on_window(self, name: str, key: str, start: int, end: int, value: int) -> None:
+        self.out.send(f"{key} {value}")
+
+
+def test_an_idle_partition_gets_one_tick_for_a_session_that_was_extended_many_times() -> None:
+    driver = Driver(Visits)
+    for _ in range(50):
+        driver.feed("ann")
+        driver.advance(1.0)
+    last = driver.commit_record().n
+    driver.advance(100.0)
+    assert driver.outputs("out") == ["ann 50"]
+    assert driver.commit_record().n == last + 1
+    assert sum(len(record.pinned) for record in commit_records(driver)) == 1
+    driver.replay()

@@ -43,8 +43,12 @@ class EventTime:
 
     @property
     def due(self) -> float:
-        """Due time of the next timer, in milliseconds since 1970; infinity without a timer."""
+        """Earliest possible due time of a timer, in milliseconds since 1970; infinity without a timer."""
         return self._timers.table.earliest if self._timers is not None else math.inf
+
+    def has_due(self, now: int) -> bool:
+        """Return whether a timer is due at or before `now`; a timer that was cancelled or postponed is not."""
+        return self._timers is not None and self._timers.table.has_due(now)
 
     def handle(self, record: Record[Any]) -> None:
         """Advance event time, then call `on_record`."""
@@ -106,8 +110,12 @@ class WindowTime(EventTime):
 
     @property
     def due(self) -> float:
-        """Due time of the next timer or window."""
+        """Earliest possible due time of a timer or a window."""
         return min(super().due, *(table.earliest for table in self.windows))
+
+    def has_due(self, now: int) -> bool:
+        """Return as for timers; a session that was extended or deleted is not due at its old end."""
+        return super().has_due(now) or any(table.has_due(now) for table in self.windows)
 
     def _fire(self, now: int) -> None:
         while (due := self.due) <= now:

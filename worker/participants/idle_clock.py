@@ -2,7 +2,7 @@
 
 Records advance event time. Without records the worker advances it, and a replay must repeat that. So the tick is an
 entry of `CommitRecord.pinned`, with the worker's time as its timestamp (docs/design.md, "Pinned commands and ticks").
-The worker writes a tick only if it makes a timer due.
+The worker writes a tick only if it makes a timer due, or closes a window.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class IdleClock(Participant):
         self._since = tools.clock()
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
-        """Return whether a timer is due by the clock and the partition has been idle long enough."""
+        """Return whether a timer or a window is due by the clock and the partition has been idle long enough."""
         if self._blocked():  # records wait, so the partition is not idle
             self._since = now
             return False
@@ -56,7 +56,8 @@ class IdleClock(Participant):
     def _due(self, record: CommitRecord) -> bool:
         if self._event_time.due > self._now() or record.paused is not None:
             return False
-        return self._tools.clock() - self._since >= self._idle and self._may_pin(record)
+        is_idle = self._tools.clock() - self._since >= self._idle
+        return is_idle and self._event_time.has_due(self._now()) and self._may_pin(record)
 
     def _now(self) -> int:
         return int(self._tools.wall() * 1000)

@@ -50,6 +50,23 @@ class DueTable(Table[K, V]):
         """The earliest possible due time; infinity for an empty table."""
         return self._heap[0][0] if self._heap else math.inf
 
+    def has_due(self, until: float) -> bool:
+        """Return whether a key is due at or before `until`; drop entries of keys that were deleted or postponed.
+
+        With open writes an entry counts as a due key, because a rollback may need it.
+        """
+        heap, is_open = self._heap, bool(self._dirty or self._frozen)
+        while heap and heap[0][0] <= until:
+            when, key = heap[0]
+            value = self.get(key)
+            due = None if value is None else self.due(key, value)
+            if is_open or due == when:
+                return True
+            heappop(heap)
+            if due is not None:
+                heappush(heap, (due, key))
+        return False
+
     def take(self, until: float) -> K | None:
         """Return the first due key if it is due at or before `until`. The caller deletes it.
 
