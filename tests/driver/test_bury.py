@@ -13,6 +13,7 @@ from tests.driver.apps import Interval
 from statehold import Handler, Output, Record, Table
 from statehold.errors import HandlerFailed, UndecodableRecord
 from statehold.failures import dead_letter, park, retry, stop
+from statehold.messages.command import GO_ON, PAUSE
 from statehold.messages.dead_letter import BURY, PARKED
 from statehold.testing import Driver
 
@@ -200,6 +201,30 @@ def test_a_command_that_comes_before_its_record_waits_without_commits() -> None:
     post(driver, None, 13)
     driver.commit()
     assert [each.offset for each in driver.letters()] == [1]
+
+
+@pytest.mark.parametrize("wait", [0.0, 2.0])
+def test_on_a_paused_partition_it_is_rejected_because_the_command_that_resumes_may_be_behind_it(wait: float) -> None:
+    driver = Driver(Ledger)
+    post(driver, None, 1)
+    driver.commit()
+    driver.command(PAUSE, via_control_topic=True)
+    driver.advance(wait)
+    driver.bury(1)
+    driver.advance(2)
+    assert driver.commit_record().paused is not None
+    driver.command(GO_ON, via_control_topic=True)
+    driver.advance(2)
+    assert driver.commit_record().paused is None
+    assert driver.commit_record().positions[driver.names.control] == 3
+    (cause,) = rejections(driver)
+    assert cause == "dlq-bury 0 1: the partition is paused. Next: `statehold resume --partitions 0`, then send it again"
+    with pytest.raises(HandlerFailed, match="13 is rejected"):
+        post(driver, None, 13)
+    driver.bury(1)
+    driver.restore()
+    assert [each.offset for each in driver.letters()] == [1]
+    driver.replay()
 
 
 def test_an_undecodable_record_too() -> None:

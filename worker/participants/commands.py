@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statehold.messages.command import FINISH_UPGRADE, SWITCHES, Command
+from statehold.messages.command import FINISH_UPGRADE, PAUSE, SWITCHES, Command
 from statehold.messages.dead_letter import REQUESTS, BuryRequest
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.ports import Asked, Control
@@ -37,13 +37,14 @@ class ControlCommands(Participant):
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """Return whether a command waits that no commit record contains yet."""
         asked, _ = self._control.waiting(record.positions.get(self._topic, 0))
-        return len(asked) > 0 and not _precedes(asked[0], record.positions[self._tools.place.input])
+        position = record.positions[self._tools.place.input]
+        return len(asked) > 0 and not _precedes(asked[0], position, paused=record.paused is not None)
 
     def side_inputs(self, work: SideWork) -> None:
         asked, end = self._control.waiting(work.done.next)
         if not asked and end == work.done.next:
             return
-        asked, end = self._until_bury(asked, end, work.position)
+        asked, end = self._until_bury(asked, end, work)
         most = 1 if work.alone else _MOST
         commands: list[Command] = []
         pinned: list[Pinned] = []
@@ -93,22 +94,28 @@ class ControlCommands(Participant):
     def close(self) -> None:
         self._control.close()
 
-    def _until_bury(self, asked: list[Asked], end: int, position: int) -> tuple[list[Asked], int]:
+    def _until_bury(self, asked: list[Asked], end: int, work: SideWork) -> tuple[list[Asked], int]:
         """Return the commands up to a `dlq bury` whose record comes next, because its transaction acknowledges it."""
+        paused = work.before.paused is not None
         for i, each in enumerate(asked):
-            if _precedes(each, position):
+            if each.command.name in SWITCHES:
+                paused = each.command.name == PAUSE
+            elif _precedes(each, work.position, paused=paused):
                 return asked[:i], each.command.offset
-            if each.bury is not None and each.bury.offset != self._decisions.commanded:
-                self._log_passed(each.command, each.bury)
+            elif each.bury is not None and each.bury.offset != self._decisions.commanded:
+                self._log_ended(each.command, each.bury, passed=each.bury.position != work.position)
         return asked, end
 
-    def _log_passed(self, command: Command, request: BuryRequest) -> None:
+    def _log_ended(self, command: Command, request: BuryRequest, *, passed: bool) -> None:
         partition, offset = self._tools.place.partition, request.offset
+        cause = (
+            f"the partition has passed the record. `statehold dlq show {partition}@{offset}` shows whether it is a "
+            "dead letter; otherwise the handler processed it"
+            if passed
+            else f"the partition is paused. Next: `statehold resume --partitions {partition}`, then send it again"
+        )
         self._tools.log.warning(
-            "command_rejected",
-            offset=command.offset,
-            cause=f"{command.name} {partition} {offset}: the partition has passed the record. `statehold dlq show "
-            f"{partition}@{offset}` shows whether it is a dead letter; otherwise the handler processed it",
+            "command_rejected", offset=command.offset, cause=f"{command.name} {partition} {offset}: {cause}"
         )
 
     def _may_pin(self, record: CommitRecord, asked: Asked) -> bool:
@@ -124,6 +131,9 @@ class ControlCommands(Participant):
         return False
 
 
-def _precedes(asked: Asked, position: int) -> bool:
-    """Return whether this is a `dlq bury` whose record comes next: it and the commands behind it wait."""
-    return asked.bury is not None and asked.bury.position == position
+def _precedes(asked: Asked, position: int, *, paused: bool) -> bool:
+    """Return whether this is a `dlq bury` whose record comes next: it and the commands behind it wait.
+
+    Not on a paused partition, which handles no record, because `resume` may be behind it.
+    """
+    return asked.bury is not None and asked.bury.position == position and not paused

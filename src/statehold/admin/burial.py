@@ -40,7 +40,8 @@ class Burial:
     def find(self) -> FailedRecord:
         """Return the record, if the partition has to process it next.
 
-        :raises TopicMissing: a topic is missing. :raises UsageError: the record is committed, or not the next one.
+        :raises TopicMissing: a topic is missing.
+        :raises UsageError: the record is committed, or not the next one; or the partition is paused.
         """
         self._require_topics()
         names, partition = self._names, self._partition
@@ -54,6 +55,11 @@ class Burial:
                     f"{self._where}: dead-letter the record: it is committed, the partition continues at {position}. "
                     f"Nothing was sent. Next: `statehold dlq show {partition}@{self._offset}` shows whether it is a "
                     f"dead letter"
+                )
+            if record.paused is not None:
+                raise UsageError(
+                    f"{self._where}: dead-letter the record: the partition is paused, so it would not meet the record. "
+                    f"Nothing was sent. Next: `statehold resume --partitions {partition}`, then run this command again"
                 )
             start, end = reader.bounds(names.input, partition)
             found = next(_each(reader, names.input, partition, max(start, position), end), None)
@@ -78,7 +84,7 @@ class Burial:
     def passed(self, sent: SentCommand, timeout: float) -> bool:
         """Wait until the partition has passed the record, at most `timeout` seconds. False: it has not."""
         (answer,) = Commander(self._settings, self._names).await_answers([sent], timeout, full=False)
-        return answer.transaction is not None
+        return answer.position is not None and answer.position > self._offset
 
     def letter(self) -> DeadLetter | None:
         """Return the dead letter that this command has made; None if the record was processed instead."""
