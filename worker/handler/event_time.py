@@ -14,6 +14,7 @@ from statehold.handler import Handler
 from statehold.record import Record
 from statehold.table import Table
 from statehold.tables.clock import ClockTable
+from statehold.tables.due_index import DueTable
 from statehold.tables.system import CLOCK, EXPIRY, TIMERS
 from statehold.tables.timers import Timer, Timers, TimerTable
 from statehold.tables.ttl import Dedupe, expiring
@@ -37,18 +38,25 @@ class EventTime:
                 expiry: Any = tables[f"{EXPIRY}{table.name}"]
                 table.follow(expiry, clock)
         self._timers: Timers | None = None
+        #: timers and windows
+        self._dated: list[DueTable[Any, Any]] = []
         found = tables.get(TIMERS)
         if isinstance(found, TimerTable):
             self._timers = handler._timers = Timers(found, lambda: handling.record)
+            self._dated.append(found)
 
     @property
     def due(self) -> float:
-        """Earliest possible due time of a timer, in milliseconds since 1970; infinity without a timer."""
-        return self._timers.table.earliest if self._timers is not None else math.inf
+        """Earliest possible due time of a timer or a window, in milliseconds since 1970; infinity without one."""
+        first = math.inf
+        for table in self._dated:
+            if (earliest := table.earliest) < first:
+                first = earliest
+        return first
 
     def has_due(self, now: int) -> bool:
-        """Return whether a timer is due at or before `now`; a timer that was cancelled or postponed is not."""
-        return self._timers is not None and self._timers.table.has_due(now)
+        """Return whether one is due at or before `now`; a timer or session that was deleted or postponed is not."""
+        return any(table.has_due(now) for table in self._dated)
 
     def handle(self, record: Record[Any]) -> None:
         """Advance event time, then call `on_record`."""
@@ -105,17 +113,9 @@ class WindowTime(EventTime):
         #: by name, because a new order of the declarations must not change a replay
         self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, Windows)]
         on_late = WeakMethod(handler.on_late)  # weak, because a cycle would keep a dropped state in memory
+        self._dated += self.windows
         for table in self.windows:
             table.follow(clock, on_late)
-
-    @property
-    def due(self) -> float:
-        """Earliest possible due time of a timer or a window."""
-        return min(super().due, *(table.earliest for table in self.windows))
-
-    def has_due(self, now: int) -> bool:
-        """Return as for timers; a session that was extended or deleted is not due at its old end."""
-        return super().has_due(now) or any(table.has_due(now) for table in self.windows)
 
     def _fire(self, now: int) -> None:
         while (due := self.due) <= now:
