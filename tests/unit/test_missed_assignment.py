@@ -32,6 +32,7 @@ class Watched:
         self.owned: set[int] = {0, 1}
         self.member = GroupMember("m", "a", "host", "", (0, 1), (0, 1))
         self.silent = False
+        self.id = "m"
         self.compared = MissedAssignment(self._group, Log(), lambda: self.now, Done)
 
     def _group(self) -> ConsumerGroup:
@@ -47,7 +48,7 @@ class Watched:
         end = self.now + seconds
         while self.now < end:
             self.now += 0.5
-            if self.compared.found(self.owned, lambda: "m"):
+            if self.compared.found(self.owned, lambda: self.id):
                 return True
         return False
 
@@ -125,3 +126,12 @@ def test_a_member_that_the_group_has_removed_learns_of_it_by_its_heartbeat(watch
     watched.owned, watched.member = {0}, watched.member._replace(id="another")
     watched.lose()
     assert not watched.found_within(60)
+
+
+def test_a_difference_of_the_member_before_does_not_count_for_the_one_that_joined_since(watched: Watched) -> None:
+    watched.member = watched.member._replace(partitions=(0, 1, 2))
+    watched.lose()
+    assert not watched.found_within(6)
+    watched.id, watched.member = "n", watched.member._replace(id="n")
+    assert not watched.found_within(6), "the new member has had no time for a heartbeat"
+    assert watched.found_within(12)

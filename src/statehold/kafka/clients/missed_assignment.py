@@ -48,8 +48,8 @@ class MissedAssignment:
         self._next = 0.0
         self._reading: CallInProgress | None = None
         self._view: ConsumerGroup | None = None
-        #: Partitions that the member has and should not have, and that it has not and should have; and since when.
-        self._difference: tuple[AbstractSet[int], AbstractSet[int]] | None = None
+        #: The member, its partitions that it should not have, and those that it should have; and since when.
+        self._difference: tuple[str, AbstractSet[int], AbstractSet[int]] | None = None
         self._since = 0.0
 
     def saw(self, brokers: Mapping[str, Any]) -> None:
@@ -76,13 +76,14 @@ class MissedAssignment:
         own = next((each for each in view.members if each.id == member), None)
         if own is None or own.target is None:  # the next heartbeat reports that this member has been removed
             return False
-        difference = (owned - frozenset(own.target), frozenset(own.partitions) - owned)
-        if not any(difference):
+        revoked, assigned = owned - frozenset(own.target), frozenset(own.partitions) - owned
+        difference = member, revoked, assigned
+        if not revoked and not assigned:
             self._open, self._difference = self._open - 1, None
         elif self._difference != difference:
             self._open, self._difference, self._since = _AGREEMENTS, difference, self._clock()
         elif self._clock() - self._since >= _CONFIRMED_AFTER:
-            self._log.warning("assignment_missed", revoked=sorted(difference[0]), assigned=sorted(difference[1]))
+            self._log.warning("assignment_missed", revoked=sorted(revoked), assigned=sorted(assigned))
             self._open, self._difference = 0, None
             return True
         return False
