@@ -36,10 +36,10 @@ class JoinDiagnosis:
         session: float | None,
         log: Log,
         clock: Clock,
-        beside: BeginCall = Background,
+        begin: BeginCall = Background,
     ) -> None:
         self._read_group, self._partitions, self._session = read_group, partitions, session
-        self._log, self._clock, self._beside = log, clock, beside
+        self._log, self._clock, self._begin = log, clock, begin
         self._empty_since = self._read_at = clock()
         self._reading: CallInProgress | None = None
         self._view: ConsumerGroup | None = None
@@ -67,7 +67,7 @@ class JoinDiagnosis:
                 self._log_reason(member())
         elif now - self._empty_since >= _GRACE and now - self._read_at >= _READ_EVERY:
             self._read_at = now
-            self._reading = self._beside(self._read, "joining")
+            self._reading = self._begin(self._read, "joining")
 
     def _read(self) -> None:
         try:

@@ -21,7 +21,7 @@ from statehold.snapshot.state import State
 StepName = Literal["commit_record", "full", "local", "deltas", "digest", "replay"]
 _value_of = methodcaller("value")
 #: seconds between two log lines
-_TELL_EVERY: Final = 3.0
+_REPORT_EVERY: Final = 3.0
 #: seconds after which a step's speed predicts its end
 _GUESS_AFTER: Final = 0.25
 
@@ -62,7 +62,7 @@ class RoomCheck(Protocol):
 
 
 class Progress:
-    """The progress of one restore and the replay after it. It calls `tell` every few seconds, even without data."""
+    """The progress of one restore and the replay after it. It calls `report` every few seconds, even without data."""
 
     def __init__(
         self, clock: Clock, report: Callable[[dict[str, Any]], None] = lambda view: None, guard: RoomCheck | None = None
@@ -116,7 +116,7 @@ class Progress:
         if self._guard is not None:
             state = self._state()
             self._guard.look(now, state.keys if state is not None else 0)
-        if now - self._reported >= _TELL_EVERY and (view := self.view()) is not None:
+        if now - self._reported >= _REPORT_EVERY and (view := self.view()) is not None:
             self._reported = now
             self._report(view)
 

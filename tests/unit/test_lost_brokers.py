@@ -55,7 +55,7 @@ def test_a_client_that_knows_no_broker_is_lost_soon() -> None:
     lab = Lab({1})
     assert lab.silent(set(), 5)
     await_true(lambda: lab.memory.lost == {1}, "lost")
-    lab.memory.anew()
+    lab.memory.forget()
     assert not lab.memory.lost
 
 

@@ -18,8 +18,8 @@ from statehold.ports import Clock
 from statehold.telemetry.log_events import Log
 
 #: Seconds until an outage is logged, because a broker's restart or a rebalance is shorter; then seconds between logs.
-_TELL_AFTER: Final = 10.0
-_TELL_EVERY: Final = 60.0
+_REPORT_AFTER: Final = 10.0
+_REPORT_EVERY: Final = 60.0
 _LOOK_EVERY: Final = 1.0
 #: Number that stands for the group's coordinator among the partitions.
 GROUP: Final = -1
@@ -132,7 +132,7 @@ class Contact(NoContact):
             return
         self._since = trouble.since if self._since is None else self._since
         lasted = now - self._since
-        if lasted >= _TELL_AFTER and (self._reported is None or now - self._reported >= _TELL_EVERY):
+        if lasted >= _REPORT_AFTER and (self._reported is None or now - self._reported >= _REPORT_EVERY):
             self._reported = now
             self._log.warning("outage", seconds=round(lasted, 1), partitions=here, cause=trouble.cause)
         if self._limit is not None and lasted >= self._limit and not self._left:

@@ -32,7 +32,7 @@ _MEASURE_EVERY: Final = 60.0
 #: Number of records whose sizes are measured.
 _SAMPLE: Final = 100
 #: Share of retention.ms below which a warning is logged, and seconds between two warnings.
-_NEAR, _TELL_EVERY = 0.25, 3600.0
+_NEAR, _REPORT_EVERY = 0.25, 3600.0
 
 #: Fails the live partitions; the argument maps (partition, next offset) to the error.
 Fail = Callable[[Callable[[int, int], StateholdError]], object]
@@ -75,7 +75,7 @@ def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> TopicCha
 
 
 class TopicMonitor:
-    """Compares topics and forecasts retention on its own thread. Any thread may call `tell` and `gauges`."""
+    """Compares topics and forecasts retention on its own thread. Any thread may call `report` and `gauges`."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class TopicMonitor:
                 hours[number] = self._hours_of(number, needed, retention, now)
         self._hours = hours
         least = min(hours.values(), default=math.inf)
-        if least < _NEAR * retention.milliseconds / 3_600_000 and now - self._warned >= _TELL_EVERY:
+        if least < _NEAR * retention.milliseconds / 3_600_000 and now - self._warned >= _REPORT_EVERY:
             self._warned = now
             worst = min(hours, key=hours.__getitem__)
             self._log.warning("retention_near", partition=worst, hours=round(least, 2), topic=self._names.input)

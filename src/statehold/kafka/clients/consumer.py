@@ -36,7 +36,7 @@ _FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, Kafk
 #: seconds until a removed client is replaced, because the group needs time to change its protocol
 _REPLACE_AFTER: Final = 1.0
 #: seconds between two log events while it waits
-_TELL_EVERY: Final = 10.0
+_REPORT_EVERY: Final = 10.0
 
 
 class KafkaGroupConsumer:
@@ -140,19 +140,19 @@ class KafkaGroupConsumer:
         if thrown is None:
             return None
         if time.monotonic() >= self._report_at:
-            self._report_at = time.monotonic() + _TELL_EVERY
+            self._report_at = time.monotonic() + _REPORT_EVERY
             self._log.warning(
                 "waiting",
                 cause="the group still uses the classic protocol, and its members' assignor prevents the change: this "
                 f"process joins when the last of them has left ({describe(thrown)})",
             )
-        return self._begin_anew(_REPLACE_AFTER)
+        return self._lose_all(_REPLACE_AFTER)
 
     def _without_brokers(self) -> float:
         """Replace a client that does not find the live brokers again. Its partitions are lost. Return when to join."""
         self._log.warning("client_replaced", cause=f"it has forgotten brokers {sorted(self._memory.lost)} (issue 5301)")
-        self._memory.anew()
-        return self._begin_anew(0.0)
+        self._memory.forget()
+        return self._lose_all(0.0)
 
     def _handed_over(self) -> float:
         """Revoke every partition, so that processed records commit. Return when to join."""
@@ -161,7 +161,7 @@ class KafkaGroupConsumer:
         self._dead = True
         return time.monotonic()
 
-    def _begin_anew(self, pause: float) -> float:
+    def _lose_all(self, pause: float) -> float:
         self._dead = True
         if self._listener is not None:
             self._listener.on_lost(sorted(self._owned))

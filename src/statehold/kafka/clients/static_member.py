@@ -19,7 +19,7 @@ from statehold.telemetry.log_events import Log
 #: seconds between two joins while the id is still taken: a fraction of a session timeout
 _REJOIN_EVERY: Final = 1.0
 #: seconds between two log events while it waits
-_TELL_EVERY: Final = 10.0
+_REPORT_EVERY: Final = 10.0
 #: seconds to leave the group, and for one poll meanwhile
 _LEAVE_WITHIN: Final = 5.0
 _STEP: Final = 0.1
@@ -62,7 +62,7 @@ class StaticName:
                 f"UNRELEASED_INSTANCE_ID: the group has had a member called {self._name!r} for {self._patience:g} s "
                 f"(group.join_patience), so it is alive. Stop that process, or give this one another service.instance"
             )
-        if now - self._reported >= _TELL_EVERY:
+        if now - self._reported >= _REPORT_EVERY:
             self._reported = now
             self._log.warning(
                 "waiting",

@@ -60,7 +60,7 @@ class BrokerMemory:
         self.lost: Brokers = frozenset()
 
     def saw(self, brokers: Brokers | None, *, works: bool) -> None:
-        """Note what the client knows (see `known`), and whether it has the contact that it needs."""
+        """Note what the client knows (see `known_brokers`), and whether it has the contact that it needs."""
         now = self._clock()
         if works or brokers is None:
             self._since, self.lost = None, frozenset()
@@ -70,7 +70,7 @@ class BrokerMemory:
             self._next = now + _PROBE_EVERY
             threading.Thread(target=self._compare, args=(brokers,), name="witness", daemon=True).start()
 
-    def anew(self) -> None:
+    def forget(self) -> None:
         """Forget the findings, because a new client has replaced the old one."""
         self._since, self.lost = None, frozenset()
 

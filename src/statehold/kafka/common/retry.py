@@ -20,7 +20,7 @@ _FIRST_PAUSE: Final = 0.1
 #: longest pause: a broker that restarts is noticed this late at most
 _LONGEST_PAUSE: Final = 2.0
 #: seconds between two messages about a wait that continues
-_TELL_EVERY: Final = 60.0
+_REPORT_EVERY: Final = 60.0
 
 
 def call_patiently(
@@ -32,7 +32,7 @@ def call_patiently(
     again: Callable[[KafkaTrouble], bool] = lambda error: True,
     longest: float = _LONGEST_PAUSE,
 ) -> T:
-    """Repeat `call()` until it works, for `seconds` at most, with growing pauses. Report each failure to `tell`.
+    """Repeat `call()` until it works, for `seconds` at most, with growing pauses. Pass each failure to `report`.
 
     :raises KafkaTrouble: the last failure, or the first that no repetition helps (Misconfigured, or not `again`).
     """
@@ -66,11 +66,11 @@ class OncePerMinute:
     """Returns True for the first call and then once a minute, so that a lasting problem does not fill the log."""
 
     def __init__(self) -> None:
-        self._last = -_TELL_EVERY
+        self._last = -_REPORT_EVERY
 
     def __call__(self) -> bool:
         now = time.monotonic()
-        if now - self._last < _TELL_EVERY:
+        if now - self._last < _REPORT_EVERY:
             return False
         self._last = now
         return True
