@@ -50,7 +50,9 @@ def test_an_option_means_the_same_in_every_command(words: tuple[str, ...]) -> No
             assert found[name].metavar == meaning, name
     assert "-o" in found or words == ("run",), "its lines are a log"
     assert ("-b" in found) == ("--set" in found)
-    assert "--name" not in found or "--service" in found or words == ("deploy", "systemd")
+    takes_service = any(each.name == "target" for each in LEAVES[words].params)
+    assert ("--service" in found) == takes_service
+    assert "--name" not in found or takes_service
 
 
 #: what JSON can hold
@@ -128,9 +130,24 @@ def test_each_way_names_the_service_of_this_machine(statehold: Commands, words: 
     assert "--help" not in done.stderr
 
 
+def test_a_command_that_needs_the_code_takes_it_by_either_way(statehold: Commands) -> None:
+    found = statehold.run("schema", "--service", "app:service")
+
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == statehold.run("schema", "app:service").stdout
+    assert "there is no module 'nope'" in statehold.run("run", "--service", "nope:service").stderr
+    missing = statehold.run("repair", "rebase", "--records", "replay", "--why", "ticket 9")
+    assert missing.stderr == (
+        "statehold: name the service: statehold repair rebase MODULE:SERVICE, or --service MODULE:SERVICE\n"
+    )
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        ("run",),
+        ("schema", "--service", "clearing"),
+        ("sink", "show", "app:service", "--service", "app:service"),
         ("prove", *BY_NAME),
         ("lag",),
         ("lag", "app:service", "--name", "x"),

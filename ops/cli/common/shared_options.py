@@ -46,6 +46,22 @@ def with_code(ctx: typer.Context, value: str | None) -> str | None:
     return str(service)
 
 
+def with_required_code(ctx: typer.Context, value: str | None) -> str:
+    """Return MODULE:SERVICE, for a command that needs the code.
+
+    :raises WrongOption: neither the argument nor --service gives it, or both do.
+    """
+    service = ctx.meta.get(_SERVICE)
+    if service and ":" not in service:
+        raise output.WrongOption(
+            f"--service {service}: {ctx.command_path} needs the code; write --service MODULE:SERVICE"
+        )
+    code = with_code(ctx, value)
+    if code is None:
+        raise output.WrongOption(f"name the service: {ctx.command_path} MODULE:SERVICE, or --service MODULE:SERVICE")
+    return code
+
+
 def with_name(ctx: typer.Context, value: str | None) -> str | None:
     """Return the value of --name; --service with a name instead of MODULE:SERVICE means the same."""
     service = ctx.meta.get(_SERVICE)
@@ -100,11 +116,13 @@ def share(command: Any) -> Any:
     """Add the shared options to a command, or to each command of a group; return it."""
     for each in getattr(command, "commands", {}).values():
         share(each)
+    for param in command.params:
+        if param.name == "target":
+            param.required = False  # `with_required_code` reports a missing one, because --service may give it
     shown = [param.name.strip("_") for param in command.params]
-    required = [param.name for param in command.params if param.required]
     for extra in typer.main.get_command(_holder).params:
         own = _SETS[str(extra.name)]
-        if own in shown and own not in required:
+        if own in shown:
             command.params.insert(shown.index(own), extra)
             shown.insert(shown.index(own), "")
     return command

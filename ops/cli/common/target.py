@@ -19,7 +19,7 @@ from statehold.config.settings import Settings
 from statehold.errors import StartError, StateholdError, UsageError
 from statehold.messages.command import issuer
 from statehold.ops.cli.common.output import WrongOption
-from statehold.ops.cli.common.shared_options import with_code, with_name, with_servers
+from statehold.ops.cli.common.shared_options import with_code, with_name, with_required_code, with_servers
 from statehold.ops.process.logs import configure_quietly
 from statehold.ops.reports.acl_hint import remember
 from statehold.service import Service
@@ -50,7 +50,15 @@ Profile = Annotated[
 Target = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODULE:SERVICE]", help="Name the service, here or by the options below.", callback=with_code
+        metavar="MODULE:SERVICE", help="Name the service, here or by the options below.", callback=with_code
+    ),
+]
+Code = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:SERVICE",
+        help="Name the service, here or by --service, such as examples.clearing.app:service.",
+        callback=with_required_code,
     ),
 ]
 ServiceName = Annotated[

@@ -40,7 +40,7 @@ def cat(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODULE:SERVICE]",
+            metavar="MODULE:SERVICE",
             help="Decode keys and values with its types.",
             callback=with_code,
         ),

@@ -8,12 +8,12 @@ import typer
 
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
-from statehold.ops.cli.common.target import find_service
+from statehold.ops.cli.common.target import Code, find_service
 from statehold.ops.generate import asyncapi
 
 
 def schema(
-    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
+    target: Code,
     form: Annotated[
         Literal["asyncapi", "json-schema"],
         typer.Option("--format", metavar="asyncapi|json-schema", help="Print a whole document, or the schemas alone."),

@@ -13,7 +13,7 @@ import typer
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output as show
 from statehold.ops.cli.common.output import AsJson
-from statehold.ops.cli.common.target import find_service, load_settings
+from statehold.ops.cli.common.target import Code, find_service, load_settings
 from statehold.ops.generate import systemd_units
 
 app = typer.Typer(help="Write files with which machines run a service.", no_args_is_help=True)
@@ -23,7 +23,7 @@ _SYSTEM = Path("/etc/systemd/system")
 
 @app.command()
 def systemd(
-    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
+    target: Code,
     config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="Read settings from this TOML file.")],
     instances: Annotated[int, typer.Option("--instances", metavar="N", help="Run N processes on this machine.")] = 1,
     name: Annotated[str, typer.Option("--name", help="Name the units. [default: the service's name]")] = "",

@@ -14,7 +14,15 @@ from statehold.config.settings import Settings
 from statehold.errors import StartError, StateholdError
 from statehold.ops.cli.common import early_signals, output
 from statehold.ops.cli.common.bars import Bars
-from statehold.ops.cli.common.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
+from statehold.ops.cli.common.target import (
+    Code,
+    Config,
+    Overrides,
+    Profile,
+    SecretsDir,
+    find_service,
+    load_settings,
+)
 from statehold.ops.http.server import OpsServer
 from statehold.ops.process import stacks
 from statehold.ops.process.control import ControlServer
@@ -30,7 +38,7 @@ _LEAVING = ["group.leave_on_stop=true"]
 
 
 def run(
-    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
+    target: Code,
     config: Config = None,
     overrides: Overrides = None,
     secrets_dir: SecretsDir = None,

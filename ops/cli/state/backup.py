@@ -14,7 +14,7 @@ from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_settings, with_subject
-from statehold.ops.cli.common.target import Who, Why, replacement_reason, service_of
+from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
 
 
 @with_subject
@@ -52,7 +52,7 @@ def backup(
 @with_settings
 def restore(
     settings: Settings,
-    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the service with its code.")],
+    target: Code,
     source: Annotated[Path, typer.Option("--from", metavar="DIR", help="Read this directory of `snapshot backup`.")],
     why: Why,
     to_offset: Annotated[

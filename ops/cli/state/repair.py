@@ -14,11 +14,10 @@ from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Partitions, Who, Why, partitions_of, replacement_reason, service_of
+from statehold.ops.cli.common.target import Code, Partitions, Who, Why, partitions_of, replacement_reason, service_of
 
 app = typer.Typer(help="Repair partitions that refuse to start; records who did it and why.", no_args_is_help=True)
 
-Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the stopped service.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change, as without --yes.")]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Make the change. The group must be empty; every partition is fenced first.")
@@ -29,7 +28,7 @@ Yes = Annotated[
 @with_settings
 def accept_gap(
     settings: Settings,
-    target: Service,
+    target: Code,
     why: Why,
     to: Annotated[
         str | None,
@@ -59,7 +58,7 @@ def accept_gap(
 @with_settings
 def adopt_offsets(
     settings: Settings,
-    target: Service,
+    target: Code,
     why: Why,
     source: Annotated[
         Literal["commit-record", "group"],
@@ -86,7 +85,7 @@ def adopt_offsets(
 @with_settings
 def rebase(
     settings: Settings,
-    target: Service,
+    target: Code,
     why: Why,
     records: Annotated[
         Literal["replay", "again"],

@@ -22,12 +22,11 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.spark import spark_options
 from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Who, Why, replacement_reason, service_of
+from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
 from statehold.snapshot.state_edits import read_patches
 
 app = typer.Typer(help="Migrate and repartition the state of a stopped service.", no_args_is_help=True)
 
-Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the service.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the resulting state.")]
 
 
@@ -35,7 +34,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show th
 @with_settings
 def migrate(
     settings: Settings,
-    target: Service,
+    target: Code,
     why: Why,
     tables: Annotated[
         list[str] | None,
@@ -116,7 +115,7 @@ def migrate(
 @with_settings
 def repartition(
     settings: Settings,
-    target: Service,
+    target: Code,
     to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Use N partitions of the input.")],
     why: Why,
     partitioner: Annotated[

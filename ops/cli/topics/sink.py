@@ -11,19 +11,17 @@ from statehold.config.settings import Settings
 from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import service_of
+from statehold.ops.cli.common.target import Code, service_of
 from statehold.ops.reports.sinks import Standing, standings
 
 app = typer.Typer(help="Compare and prepare the database of a service's sinks.", no_args_is_help=True)
-
-Named = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the service.")]
 
 
 @app.command("show")
 @with_settings
 def show(
     settings: Settings,
-    target: Named,
+    target: Code,
     as_json: AsJson = False,
 ) -> None:
     """Compare the database's position of each partition with the partition's last commit record.
@@ -39,7 +37,7 @@ def show(
 @with_settings
 def init(
     settings: Settings,
-    target: Named,
+    target: Code,
     adopt: Annotated[
         bool,
         typer.Option(
