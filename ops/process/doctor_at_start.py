@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final, Self
 
-from statehold.declared.attributes import declared, sinks_of
+from statehold.declared.attributes import sinks_of
 from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
@@ -49,9 +49,8 @@ class DoctorAtStart:
 
     def _case(self) -> Case:
         service = self._service
-        outputs = [output.topic for output in declared(service.handler_class)[1].values()]
         sinks = sinks_of(service.handler_class).values()
-        return Case(service.settings, service.names, outputs, probes=False, sinks=sinks)
+        return Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks)
 
     def _log(self) -> Log:
         return Log(service=self._service.names.group, instance=self._service.settings.service.identity)
