@@ -18,7 +18,13 @@ import msgspec
 from statehold import serde
 from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
-from statehold.common.table_types import EXACT_TYPES, exact_check, require_immutable, require_key_type
+from statehold.common.table_types import (
+    EXACT_TYPES,
+    exact_check,
+    require_immutable,
+    require_key_type,
+    require_ordered_key,
+)
 from statehold.errors import UnstorableValue, UsageError
 
 K = TypeVar("K")
@@ -75,6 +81,8 @@ class Table(Generic[K, V]):
         mutable: bool = False,
     ) -> None:
         require_key_type(key)
+        if sorted or ttl:
+            require_ordered_key(key)
         if not mutable:
             require_immutable(value)
         self.mutable = mutable

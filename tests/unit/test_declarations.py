@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from enum import Enum, IntEnum, StrEnum
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pytest
 
-from statehold import Handler, Output, Record, Table
+from statehold import Dedupe, Handler, Output, Record, Table
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UsageError
@@ -137,3 +138,65 @@ def test_two_outputs_of_different_types_on_one_topic_are_rejected() -> None:
         def on_record(self, record: Record[int]) -> None: ...
 
     Driver(Same)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Named(StrEnum):
+    RED = "red"
+
+
+class Numbered(IntEnum):
+    RED = 1
+
+
+class Unordered(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Ordered(msgspec.Struct, frozen=True, order=True):
+    number: int
+
+
+class OrderedColour(msgspec.Struct, frozen=True, order=True):
+    colour: Colour
+
+
+class Pair(NamedTuple):
+    name: str
+    number: int
+
+
+IN_ORDER: tuple[Callable[[Any], Any], ...] = (
+    lambda key: Dedupe(key=key, ttl=10),
+    lambda key: Table(key=key, value=int, ttl=10),
+    lambda key: Table(key=key, value=int, sorted=True),
+)
+
+
+@pytest.mark.parametrize("declare", IN_ORDER)
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (Colour, "Colour has no order: use StrEnum or IntEnum"),
+        (tuple[str, Colour], "Colour has no order: use StrEnum or IntEnum"),
+        (OrderedColour, "Colour has no order: use StrEnum or IntEnum"),
+        (Unordered, "Unordered has no order: declare it with order=True"),
+        (Literal["a", 1], "literal has no order: use str, int, bytes or a tuple of them"),
+    ],
+)
+def test_a_key_without_an_order_is_rejected_where_the_table_compares_keys(
+    declare: Callable[[Any], Any], key: Any, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        declare(key)
+    Table(key=key, value=int)
+
+
+@pytest.mark.parametrize("declare", IN_ORDER)
+@pytest.mark.parametrize("key", [Named, Numbered, Ordered, Pair, Literal["a", "b"], tuple[Named, int]])
+def test_a_key_with_an_order_is_accepted(declare: Callable[[Any], Any], key: Any) -> None:
+    declare(key)

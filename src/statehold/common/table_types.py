@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, get_args, get_origin
 from uuid import UUID
 
@@ -34,6 +35,7 @@ _ORDERED: Final = (
     inspect.BoolType,
     inspect.UUIDType,
     inspect.DateType,
+    inspect.DateTimeType,
 )
 _MUTABLE: Final = (
     inspect.ListType,
@@ -51,6 +53,13 @@ _ADVICE: Final = {
     inspect.AnyType: "name the type",
 }
 
+_LESS: Final = attrgetter("__lt__")
+_ORDER_ADVICE: Final = {
+    inspect.EnumType: "use StrEnum or IntEnum, which also read stored keys",
+    inspect.StructType: "declare it with order=True",
+    inspect.DataclassType: "declare it with order=True",
+}
+
 
 def require_key_type(kind: Any) -> None:
     """:raises UsageError: keys of this type may be equal and have different bytes, or cannot be keys at all."""
@@ -65,11 +74,9 @@ def require_key_type(kind: Any) -> None:
 
 def require_ordered_key(kind: Any) -> None:
     """:raises UsageError: keys of this type have no order, so rows with the same due time would have none."""
-    for found in _flat(inspect.type_info(kind)):
-        if not isinstance(found, _ORDERED):
-            raise UsageError(
-                f"key={_shown(kind)}: {_named(found)} has no order: use str, int, bytes or a tuple of them"
-            )
+    for found in _without_order(inspect.type_info(kind)):
+        advice = _ORDER_ADVICE.get(type(found), "use str, int, bytes or a tuple of them")
+        raise UsageError(f"key={_shown(kind)}: {_named(found)} has no order: {advice}")
 
 
 def require_immutable(kind: Any) -> None:
@@ -163,13 +170,32 @@ def _unusable(found: inspect.Type) -> Iterator[inspect.Type]:
         yield found
 
 
-def _flat(found: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield the types of the items of a tuple, and of the tuples in it; any other type itself."""
-    if isinstance(found, inspect.Metadata | inspect.TupleType | inspect.VarTupleType):
+def _without_order(found: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the parts of a key's type of which `<` compares no two values."""
+    cls = getattr(found, "cls", None)
+    if isinstance(cls, type) and _compares_fields(cls):
         for part in _parts(found):
-            yield from _flat(part)
-    else:
+            yield from _without_order(part)
+    elif isinstance(cls, type):
+        if _LESS(cls) in (_LESS(object), _LESS(msgspec.Struct)):
+            yield found
+    elif isinstance(found, inspect.Metadata | inspect.TupleType | inspect.VarTupleType):
+        for part in _parts(found):
+            yield from _without_order(part)
+    elif isinstance(found, inspect.LiteralType):
+        if len(set(map(type, found.values))) > 1:
+            yield found
+    elif not isinstance(found, _ORDERED):
         yield found
+
+
+def _compares_fields(kind: type) -> bool:
+    """Return whether `<` compares the fields of two instances in turn."""
+    if issubclass(kind, msgspec.Struct):
+        return bool(kind.__struct_config__.order)
+    if dataclasses.is_dataclass(kind):
+        return bool(kind.__dataclass_params__.order)  # type: ignore[attr-defined]
+    return issubclass(kind, tuple)
 
 
 def _is_value(kind: type) -> bool:

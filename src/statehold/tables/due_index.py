@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeVar
 
 from statehold import serde
+from statehold.common.table_types import require_ordered_key
 from statehold.table import Changes, Table
 
 K = TypeVar("K")
@@ -26,6 +27,7 @@ class DueTable(Table[K, V]):
     def __init__(self, *, key: type[K], value: type[V] | serde.Serde[V], mutable: bool = True, **options: Any) -> None:
         # Mutable by default, because a handler is given no value but a fired timer.
         super().__init__(key=key, value=value, mutable=mutable, **options)
+        require_ordered_key(key)
 
     def _empty(self) -> None:
         super()._empty()
