@@ -137,9 +137,7 @@ def test_a_command_that_needs_the_code_takes_it_by_either_way(statehold: Command
     assert found.stdout == statehold.run("schema", "app:service").stdout
     assert "there is no module 'nope'" in statehold.run("run", "--service", "nope:service").stderr
     missing = statehold.run("repair", "rebase", "--records", "replay", "--why", "ticket 9")
-    assert missing.stderr == (
-        "statehold: name the service: statehold repair rebase MODULE:SERVICE, or --service MODULE:SERVICE\n"
-    )
+    assert missing.stderr == "statehold: name the service: MODULE:SERVICE, such as examples.clearing.app:service\n"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +151,12 @@ def test_a_command_that_needs_the_code_takes_it_by_either_way(statehold: Command
         ("lag", "app:service", "--name", "x"),
         ("lag", "app:service", "--service", "app:service"),
         ("lag", *BY_NAME, "--partitions", "a"),
+        ("lag", *BY_NAME, "--partitions", ""),
+        ("lag", *BY_NAME, "--partitions", "5-3"),
+        ("lag", *BY_NAME, "--partitions", "0-99999999999"),
+        ("lag", *BY_NAME, "-b", ""),
+        ("cat", "y", "-p", "5-3"),
+        ("cat", "y", "--offset", "newest"),
         ("lag", *BY_NAME, "--set", "a"),
         ("lag", *BY_NAME, "-o", "xml"),
         ("dlq", "replay", *BY_NAME),

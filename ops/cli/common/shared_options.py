@@ -28,9 +28,16 @@ def _keep_service(ctx: typer.Context, value: str | None) -> None:
 
 
 def with_servers(ctx: typer.Context, value: list[str] | None) -> list[str] | None:
-    """Return the values of --set, and --bootstrap-server as the last one."""
+    """Return the values of --set, and --bootstrap-server as the last one.
+
+    :raises WrongOption: --bootstrap-server is empty, such as an unset variable of a script.
+    """
     servers = ctx.meta.get(_SERVERS)
-    return [*(value or ()), f"kafka.bootstrap_servers={servers}"] if servers else value
+    if servers is None:
+        return value
+    if not servers.strip():
+        raise output.WrongOption("--bootstrap-server is empty: write HOST:PORT, such as broker-1:9092")
+    return [*(value or ()), f"kafka.bootstrap_servers={servers}"]
 
 
 def with_code(ctx: typer.Context, value: str | None) -> str | None:
@@ -53,12 +60,10 @@ def with_required_code(ctx: typer.Context, value: str | None) -> str:
     """
     service = ctx.meta.get(_SERVICE)
     if service and ":" not in service:
-        raise output.WrongOption(
-            f"--service {service}: {ctx.command_path} needs the code; write --service MODULE:SERVICE"
-        )
+        raise output.WrongOption(f"--service {service}: this command needs the code: write --service MODULE:SERVICE")
     code = with_code(ctx, value)
     if code is None:
-        raise output.WrongOption(f"name the service: {ctx.command_path} MODULE:SERVICE, or --service MODULE:SERVICE")
+        raise output.WrongOption("name the service: MODULE:SERVICE, such as examples.clearing.app:service")
     return code
 
 

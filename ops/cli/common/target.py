@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -78,29 +78,41 @@ ViaControlTopic = Annotated[
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Record this reason in the changelog permanently.")]
 Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Record this person. [default: user@host]")]
 
+#: no topic has more partitions, so that a mistyped range fills no memory
+_LAST_PARTITION: Final = 999_999
 
-def partitions_of(text: str | None) -> list[int]:
+
+def partitions_of(text: str | None, option: str = "--partitions") -> list[int]:
     """Parse a list such as 0,3-5; return no numbers without a list.
 
-    :raises UsageError: it is not such a list.
+    :raises WrongOption: it is not such a list.
     """
     found: list[int] = []
-    for piece in (text or "").split(",") if text else ():
+    for piece in text.split(",") if text is not None else ():
         low, dash, high = piece.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise WrongOption(f"--partitions {text}: write numbers and ranges, such as 0,3-5")
-        found += range(int(low), int(high if dash else low) + 1)
+            raise WrongOption(f"{option} '{text}': write numbers and ranges, such as 0,3-5")
+        first, last = int(low), int(high if dash else low)
+        if not first <= last <= _LAST_PARTITION:
+            raise WrongOption(f"{option} {text}: the lower number comes first, and {_LAST_PARTITION} is the highest")
+        found += range(first, last + 1)
     return list(dict.fromkeys(found))
 
 
-def _checked(text: str | None) -> str | None:
-    partitions_of(text)
+def checked_partitions(param: typer.CallbackParam, text: str | None) -> str | None:
+    """Return the option's list unchanged.
+
+    :raises WrongOption: it is not such a list.
+    """
+    partitions_of(text, param.opts[0])
     return text
 
 
 Partitions = Annotated[
     str | None,
-    typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]", callback=_checked),
+    typer.Option(
+        "--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]", callback=checked_partitions
+    ),
 ]
 
 

@@ -22,7 +22,7 @@ from statehold.ops.cli.common import output as show
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.shared_options import with_code
 from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import partitions_of, service_of
+from statehold.ops.cli.common.target import checked_partitions, partitions_of, service_of
 from statehold.ops.reports.acl_hint import remember_topic
 from statehold.ports import OutOfRange
 from statehold.record import Message
@@ -31,6 +31,12 @@ from statehold.snapshot.inspect.lines import Lines
 from statehold.snapshot.inspect.typed import Typed
 
 _PAUSE = 0.1
+
+
+def _checked_offset(where: str | None) -> str | None:
+    if where not in (None, "beginning", "end") and not where.removeprefix("-").isdecimal():
+        raise WrongOption(f"--offset {where}: write beginning, end, an offset, or -N for the last N")
+    return where
 
 
 @with_settings
@@ -47,7 +53,13 @@ def cat(
     ] = None,
     partition: Annotated[
         str | None,
-        typer.Option("--partition", "-p", metavar="LIST", help="Read only these, such as 0,3-5. [default: all]"),
+        typer.Option(
+            "--partition",
+            "-p",
+            metavar="LIST",
+            help="Read only these, such as 0,3-5. [default: all]",
+            callback=checked_partitions,
+        ),
     ] = None,
     offset: Annotated[
         str | None,
@@ -55,6 +67,7 @@ def cat(
             "--offset",
             metavar="WHERE",
             help="beginning, end, an offset, or -N: the last N offsets. [default: beginning; with --follow: end]",
+            callback=_checked_offset,
         ),
     ] = None,
     most: Annotated[
@@ -143,8 +156,6 @@ def _start(reader: CommittedReader, topic: str, partition: int, where: str) -> i
         return start if where == "beginning" else end
     if where.startswith("-") and where[1:].isdecimal():
         return max(start, end - int(where[1:]))
-    if not where.isdecimal():
-        raise WrongOption(f"--offset {where}: give beginning, end, an offset, or -N for the last N")
     if not start <= int(where) <= end:
         raise UsageError(f"{topic}[{partition}] holds offsets {start} to {end}, not {where}")
     return int(where)
