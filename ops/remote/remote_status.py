@@ -5,7 +5,6 @@ A member joins as `<service>@<advertised url>` (docs/ops.md). `/status` needs `o
 
 from __future__ import annotations
 
-import json
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -69,7 +68,7 @@ def _ask(settings: Settings, group: str, member: GroupMember) -> Reached:
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with _OPENER.open(request, timeout=_SECONDS) as answer:
-            status = json.loads(_read(answer))
+            status = msgspec.json.decode(_read(answer))  # rejects text that is not UTF-8, which cannot be shown
     except (OSError, ValueError, HTTPException, RecursionError) as error:
         return Reached(member.client_id, member.host, trouble=f"{url}: {error}")
     if not isinstance(status, dict) or (status.get("service"), status.get("url")) != (group, url):

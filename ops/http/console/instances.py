@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -15,12 +15,14 @@ from statehold.service import Service
 _FRESH: Final = 2.0
 #: most characters of a cause that another instance reports
 _CAUSE: Final = 4_000
+#: a phase, the name of an error, or the step of a restore
+_Name = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class OtherProgress(msgspec.Struct, frozen=True):
     """Progress of a restore or a replay on another instance."""
 
-    step: str
+    step: _Name
     begin: int
     end: int
     position: int
@@ -46,13 +48,13 @@ class OtherLive(msgspec.Struct, frozen=True):
 class OtherPartition(msgspec.Struct, frozen=True):
     """A partition of another instance. Unknown fields are ignored, so that instances of two releases get on."""
 
-    partition: int
-    phase: str
+    partition: Annotated[int, msgspec.Meta(ge=0)]
+    phase: _Name
     since: float
     position: int | None = None
     lag: int | None = None
     cause: str | None = None
-    error: str | None = None
+    error: _Name | None = None
     restore: OtherProgress | None = None
     live: OtherLive | None = None
 
@@ -100,18 +102,23 @@ class OtherInstances:
         # A member without an ops server has no address to compare; this process has one, or shows no console.
         others = [member for member in members if member.url != service.url]
         answers = reach(service.settings, service.names.group, others)
-        return [instance_of(member.url, answer) for member, answer in zip(others, answers, strict=True)]
+        total = overview.partitions if overview is not None else 0
+        return [instance_of(member.url, answer, total) for member, answer in zip(others, answers, strict=True)]
 
 
-def instance_of(url: str, answer: Reached) -> OtherInstance:
-    """Check what another process said, because any process can join a group under any name."""
+def instance_of(url: str, answer: Reached, total: int) -> OtherInstance:
+    """Check what another process reports, because any process can join a group under any name.
+
+    `total` is the input's number of partitions; each of them counts once.
+    """
     if answer.status is None:
         return OtherInstance(answer.client, answer.host, url, answer.trouble)
     try:
         partitions = msgspec.convert(answer.status.get("partitions"), list[OtherPartition])
     except msgspec.ValidationError as error:
         return OtherInstance(answer.client, answer.host, url, f"{url}: its status cannot be read: {error}")
-    short = [msgspec.structs.replace(each, cause=_short(each.cause)) for each in partitions]
+    known = {each.partition: each for each in partitions if each.partition < total}
+    short = [msgspec.structs.replace(each, cause=_short(each.cause)) for each in known.values()]
     return OtherInstance(answer.client, answer.host, url, partitions=short)
 
 

@@ -5,9 +5,12 @@ import { ago, bytes, count, element, facts, phaseOf, progress, seconds, tell } f
 import { ownerOf } from "./overview.js";
 import { Timeline } from "./timeline.js";
 
-/** The first command in backquotes behind "Next:", else a retry; a retry names the service, because several may run. */
+/**
+ * The first command in backquotes behind the last "Next:", else a retry; a retry names the service, because several may run.
+ * A cause may quote a record or another process, so a command with other signs than those of statehold's commands does not count.
+ */
 export function nextCommand(partition, service) {
-  const command = /Next:[^`]*`(statehold [^`]+)`/.exec(partition.cause ?? "")?.[1] ?? `statehold retry ${partition.partition}`;
+  const command = /.*Next:[^`]*`(statehold [\w@%+=:,./'"[\] -]+)`/s.exec(partition.cause ?? "")?.[1] ?? `statehold retry ${partition.partition}`;
   return /^statehold retry \d+$/.test(command) ? `${command} --name ${service}` : command;
 }
 
