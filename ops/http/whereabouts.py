@@ -26,7 +26,7 @@ class Whereabouts:
 
     def shown(self, member: GroupMember) -> dict[str, Any]:
         """Describe a member; without a `url` that this machine can reach, `url` is null."""
-        url = member.url if urlsplit(member.url).scheme in ("http", "https") else ""
+        url = member.url
         if urlsplit(url).hostname in _LOOPBACK and not self._same_machine(member):
             url = ""
         return {"instance": member.client_id, "host": member.host, "url": url or None, "partitions": member.partitions}

@@ -61,7 +61,7 @@ def _read(answer: HTTPResponse) -> bytes:
 
 def _ask(settings: Settings, group: str, member: GroupMember) -> Reached:
     url = member.url
-    if not url.startswith(("http://", "https://")):
+    if not url:
         return Reached(member.client_id, member.host, trouble="it has no ops server (ops.listen, kafka.client_id)")
     request = urllib.request.Request(f"{url}/status")  # noqa: S310  its scheme was looked at
     if token := settings.ops.token.reveal():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from statehold.common.decoding import with_room
 from statehold.messages.command import OWN, TICK, Command, command_of
@@ -339,8 +340,13 @@ class GroupMember(NamedTuple):
 
     @property
     def url(self) -> str:
-        """URL of its ops server; '' if it has none."""
-        return self.client_id.partition("@")[2]
+        """URL of its ops server; '' if it has none, because a client may join under any name."""
+        found = self.client_id.partition("@")[2]
+        try:
+            parts = urlsplit(found)
+        except ValueError:
+            return ""
+        return found if parts.scheme in ("http", "https") and parts.hostname else ""
 
 
 class ConsumerGroup(NamedTuple):

@@ -144,3 +144,19 @@ def test_each_section_of_the_runbook_has_a_meaning() -> None:
     assert "HandlerFailed" in sections
     assert all("Meaning" in items for items in sections.values())
     assert not any("](" in text for items in sections.values() for text in items.values())
+
+
+@pytest.mark.parametrize(
+    ("client", "url"),
+    [
+        ("desk@http://web2:8470", "http://web2:8470"),
+        ("desk@https://web2.example.org/desk", "https://web2.example.org/desk"),
+        ("desk", ""),
+        ("desk@javascript:alert(1)", ""),
+        ("desk@http://", ""),
+        ("desk@http://[", ""),
+        ("desk@file:///etc/passwd", ""),
+    ],
+)
+def test_a_member_has_a_url_only_if_it_is_one_of_the_web(client: str, url: str) -> None:
+    assert GroupMember("1", client, "web2", "", ()).url == url

@@ -180,8 +180,9 @@ def bury(
         local_services.retry(about.names.group, partition, 0.0)
     except (NoProcess, UsageError) as error:
         elsewhere = str(error)
+    retry = f"statehold retry {partition} --name {about.names.service}"
     if elsewhere and not as_json:
-        shown.report(f"sent. Next: `statehold retry {partition}` on the machine of the partition ({elsewhere})")
+        shown.report(f"sent. Next: `{retry}` on the machine of the partition ({elsewhere})")
     passed = burial.passed(sent, timeout)
     letter = burial.letter() if passed else None
     if as_json:
@@ -189,7 +190,7 @@ def bury(
     elif letter is not None:
         shown.report(f"{_place(letter)} is a dead letter: {letter.error}: {letter.text}")
     if letter is None:
-        shown.complain(_not_passed(partition, offset, passed=passed))
+        shown.complain(_not_passed(partition, offset, retry, passed=passed))
         raise typer.Exit(1)
 
 
@@ -202,12 +203,12 @@ def _require_order(kind: type[Handler[Any]], partition: int, offset: int) -> Non
         )
 
 
-def _not_passed(partition: int, offset: int, *, passed: bool) -> str:
+def _not_passed(partition: int, offset: int, retry: str, *, passed: bool) -> str:
     if passed:
         return f"{partition}@{offset}: the handler has processed the record, so it is no dead letter"
     return (
         f"{partition}@{offset}: the partition has not passed the record in time. The command stays on the control "
-        f"topic and counts when a retry meets the record and it fails again. Next: `statehold retry {partition}`; if "
+        f"topic and counts when a retry meets the record and it fails again. Next: `{retry}`; if "
         f"that failed, the event command_rejected in the service's log says why"
     )
 

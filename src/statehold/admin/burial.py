@@ -53,8 +53,8 @@ class Burial:
             if self._offset < position:
                 raise UsageError(
                     f"{self._where}: dead-letter the record: it is committed, the partition continues at {position}. "
-                    f"Nothing was sent. Next: `statehold dlq show {partition}@{self._offset}` shows whether it is a "
-                    f"dead letter"
+                    f"Nothing was sent. Next: `statehold dlq show {partition}@{self._offset} --name {names.service} "
+                    f"--input {names.input}` shows whether it is a dead letter"
                 )
             if record.paused is not None:
                 raise UsageError(
@@ -69,8 +69,8 @@ class Burial:
             )
             raise UsageError(
                 f"{self._where}: dead-letter the record: the partition continues at {position} and {there}; only the "
-                f"record at which it has failed can be dead-lettered. Nothing was sent. Next: `statehold status` "
-                f"names that record"
+                f"record at which it has failed can be dead-lettered. Nothing was sent. Next: `statehold status "
+                f"--name {names.service}` names that record"
             )
         return FailedRecord(found, position)
 
