@@ -14,6 +14,7 @@ from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement
 from statehold.kafka.clients import reader as reading
 from statehold.kafka.clients.reader import KafkaReader
+from statehold.snapshot.damaged_batches import read_around_damage
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, load
@@ -57,6 +58,31 @@ def test_a_batch_beyond_the_records_that_are_asked_for_is_no_damage_of_these(mon
     admin: Any = None
     reader = KafkaReader(Settings(), "group", admin, lambda: False, time.monotonic)
     assert [message.offset() for batch in reader.read("topic", 3, 5, 7) for message in batch] == [6]
+
+
+class SeveralInOnePoll(DamagedConsumer):
+    """Gives out all that follows the assigned offset in one poll; the batch at 7 is damaged."""
+
+    at = 0
+
+    def assign(self, places: Any) -> None:
+        self.at = places[0].offset
+
+    def consume(self, *_: Any) -> list[Message]:
+        damaged = Message(topic="topic", partition=3, offset=7, error=KafkaError(KafkaError._BAD_MSG, "CRC32C"))
+        found = [damaged if at == 7 else Message(topic="topic", partition=3, offset=at) for at in range(self.at, 10)]
+        self.at = 10
+        return found
+
+
+def test_the_records_that_came_in_the_poll_of_a_damaged_batch_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "Consumer", SeveralInOnePoll)
+    admin: Any = None
+    reader = KafkaReader(Settings(), "group", admin, lambda: False, time.monotonic)
+    found: list[int | None] = []
+    for batch in read_around_damage(reader, "topic", 3, 5, 10):
+        found += [-7] if isinstance(batch, DamagedIncrement) else [message.offset() for message in batch]
+    assert found == [5, 6, -7, 8, 9]
 
 
 AHEAD = [Message(topic="topic", partition=3, offset=7, error=KafkaError(KafkaError._BAD_MSG, "CRC32C"))]

@@ -72,13 +72,16 @@ class KafkaReader:
                 messages = self._consumer.consume(most, _WAIT)
             reached = -1
             if any(map(Message.error, messages)):
-                reached = self._events(messages, end)
-                messages = [message for message in messages if message.error() is None]
+                try:
+                    reached = self._events(messages, end)
+                except DamagedIncrement as error:
+                    if before := _below(_records(messages), error.position):
+                        yield before
+                    raise
+                messages = _records(messages)
             if messages:
                 position = (messages[-1].offset() or 0) + 1
-                if position > end:
-                    messages = [message for message in messages if (message.offset() or 0) < end]
-                if messages:
+                if messages := _below(messages, end):
                     yield messages
             if reached >= 0:
                 blocked_at = reached
@@ -159,6 +162,18 @@ class KafkaReader:
     def close(self) -> None:
         with self._contact.call("a reader's close", STUCK_AFTER):
             self._consumer.close()
+
+
+def _records(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages without the client's events."""
+    return [message for message in messages if message.error() is None]
+
+
+def _below(messages: list[Message], end: int) -> list[Message]:
+    """Return the records below this offset, mostly all."""
+    if not messages or (messages[-1].offset() or 0) < end:
+        return messages
+    return [message for message in messages if (message.offset() or 0) < end]
 
 
 def _require_right(topic: str, error: KafkaError) -> None:
