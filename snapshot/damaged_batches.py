@@ -12,7 +12,11 @@ from statehold.record import Message
 def read_around_damage(
     reader: Reader, topic: str, partition: int, start: int, end: int
 ) -> Iterator[Sequence[Message] | DamagedIncrement]:
-    """Yield as `Reader.read`, and the error of each damaged record batch in its place instead of raising it."""
+    """Yield as `Reader.read`, and the error of each damaged record batch in its place instead of raising it.
+
+    A damaged batch may begin before `start`.
+    """
+    damaged = -1
     while start < end:
         try:
             for batch in reader.read(topic, partition, start, end):
@@ -20,6 +24,7 @@ def read_around_damage(
                 start = (batch[-1].offset() or 0) + 1
             return
         except DamagedIncrement as error:
-            if error.position >= start:  # else the same batch again, because its length is unknown
+            if error.position != damaged:  # else the same batch again, because its length is unknown
+                damaged = error.position
                 yield error
             start = max(start, error.position) + 1

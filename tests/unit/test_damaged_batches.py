@@ -18,6 +18,7 @@ from statehold.snapshot.damaged_batches import read_around_damage
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, load
+from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.state import State
 
 
@@ -83,6 +84,27 @@ def test_the_records_that_came_in_the_poll_of_a_damaged_batch_are_not_lost(monke
     for batch in read_around_damage(reader, "topic", 3, 5, 10):
         found += [-7] if isinstance(batch, DamagedIncrement) else [message.offset() for message in batch]
     assert found == [5, 6, -7, 8, 9]
+
+
+class DamagedBeginning:
+    """A truncation has left the end of the batch that begins at 7, which is damaged; nothing follows it."""
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return 9, 12
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Any]]:
+        raise DamagedIncrement("a record batch is damaged", topic=topic, partition=partition, position=7)
+
+    def cancelled(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+def test_a_damaged_batch_with_which_the_log_begins_is_no_empty_log() -> None:
+    with pytest.raises(DamagedIncrement):
+        last_commit_record(DamagedBeginning(), "topic", 3)
+    assert len(list(read_around_damage(DamagedBeginning(), "topic", 3, 9, 12))) == 1, "it is named once"
 
 
 AHEAD = [Message(topic="topic", partition=3, offset=7, error=KafkaError(KafkaError._BAD_MSG, "CRC32C"))]
