@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+from statehold.common.visible import visible
 from statehold.ops.cli.common import early_signals, lasting_output
 
 if sys.argv[1:2] == ["run"]:
@@ -31,7 +32,7 @@ def main() -> None:
         from statehold.ops.reports.acl_hint import explained
 
         _exit_rejected(error)
-        sys.exit(f"statehold: {error}{explained(error)}{_name_of(error)}")
+        sys.exit(visible(f"statehold: {error}{explained(error)}{_name_of(error)}"))
     except OSError as error:
         if error.filename is None:  # not a file of the user's, so perhaps a bug
             raise
@@ -50,7 +51,7 @@ def _exit_rejected(error: BaseException) -> None:
     from statehold.ops.cli.common.output import WrongOption
 
     if isinstance(error, WrongOption):
-        sys.stderr.write(f"statehold: {error}\n")
+        sys.stderr.write(visible(f"statehold: {error}\n"))
         sys.exit(Answer.USAGE)
 
 

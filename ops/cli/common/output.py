@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,10 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from statehold.common.visible import visible
 from statehold.errors import UsageError
 from statehold.ops.cli.common.yaml import yaml_lines
 
 _form = "table"
+_LAST_CONTROL: Final = re.compile("[\x7f-\x9f]")
 
 
 class WrongOption(UsageError):
@@ -46,7 +49,8 @@ def print_json(value: Any, *, indent: int | None = None) -> None:
     text = json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)
     if _form == "yaml":
         text = "---\n" + "\n".join(yaml_lines(json.loads(text)))
-    sys.stdout.write(f"{text}\n")
+    # JSON escapes the first 32 control characters; the others occur in its texts only
+    sys.stdout.write(_LAST_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -55,7 +59,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     In a pipe, and with `-o wide`, each row is one line. A terminal that is too narrow folds long cells; if even that
     does not fit, each row becomes a block with a line for each cell.
     """
-    cells = [[each if isinstance(each, Text) else Text(compact(each)) for each in row] for row in rows]
+    cells = [[_cell(each) for each in row] for row in rows]
     wide = [max([cell_len(head), *map(_width, column)]) for head, *column in _columns(columns, cells)]
     console = Console(highlight=False)
     if not sys.stdout.isatty() or _form == "wide":
@@ -78,6 +82,12 @@ _LOOSE: Final = 3
 _TIGHT: Final = 2
 #: a cell is folded into lines of this width at least
 _FOLDED: Final = 20
+
+
+def _cell(value: object) -> Text:
+    if isinstance(value, Text):
+        return Text(visible(value.plain), value.style)
+    return Text(visible(compact(value)))
 
 
 def _columns(columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> Iterator[tuple[Any, ...]]:
@@ -120,12 +130,12 @@ def _print_blocks(console: Console, columns: Sequence[str], cells: Sequence[Sequ
 
 def report(line: str) -> None:
     """Print one line to standard output."""
-    Console(highlight=False, soft_wrap=True).print(Text(line))
+    Console(highlight=False, soft_wrap=True).print(Text(visible(line)))
 
 
 def complain(line: str) -> None:
     """Print one line about an error to standard error."""
-    sys.stderr.write(f"statehold: {line}\n")
+    sys.stderr.write(f"statehold: {visible(line)}\n")
 
 
 def compact(value: Any) -> str:

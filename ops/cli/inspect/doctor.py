@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from statehold.common.visible import visible
 from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
@@ -83,7 +84,9 @@ def _print(findings: list[Finding]) -> None:
         abouts = ", ".join(dict.fromkeys(each.about for each in group))
         about = f" {abouts}:" if abouts != "-" else ""
         console.print(
-            Text.assemble((f"{first.level:7} ", _COLOURS[first.level]), (checks, "bold"), f"{about} {first.reason}")
+            Text.assemble(
+                (f"{first.level:7} ", _COLOURS[first.level]), (checks, "bold"), visible(f"{about} {first.reason}")
+            )
         )
         if first.mend:
-            console.print(Text(f"        fix: {first.mend}", "dim"))
+            console.print(Text(visible(f"        fix: {first.mend}"), "dim"))

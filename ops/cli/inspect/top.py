@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
+from statehold.common.visible import visible
 from statehold.errors import StartError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.keyboard import Keyboard
@@ -135,9 +136,9 @@ class Screen:
         table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
         for row in sample.rows:
             cells = _figures(row)
-            cells[2] = Text(row.owner or "-", overflow="ellipsis", no_wrap=True)
+            cells[2] = Text(visible(row.owner or "-"), overflow="ellipsis", no_wrap=True)
             speeds = Text(_sparkline(self._speeds[row.partition]), "green", overflow="crop", no_wrap=True)
-            table.add_row(*cells, speeds, Text(_doing(row), "yellow", overflow="ellipsis", no_wrap=True))
+            table.add_row(*cells, speeds, Text(visible(_doing(row)), "yellow", overflow="ellipsis", no_wrap=True))
         return table
 
 
@@ -155,7 +156,7 @@ def _figures(row: PartitionRow) -> list[str | Text]:
     """Return the cells of a partition before its speeds."""
     return [
         str(row.partition),
-        Text(row.phase, _COLOURS.get(row.phase, "yellow")),
+        Text(visible(row.phase), _COLOURS.get(row.phase, "yellow")),
         row.owner or "-",
         "-" if row.lag.position is None else str(row.lag.position),
         str(row.lag.records),
