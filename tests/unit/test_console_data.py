@@ -135,6 +135,29 @@ def test_the_command_to_copy_is_one_of_statehold(cause: str, command: str) -> No
     assert done.stdout == f"{command}\n"
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+def test_a_report_can_be_asked_for_again_after_no_answer() -> None:
+    page = Path(facts.__file__).parent / "static" / "pages.js"
+    script = f"""
+      class Node {{
+        dataset = {{}};
+        children = [];
+        append(...children) {{ this.children.push(...children); }}
+        replaceChildren(...children) {{ this.children = children; }}
+        addEventListener() {{}}
+      }}
+      globalThis.document = {{ createElement: () => new Node() }};
+      const {{ doctor }} = await import({json.dumps(page.as_uri())});
+      const {{ node }} = doctor(async () => {{ throw new Error("the network is down"); }});
+      await new Promise((wake) => setTimeout(wake, 10));
+      const [heading, note] = node.children;
+      console.log(heading.children[1].disabled, note.textContent);
+    """
+    done = subprocess.run(["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("false ")
+    assert "No answer: the network is down." in done.stdout
+
+
 def test_a_silent_instance_says_why() -> None:
     assert instance_of(URL, Reached("client", "web2", trouble="refused"), 4).trouble == "refused"
 

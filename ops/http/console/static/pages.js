@@ -15,18 +15,23 @@ function report(ask, path, heading, about, drawn) {
   let gone = false;
   async function follow(run) {
     button.disabled = true;
-    for (let first = run; !gone; first = false) {
-      const reply = await ask(`console/${path}${first ? "?run=1" : ""}`);
-      const told = await reply.json();
-      if (!told.running) {
-        note.textContent = told.made ? `${about} Made ${ago(told.made)}.` : about;
-        if (told.error || told.result) result.replaceChildren(...(told.error ? [element("p", { className: "trouble" }, told.error)] : drawn(told.result)));
-        break;
+    try {
+      for (let first = run; !gone; first = false) {
+        const reply = await ask(`console/${path}${first ? "?run=1" : ""}`);
+        const told = await reply.json();
+        if (!told.running) {
+          note.textContent = told.made ? `${about} Made ${ago(told.made)}.` : about;
+          if (told.error || told.result) result.replaceChildren(...(told.error ? [element("p", { className: "trouble" }, told.error)] : drawn(told.result)));
+          break;
+        }
+        note.textContent = "Asking the brokers …";
+        await new Promise((wake) => setTimeout(wake, POLL));
       }
-      note.textContent = "Asking the brokers …";
-      await new Promise((wake) => setTimeout(wake, POLL));
+    } catch (error) {
+      note.textContent = `${about} No answer: ${error.message}.`;
+    } finally {
+      button.disabled = false;
     }
-    button.disabled = false;
   }
   button.addEventListener("click", () => follow(true));
   follow(true);
