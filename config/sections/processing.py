@@ -28,6 +28,14 @@ class CommitSettings(Section, name="commit"):
         low=1,
         high=10_000_000,
     )
+    max_rate: int = count(
+        200,
+        "Maximum number of transactions a second of all partitions of a process. If more than commit.interval x "
+        "commit.max_rate partitions (20) have records, each transaction stays open longer than commit.interval, but at "
+        "most a third of commit.transaction_timeout. Otherwise transactions would take the time that records need.",
+        low=1,
+        high=1_000_000,
+    )
     timeout: float = seconds(
         20.0,
         "How long the worker resumes a commit call. Then the outcome is unknown: it creates a new producer, "

@@ -52,6 +52,31 @@ def test_an_idle_partition_is_renewed_and_a_busy_one_needs_it_not() -> None:
     assert not policy.renewal_due(999.0)
 
 
+def test_many_open_transactions_of_a_process_end_one_after_the_other() -> None:
+    policies = [commits(max_rate=50, transaction_timeout=9.0) for _ in range(200)]
+    for policy in policies:
+        policy.handled(1, 0.0)
+    ends = [policy.wait(0.0, 0.5) for policy in policies]
+    assert ends[:6] == [0.1] * 6
+    assert ends[10:13] == [0.2, 0.22, 0.24]
+    assert max(ends) == 3.0, "a third of commit.transaction_timeout"
+    assert not policies[100].due(1.99)
+    assert policies[100].due(2.0)
+    for policy in policies[1:]:
+        policy.close()
+    policies[1].handled(1, 5.0)
+    assert policies[1].wait(5.0, 0.5) == pytest.approx(0.1)
+
+
+def test_a_partition_that_ends_with_an_open_transaction_counts_no_longer() -> None:
+    gone = commits(max_rate=1)
+    gone.handled(1, 0.0)
+    del gone
+    policy = commits(max_rate=1)
+    policy.handled(1, 0.0)
+    assert policy.wait(0.0, 0.5) == 0.1
+
+
 def test_a_rollback_empties_the_transaction() -> None:
     policy = commits()
     policy.handled(10, 0.0)

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Final
+from weakref import WeakSet
 
 from statehold.config.sections.processing import CommitSettings
 from statehold.record import Message
@@ -146,7 +148,11 @@ class RecordBuffer:
         return sum(map(len, again))
 
 
-@dataclass(slots=True)
+#: those of this process whose transaction is open; weak, because a partition that fails closes none
+_open: Final[WeakSet[CommitPolicy]] = WeakSet()
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class CommitPolicy:
     """Counts the records of the open transaction. All times are monotonic seconds."""
 
@@ -154,6 +160,8 @@ class CommitPolicy:
     records: int = 0
     #: when the open transaction handled its first record
     since: float | None = None
+    #: seconds from then until its commit is due: more than commit.interval if many others of this process are open
+    stays_open: float = 0.0
     last_commit: float = 0.0
     #: a lower limit than commit.max_records; 0: no lower limit
     limit: int = 0
@@ -161,7 +169,11 @@ class CommitPolicy:
     def handled(self, records: int, now: float) -> None:
         self.records += records
         if self.since is None:
-            self.since = now
+            self.since, settings = now, self.settings
+            # Counted once, when it opens: the transactions that open together then end one after the other.
+            longest = settings.transaction_timeout / 3
+            self.stays_open = min(max(settings.interval, len(_open) / settings.max_rate), longest)
+            _open.add(self)
 
     def cut(self, records: int) -> None:
         """Subtract unprocessed records."""
@@ -173,7 +185,7 @@ class CommitPolicy:
 
     def due(self, now: float) -> bool:
         """Return whether a transaction with records is old or large enough."""
-        return self.since is not None and (self.room() == 0 or now - self.since >= self.settings.interval)
+        return self.since is not None and (self.room() == 0 or now - self.since >= self.stays_open)
 
     def renewal_due(self, now: float) -> bool:
         """Return whether an idle partition should use its producer id again (pitfall P3)."""
@@ -181,9 +193,10 @@ class CommitPolicy:
 
     def wait(self, now: float, idle: float) -> float:
         """Return the seconds to wait for records: until the commit is due, or `idle` without an open transaction."""
-        return idle if self.since is None else max(0.0, self.since + self.settings.interval - now)
+        return idle if self.since is None else max(0.0, self.since + self.stays_open - now)
 
     def close(self) -> int:
         """Close or roll back the open transaction; return the number of its records."""
         records, self.records, self.since = self.records, 0, None
+        _open.discard(self)
         return records
