@@ -137,7 +137,9 @@ class Takeover:
         transaction = TransactionState(
             kafka=kafka,
             buffer=RecordBuffer(kafka.position),
-            policy=CommitPolicy(tools.settings.commit, last_commit=-math.inf if renew else now),
+            policy=CommitPolicy(
+                tools.settings.commit, tools.open_transactions, last_commit=-math.inf if renew else now
+            ),
             position=kafka.position,
             reached=kafka.position,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Literal
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,9 @@ from statehold.worker.fulls.deltas import SnapshotPolicy
 from statehold.worker.transaction.record_buffer import CommitPolicy
 
 
-def commits(**settings: float) -> CommitPolicy:
-    return CommitPolicy(CommitSettings(**{"interval": 0.1, "max_records": 10, **settings}))  # type: ignore[arg-type]
+def commits(others: WeakSet[object] | None = None, **settings: float) -> CommitPolicy:
+    chosen = CommitSettings(**{"interval": 0.1, "max_records": 10, **settings})  # type: ignore[arg-type]
+    return CommitPolicy(chosen, WeakSet() if others is None else others)
 
 
 def test_a_commit_is_due_by_age_of_the_first_record() -> None:
@@ -53,7 +55,8 @@ def test_an_idle_partition_is_renewed_and_a_busy_one_needs_it_not() -> None:
 
 
 def test_many_open_transactions_of_a_process_end_one_after_the_other() -> None:
-    policies = [commits(max_rate=50, transaction_timeout=9.0) for _ in range(200)]
+    others: WeakSet[object] = WeakSet()
+    policies = [commits(others, max_rate=50, transaction_timeout=9.0) for _ in range(200)]
     for policy in policies:
         policy.handled(1, 0.0)
     ends = [policy.wait(0.0, 0.5) for policy in policies]
@@ -69,10 +72,12 @@ def test_many_open_transactions_of_a_process_end_one_after_the_other() -> None:
 
 
 def test_a_partition_that_ends_with_an_open_transaction_counts_no_longer() -> None:
-    gone = commits(max_rate=1)
+    others: WeakSet[object] = WeakSet()
+    gone = commits(others, max_rate=1)
     gone.handled(1, 0.0)
+    assert len(others) == 1
     del gone
-    policy = commits(max_rate=1)
+    policy = commits(others, max_rate=1)
     policy.handled(1, 0.0)
     assert policy.wait(0.0, 0.5) == 0.1
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 from statehold.common.background_call import Background, BeginCall
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
@@ -171,6 +172,8 @@ class Tools:
     references: SharedReferences = field(default_factory=NoReferences)
     #: further features of each live phase; each gets the engine and the last commit record
     participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
+    #: what is open of all partitions of the process; weak, because a partition that fails closes nothing
+    open_transactions: WeakSet[object] = field(default_factory=WeakSet)
     #: threads for commits, in parallel with the next records, and for reading full snapshots back
     run_commit: BeginCall = Background
     run_background: BeginCall = Background

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
 from weakref import WeakSet
 
 from statehold.config.sections.processing import CommitSettings
@@ -148,19 +147,17 @@ class RecordBuffer:
         return sum(map(len, again))
 
 
-#: those of this process whose transaction is open; weak, because a partition that fails closes none
-_open: Final[WeakSet[CommitPolicy]] = WeakSet()
-
-
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class CommitPolicy:
     """Counts the records of the open transaction. All times are monotonic seconds."""
 
     settings: CommitSettings
+    #: those of all partitions of the process whose transaction is open
+    open: WeakSet[object] = field(default_factory=WeakSet)
     records: int = 0
     #: when the open transaction handled its first record
     since: float | None = None
-    #: seconds from then until its commit is due: more than commit.interval if many others of this process are open
+    #: seconds from then until its commit is due: more than commit.interval if many others are open
     stays_open: float = 0.0
     last_commit: float = 0.0
     #: a lower limit than commit.max_records; 0: no lower limit
@@ -172,8 +169,8 @@ class CommitPolicy:
             self.since, settings = now, self.settings
             # Counted once, when it opens: the transactions that open together then end one after the other.
             longest = settings.transaction_timeout / 3
-            self.stays_open = min(max(settings.interval, len(_open) / settings.max_rate), longest)
-            _open.add(self)
+            self.stays_open = min(max(settings.interval, len(self.open) / settings.max_rate), longest)
+            self.open.add(self)
 
     def cut(self, records: int) -> None:
         """Subtract unprocessed records."""
@@ -198,5 +195,5 @@ class CommitPolicy:
     def close(self) -> int:
         """Close or roll back the open transaction; return the number of its records."""
         records, self.records, self.since = self.records, 0, None
-        _open.discard(self)
+        self.open.discard(self)
         return records

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 from statehold.admin.topics import require
 from statehold.balancer.join_diagnosis import JoinDiagnosis
@@ -57,6 +58,7 @@ from statehold.worker.partition import PartitionWorker
 _SPEEDS: Final = Speeds()
 #: Memory budget, shared by all services of this process.
 _MEMORY: Final = Memory()
+_OPEN: Final[WeakSet[object]] = WeakSet()
 
 
 def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing | None]:
@@ -249,6 +251,7 @@ class ServiceWiring:
             speeds=_SPEEDS,
             tracing=self._tracing(partition),
             memory=_MEMORY,
+            open_transactions=_OPEN,
             access=self._access,
             standby=self.standbys,
             references=self.references or NoReferences(),
