@@ -535,9 +535,9 @@ def test_a_retried_record_waits_while_too_many_side_effects_are_pending() -> Non
         post(driver, "ann", 13)
     Book.rejected = set()
     driver.advance(100)
-    assert len(driver.owed) <= 21
+    assert len(driver.pending_effects) <= 21
     driver.fail_effects(None)
     for _ in range(10):
         driver.advance(100)
-    assert driver.owed == []
+    assert driver.pending_effects == []
     assert len({call.key for call in driver.effects}) == 60

@@ -64,17 +64,17 @@ def test_pending_effects_hold_back_records_and_nothing_is_lost() -> None:
     driver.feed_all([f"{number}" for number in range(50)])
     driver.advance(1.0)
     assert driver.effects == []
-    assert 20 <= len(driver.owed) < 50
-    owed = driver.owed
+    assert 20 <= len(driver.pending_effects) < 50
+    pending = driver.pending_effects
     driver.crash()
     driver.restore()
-    assert driver.owed[: len(owed)] == owed, "the next owner owes the same, with the same keys"
+    assert driver.pending_effects[: len(pending)] == pending, "the next owner has the same, with the same keys"
     driver.fail_effects(None)
     driver.advance(5.0)
     driver.advance(5.0)
     assert [call.arguments[0] for call in driver.effects] == [f"{number}" for number in range(50)]
     assert len({call.key for call in driver.effects}) == 50
-    assert driver.owed == []
+    assert driver.pending_effects == []
 
 
 def test_an_effect_may_be_made_to_fail_by_its_name() -> None:
@@ -85,7 +85,7 @@ def test_an_effect_may_be_made_to_fail_by_its_name() -> None:
     driver.fail_effects(TimeoutError("slow"), "post")
     driver.feed("b")
     driver.commit()
-    assert [call.arguments for call in driver.owed] == [("b",)]
+    assert [call.arguments for call in driver.pending_effects] == [("b",)]
 
 
 @pytest.mark.parametrize("interval", ["commit", 5.0, "off"])

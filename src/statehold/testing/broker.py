@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory and in one thread: epochs, transactions, group offsets, faults."""
+"""Simulates a Kafka cluster in memory and in one thread: epochs, transactions, group offsets, faults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MemoryBroker:
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     #: metadata of each offset
     lineages: dict[tuple[str, int], str] = field(default_factory=dict)
-    #: moves with each rebalance; offsets with another one are refused
+    #: moves with each rebalance; offsets with another one are rejected
     generation: int = 1
     #: records per batch that a reader gives out
     read_batch: int = 100
@@ -54,7 +54,7 @@ class MemoryBroker:
     on_read: Callable[[str, int], None] | None = None
     #: called before each call of a producer, with its name
     on_call: Callable[[Call], None] | None = None
-    #: called when a record of a full is sent; acknowledgements wait while `hold_acks`
+    #: called when a record of a full snapshot is sent; acknowledgements wait while `hold_acks`
     on_chunk: Callable[[], None] | None = None
     hold_acks: bool = False
     held: list[HeldEnd] = field(default_factory=list)
@@ -71,18 +71,18 @@ class MemoryBroker:
             found = self.logs[topic, partition] = MemoryLog(topic, partition)
         return found
 
-    # ConsumerTrouble, on request
+    # Failures, on request
 
     def fail(self, call: Call, error: BaseException, *, after: bool = False, times: int = 1) -> None:
-        """The next `times` calls of this kind raise `error`, before they do anything or `after` they have done it."""
+        """Make the next `times` calls of this kind raise `error`: before they do anything, or `after` they did it."""
         self._faults[call].extend([Fault(error, after)] * times)
 
     def hold_next_end(self) -> None:
-        """The next commit or abort succeeds, but a copy of its request stays in the network until `release`."""
+        """Hold a copy of the next commit or abort request in the network until `release`. The call itself succeeds."""
         self._hold_next = True
 
     def release(self) -> None:
-        """The held requests arrive now and end whatever their producer has open, if its epoch is still the same."""
+        """Deliver the held requests: each ends what its producer has open, if its epoch is still the same."""
         for held in self.held:
             if self._producers[held.transactional_id].epoch == held.epoch:
                 self._end(held.transactional_id, held.outcome)
@@ -90,7 +90,7 @@ class MemoryBroker:
 
     @contextmanager
     def call(self, name: Call) -> Iterator[None]:
-        """Around every call of a client, so that a planned fault strikes it."""
+        """Wrap a call of a client, so that a planned fault strikes it."""
         if self.on_call is not None:
             self.on_call(name)
         fault = self._faults[name].popleft() if self._faults[name] else None
@@ -107,14 +107,14 @@ class MemoryBroker:
         return f"attempt-{self._attempts}"
 
     def fence(self, transactional_id: str) -> int:
-        """init_transactions: what is open is aborted, the new epoch shuts older ones out."""
+        """Do init_transactions: abort what is open, and begin an epoch that shuts older ones out."""
         producer = self._producers[transactional_id]
         self._end(transactional_id, Outcome.ABORTED)
         producer.epoch += 1
         return producer.epoch
 
     def join(self, transactional_id: str, epoch: int, log: MemoryLog | None, *, member: bool) -> Transaction:
-        """The open transaction, with `log` in it. `member`: the client believes that it is in it already.
+        """Return the open transaction, with `log` in it. `member`: the client believes that it is in it already.
 
         :raises ProducerFenced: the epoch is old.
         :raises OutcomeUnknown: error 48, the partition has left the transaction.
@@ -128,9 +128,9 @@ class MemoryBroker:
         return transaction
 
     def join_offsets(self, transactional_id: str, epoch: int, generation: int) -> Transaction:
-        """As `join`, for the group's offsets.
+        """Do what `join` does, for the group's offsets.
 
-        :raises TransactionAborted: stale, when the group has moved on.
+        :raises TransactionAborted: stale, if the group has a newer generation.
         """
         self._checked(transactional_id, epoch)
         if generation != self.generation:
@@ -138,7 +138,7 @@ class MemoryBroker:
         return self.join(transactional_id, epoch, None, member=False)
 
     def end(self, transactional_id: str, epoch: int, outcome: Outcome) -> bool:
-        """EndTxn; whether its request was also held back in the network."""
+        """Do EndTxn. Return True if the network holds a copy of the request."""
         self._checked(transactional_id, epoch)
         if not self._end(transactional_id, outcome):
             raise OutcomeUnknown("INVALID_TXN_STATE(48): no transaction is open")

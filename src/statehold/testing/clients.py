@@ -1,4 +1,4 @@
-"""The ports of statehold on a `MemoryBroker`."""
+"""Implements the ports of statehold on a `MemoryBroker`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statehold.testing.log import MemoryLog, Outcome
 
 
 class MemoryTransactions:
-    """`ports.Transactions`."""
+    """Implements `ports.Transactions`."""
 
     def __init__(self, broker: MemoryBroker, names: Names, partition: int) -> None:
         self._broker, self._id = broker, names.transactional_id(partition)
@@ -99,7 +99,7 @@ class MemoryTransactions:
 
 
 class MemoryReader:
-    """`ports.Reader`."""
+    """Implements `ports.Reader`."""
 
     def __init__(self, broker: MemoryBroker, cancelled: Callable[[], bool]) -> None:
         self._broker, self._cancelled = broker, cancelled
@@ -126,7 +126,7 @@ class MemoryReader:
 
 
 class StableMemoryReader(MemoryReader):
-    """`ports.FollowingReader`."""
+    """Implements `ports.FollowingReader`."""
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         log = self._broker.log(topic, partition)
@@ -137,7 +137,7 @@ class StableMemoryReader(MemoryReader):
 
 
 class MemoryFullSink(FullSink):
-    """`ports.FullSink`."""
+    """Implements `ports.FullSink`."""
 
     def __init__(self, broker: MemoryBroker, topic: str, partition: int) -> None:
         self._broker, self._log = broker, broker.log(topic, partition)
@@ -157,7 +157,7 @@ class MemoryFullSink(FullSink):
 
 
 class MemoryControl:
-    """`ports.Control`: what stands on the control topic is there at once."""
+    """Implements `ports.Control`: a record of the control topic is there at once."""
 
     def __init__(self, broker: MemoryBroker, names: Names, partition: int) -> None:
         self._log = broker.log(names.control, partition)
@@ -168,11 +168,11 @@ class MemoryControl:
         return [asked for asked in map(_asked, messages) if asked is not None], end
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _asked(message: Message) -> Asked | None:
-    """As the feed of the control topic, which logs and skips what is no command."""
+    """Return the command, or None if the record is no command. The real feed logs and skips such a record."""
     try:
         return Asked.by(message)
     except BadCommand:
@@ -180,7 +180,7 @@ def _asked(message: Message) -> Asked | None:
 
 
 class MemoryDelayed:
-    """`ports.Delayed`."""
+    """Implements `ports.Delayed`."""
 
     def __init__(self, broker: MemoryBroker, topic: str, input: str, partition: int) -> None:
         self._log, self._input, self._partition = broker.log(topic, 0), input, partition
@@ -199,16 +199,16 @@ class MemoryDelayed:
         return len(list(self._waiting()))
 
     def _waiting(self) -> Iterator[Retried]:
-        """One log has those of all partitions."""
+        """Yield the retry records of this partition. One log has those of all partitions."""
         mine = (each for each in self._log.committed(self._passed) if each.partition() == self._partition)
         return (retried for message in mine if (retried := Retried.by(message, self._input)) is not None)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class MemoryOffsets:
-    """`ports.Offsets`."""
+    """Implements `ports.Offsets`."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Time that a test moves by hand."""
+"""Gives tests a clock that they move by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink database in memory: rows, positions, epochs, transactions; faults on request."""
+"""Simulates a sink database in memory: rows, positions, epochs, transactions; faults on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tables = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 
 
 class MemoryDatabase:
-    """The tables and the position of each partition. `fail` makes trouble for tests."""
+    """Holds the tables and the position of each partition. `fail` plans faults for tests."""
 
     def __init__(self) -> None:
         #: table -> key -> row, each by column
@@ -26,16 +26,16 @@ class MemoryDatabase:
         self.commits = 0
         #: called with (before, now, rows) when one commits
         self.on_commit: Callable[[SinkPosition, SinkPosition, Sequence[Rows]], None] | None = None
-        #: why a row of a table (its values by column) is refused, or ''
+        #: why the database rejects a row of a table (its values by column), or ''
         self.refuses: Callable[[str, dict[str, Any]], str] = lambda table, row: ""
         self._faults: list[tuple[Call, BaseException, bool]] = []
 
     def fail(self, call: Call, error: BaseException, *, after: bool = False, times: int = 1) -> None:
-        """The next `times` calls of this kind raise `error`, before they do anything or `after` they have done it."""
+        """Make the next `times` calls of this kind raise `error`: before they do anything, or `after` they did it."""
         self._faults += [(call, error, after)] * times
 
     def connector(self) -> Connect:
-        """For one assignment: its sessions have one owner."""
+        """Return the connector of one assignment. Its sessions have one owner."""
         owner = object()
 
         def connect(partition: int, _ends: Callable[[], bool] = bool) -> MemorySession:
@@ -45,7 +45,7 @@ class MemoryDatabase:
         return connect
 
     def strike(self, call: Call, *, after: bool) -> None:
-        """Raises what was planned for this moment."""
+        """Raise the fault that is planned for this moment, if any."""
         for at, (name, error, late) in enumerate(self._faults):
             if (name, late) == (call, after):
                 del self._faults[at]
@@ -53,7 +53,7 @@ class MemoryDatabase:
 
 
 class MemorySession:
-    """`statehold.sink.Session`."""
+    """Implements `statehold.sink.Session`."""
 
     def __init__(self, database: MemoryDatabase, partition: int, owner: object) -> None:
         self._database, self._partition, self._owner = database, partition, owner
@@ -74,7 +74,7 @@ class MemorySession:
 
     def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         database, partition = self._database, self._partition
-        assert not self._closed, "a session that was given up is used"
+        assert not self._closed, "a closed session is used"
         database.strike("commit", after=False)
         now = database.held[partition]
         if now.epoch > held.epoch:
@@ -99,7 +99,7 @@ class MemorySession:
 
 
 def apply(table: dict[tuple[Any, ...], dict[str, Any]], rows: Rows) -> None:
-    """What a commit does to one table."""
+    """Apply the rows of a commit to one table."""
     for key in rows.deletes:
         table.pop(tuple(key), None)
     for values in rows.puts:

@@ -107,7 +107,7 @@ class Driver(Wiring):
         timestamp: int | None = None,
         partition: int = 0,
     ) -> int:
-        """Write a record to the input and handle it, once `batch` records are there; its offset.
+        """Write a record to the input and return its offset. The handler gets it once `batch` records are there.
 
         Bytes are taken as they are, anything else is encoded as the handler's input type. `timestamp` is in
         milliseconds since 1970; by default the driver's clock.
@@ -137,7 +137,7 @@ class Driver(Wiring):
         *,
         via_control_topic: bool = False,
     ) -> int:
-        """Feed a command, as `statehold command` does: a record that goes to `on_command`; its offset.
+        """Feed a command to `on_command`, as `statehold command` does, and return its offset.
 
         With `via_control_topic` it is not part of the input: the next commit handles it after its last record, or the
         next second in which nothing else is to do. The command `take` takes a full, over the next seconds of the
@@ -159,16 +159,16 @@ class Driver(Wiring):
         self._references.turn()
 
     def letters(self, partition: int = 0) -> list[DeadLetter]:
-        """The dead letters of a partition that wait: neither replayed nor discarded. See docs/failures.md."""
+        """Return the dead letters of a partition that are neither replayed nor discarded. See docs/failures.md."""
         self._settle()
         return waiting(self._recorded(partition).letters())
 
     def release(
         self, key: str | bytes | None = None, partition: int = 0, *, discard: bool = False, why: str = ""
     ) -> int:
-        """As `statehold dlq replay|discard`: ask for every letter that waits, or those of a key; how many.
+        """Replay or discard all dead letters, or those of a key, as `statehold dlq` does. Return their number.
 
-        The next commit, or the next second in which nothing else is to do, obeys.
+        The partition does it at the next commit, or in the next idle second.
         """
         wanted = key.encode() if isinstance(key, str) else key
         what, log = DISCARD if discard else REPLAY, self.broker.log(self.names.control, partition)
@@ -179,9 +179,9 @@ class Driver(Wiring):
         return len(asked)
 
     def bury(self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "") -> None:
-        """As `statehold dlq bury`: ask that the record at which the partition has failed becomes a dead letter.
+        """Dead-letter the record at which the partition has failed, as `statehold dlq bury` does.
 
-        `restore`, which retries the partition, obeys.
+        `restore` retries the partition and then does it.
         """
         position = self.broker.offsets[self.names.input, partition]
         value = msgspec.msgpack.encode(BuryRequest(offset, position, overtake, why))
@@ -206,11 +206,11 @@ class Driver(Wiring):
     # Looking
 
     def outputs(self, topic: str) -> list[Any]:
-        """The values that were sent to an output (by topic or attribute name) and are committed, in order."""
+        """Return the committed values of an output (by topic or attribute name), in the order of sending."""
         return [record.value for record in self.sent(topic)]
 
     def sent(self, topic: str) -> list[OutputRecord]:
-        """As `outputs`, with key, headers, partition and timestamp."""
+        """Return what `outputs` returns, with key, headers, partition and timestamp."""
         output = _named("output", declared(self._kind)[1], topic, lambda each: each.topic)
         self._settle()
         decode: Callable[[Any], Any] = serde.for_messages(output.value_type, output.topic).decode
@@ -226,7 +226,7 @@ class Driver(Wiring):
         ]
 
     def table(self, name: str, partition: int = 0) -> dict[Any, Any]:
-        """A copy of a table as the handler sees it; of a partition that has failed, as it was committed last."""
+        """Return a copy of a table as the handler sees it, or as last committed if the partition has failed."""
         self._settle()
         tables = self._lane(partition).engine().state.tables
         if name not in tables:
@@ -234,7 +234,7 @@ class Driver(Wiring):
         return dict(tables[name].items())
 
     def rows(self, sink: str) -> list[Any]:
-        """The rows of a sink's table (by table or attribute name), as committed, in the order of their keys."""
+        """Return the committed rows of a sink's table (by table or attribute name), in the order of their keys."""
         self._settle()
         found = _named("sink", sinks_of(self._kind), sink, lambda each: each.table)
         rows = self.database.tables.get(found.table, {})
@@ -242,12 +242,12 @@ class Driver(Wiring):
 
     @property
     def effects(self) -> list[EffectCall]:
-        """The side effects that ran; one that is tried again after a crash has the same key."""
+        """Return the side effects that ran. An effect that runs again after a crash has the same key."""
         self._settle()
         return list(self._effects)
 
     def handler(self, partition: int = 0) -> Handler[Any]:
-        """The handler instance of a partition."""
+        """Return the handler instance of a partition."""
         return self._lane(partition).engine().handler
 
     def position(self, partition: int = 0) -> int:
@@ -255,16 +255,16 @@ class Driver(Wiring):
         return self.commit_record(partition).positions[self.names.input]
 
     def commit_record(self, partition: int = 0) -> CommitRecord:
-        """The last commit record of a running partition."""
+        """Return the last commit record of a running partition."""
         self._settle()
         return self._lane(partition).live().record
 
     @property
     def events(self) -> list[tuple[str, dict[str, Any]]]:
-        """What the service would have logged: the event's name and its fields."""
+        """Return the log events of the service: name and fields of each."""
         return self._log.events
 
-    # ConsumerTrouble
+    # Failures
 
     def crash(self) -> None:
         """Simulate kill -9: memory is lost; the next owner's fence aborts the open transaction."""
@@ -272,17 +272,17 @@ class Driver(Wiring):
             lane.crash()
 
     def restore(self) -> None:
-        """New owners take over: fence, restore from the logs, replay, compare the digest, go live, read on.
+        """Let new owners take over: fence, restore from the logs, replay, compare the digest, go live, read on.
 
-        :raises StateRefused: what is on the topics cannot be trusted.
+        :raises StateRefused: the records on the topics contradict each other.
         """
         for lane in self._lanes.values():
             lane.start()
 
     def stand_by(self) -> dict[int, int]:
-        """Another instance's copies follow what has committed; the transaction that each has reached, by partition.
+        """Let standby replicas (`group.standbys`) follow the commits. Return the transaction of each, by partition.
 
-        As `group.standbys` has it. The next `restore` takes them over: it reads what came after them, and no full.
+        The next `restore` takes them over: it reads what came after them, and no full snapshot.
         """
         self._settle()
         for _ in range(self._partitions + 1):
@@ -296,7 +296,7 @@ class Driver(Wiring):
             lane.stop(self.settings.service.stop_timeout)
 
     def fail_effects(self, error: Exception | None, name: str = "") -> None:
-        """From now on effects of this function's name (by default all) raise this; None: they work again.
+        """Make effects of this function's name (by default all) raise `error` from now on; None ends that.
 
         `advance` retries pending effects, as the service does after a wait.
         """
@@ -306,8 +306,8 @@ class Driver(Wiring):
             self._failing[name] = error
 
     @property
-    def owed(self) -> list[EffectCall]:
-        """The side effects whose record has committed and that are not done, in their order."""
+    def pending_effects(self) -> list[EffectCall]:
+        """Return the side effects of committed records that are not done, in their order."""
         self._settle()
         return [each for effects in self._inline.values() for each in effects.pending_calls()]
 
@@ -345,7 +345,7 @@ class Driver(Wiring):
 
         :param batches: one size, or sizes that are used in turn; by default several are tried.
         :raises BatchesMatter: something differs: it depends on how the input is cut, or on more than the input.
-        :raises UsageError: such a command's mark has been truncated.
+        :raises UsageError: the commit record that pins such a command has been truncated.
         """
         self.commit()
         lane = self._lane(partition)
@@ -362,7 +362,7 @@ class Driver(Wiring):
         if self._partitions == 1:
             replay.expect_rows(self.database.tables)
         replay.refer(recorded.see)
-        replay.bury(recorded.verdicts())
+        replay.decide(recorded.decisions())
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
         chosen = several if batches is None else [batches]
         for sizes in chosen:
@@ -391,7 +391,7 @@ class Driver(Wiring):
 
 
 def _named(what: str, found: Mapping[str, T], name: str, outside: Callable[[T], str]) -> T:
-    """By its attribute, or by what it is called outside; raises UsageError."""
+    """Find by attribute name, or by the name outside. Raises UsageError."""
     for attribute, each in found.items():
         if name in (attribute, outside(each)):
             return each

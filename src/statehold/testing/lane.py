@@ -46,13 +46,13 @@ class Lane:
         return live
 
     def engine(self) -> Engine:
-        """The live engine, or a restored copy of the committed state when the partition has failed."""
+        """Return the live engine, or one with a restored copy of the committed state if the partition has failed."""
         return self.worker.engine or self.worker.view()
 
     # The manager's part
 
     def start(self) -> None:
-        """A new owner: fence, restore, replay, go live, and handle what it finds unread."""
+        """Take the partition over: fence, restore, replay, go live, and handle the unread records."""
         self._worker = SteppedWorker(self._tools(self.partition), self._clock)
         self._track = Track(self._worker)
         self.run()
@@ -73,7 +73,7 @@ class Lane:
             self.run()
 
     def run(self) -> None:
-        """Until there is nothing to do without new records or time. Raises the failure if the partition fails."""
+        """Step until nothing is left to do without new records or time. Raises the failure if the partition fails."""
         worker, steps = self.worker, 0
         while worker.moving:
             worker.step()
@@ -94,7 +94,7 @@ class Lane:
             self.deliver(flush=True)
 
     def tick(self) -> None:
-        """One round without new records: a due commit, a slice of a full, a renewal."""
+        """Run one round without new records: a due commit, a slice of a full snapshot, a renewal."""
         self.deliver(flush=True)
         self.worker.step()
         if self.worker.in_flight:
@@ -106,7 +106,7 @@ class Lane:
         self._worker = None
 
     def stop(self, within: float) -> None:
-        """A clean stop: drain, a last full, close."""
+        """Stop cleanly: drain, take a last full snapshot, close."""
         self.deliver(flush=True)
         worker = self.worker
         worker.revoke(self._clock() + within, final=True)

@@ -1,4 +1,4 @@
-"""A topic partition in memory: offsets, markers that take offsets too, open and aborted transactions, truncation."""
+"""Simulates a topic partition in memory: offsets, markers, open and aborted transactions, truncation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statehold.ports import OutOfRange
 
 
 class LoggedMessage:
-    """Stands for the message of the Kafka client, which the driver does not need."""
+    """Has the methods of the Kafka client's message, so that the driver does not need that client."""
 
     __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
 
@@ -58,7 +58,7 @@ class Outcome(Enum):
 
 
 class Transaction:
-    """What belongs together: records of several partitions and the group's offsets."""
+    """Holds what one transaction contains: records of several partitions and the group's offsets."""
 
     __slots__ = ("lineages", "logs", "offsets", "outcome")
 
@@ -71,7 +71,7 @@ class Transaction:
 
 
 class MemoryLog:
-    """One partition. Reading is read_committed, as statehold reads."""
+    """Holds one partition. Readers are read_committed, as statehold's are."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic, self.partition = topic, partition
@@ -88,7 +88,7 @@ class MemoryLog:
         transaction: Transaction | None = None,
         partition: int | None = None,
     ) -> int:
-        """Write a record, of a transaction or of none; its offset. `partition` is what the record claims."""
+        """Write a record, in a transaction or in none, and return its offset. `partition` is what the record claims."""
         offset = self.end
         shown = self.partition if partition is None else partition
         message = LoggedMessage(self.topic, shown, offset, value, key, headers, timestamp)
@@ -99,7 +99,7 @@ class MemoryLog:
         return offset
 
     def close(self, transaction: Transaction) -> None:
-        """The marker that ends a transaction: it takes an offset and is never delivered."""
+        """Write the marker that ends a transaction. It takes an offset and is never delivered."""
         self._open.pop(transaction, None)
         self.end += 1
 
@@ -117,25 +117,25 @@ class MemoryLog:
 
     @property
     def stable(self) -> int:
-        """The last stable offset: nothing at or after it is delivered."""
+        """Return the last stable offset. Readers get nothing at or after it."""
         return min(self._open.values(), default=self.end)
 
     def truncate(self, before: int) -> None:
-        """delete_records: what lies before an offset is gone, never more than is committed."""
+        """Do delete_records: remove the records before an offset, at most the committed ones."""
         before = min(before, self.stable)
         for offset in range(self.start, before):
             self._records.pop(offset, None)
         self.start = max(self.start, before)
 
     def committed(self, start: int = 0, end: int | None = None) -> Iterator[LoggedMessage]:
-        """The records that a read_committed reader sees in [start, end)."""
+        """Yield the records that a read_committed reader sees in [start, end)."""
         for offset in range(max(start, self.start), min(self.stable, self.end if end is None else end)):
             entry = self._records.get(offset)
             if entry is not None and (entry[1] is None or entry[1].outcome is Outcome.COMMITTED):
                 yield entry[0]
 
     def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[LoggedMessage]]:
-        """As `ports.Reader.read`, except that a permanent wait raises at once."""
+        """Read as `ports.Reader.read` does, but raise HangingTransaction at once instead of waiting."""
         if start >= end:
             return
         if not self.start <= start <= self.end:

@@ -23,7 +23,7 @@ from statehold.worker.handler.engine import Engine
 
 
 class Recorded:
-    """Of one partition, as it is committed when this is made."""
+    """The committed past of one partition at the time of construction."""
 
     def __init__(self, kind: type[Handler[Any]], names: Names, broker: MemoryBroker, partition: int) -> None:
         self._kind, self._names, self._broker, self._partition = kind, names, broker, partition
@@ -60,16 +60,16 @@ class Recorded:
         return found
 
     def letters(self) -> list[DeadLetter | Resolution | None]:
-        """Dead letters, and what became of them."""
+        """Return the dead letters and their resolutions, in the order of the topic."""
         log = self._broker.log(self._names.dead, 0)
         return [read(message) for message in log.committed() if message.partition() == self._partition]
 
-    def verdicts(self) -> dict[At, FailureDecision]:
-        """What was decided of records that failed."""
+    def decisions(self) -> dict[At, FailureDecision]:
+        """Return the failure decisions by topic and offset."""
         return self._tried.decisions(self.letters(), self._names.control)
 
     def see(self, engine: Engine, seen: Seen) -> None:
-        """Show an engine the reference data of then."""
+        """Show an engine the reference data of that version."""
         reader = StableMemoryReader(self._broker, lambda: False)
         for each in engine.references.values():
             version = seen.versions[each.topic]

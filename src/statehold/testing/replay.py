@@ -1,4 +1,4 @@
-"""The same input in other batches must give the same tables, outputs and effects (rule M4)."""
+"""Handles the same input in other batches and compares tables, outputs and effects (rule M4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
 
 
 class Seen(NamedTuple):
-    """From here on the records saw these versions of the reference topics."""
+    """Versions of the reference topics that the records from here on saw."""
 
     versions: Mapping[str, Version]
 
@@ -36,7 +36,7 @@ class BatchesMatter(UsageError):
 
 
 class Replay:
-    """What one partition's input has led to, and may only lead to."""
+    """Handles one partition's input again and compares the result with the recorded one."""
 
     def __init__(
         self,
@@ -53,31 +53,31 @@ class Replay:
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
         self._rows: Tables | None = None
-        self._verdicts: dict[At, FailureDecision] = {}
+        self._decisions: dict[At, FailureDecision] = {}
         self._see: Callable[[Engine, Seen], None] = lambda engine, seen: None
 
     def refer(self, see: Callable[[Engine, Seen], None]) -> None:
-        """What shows an engine the reference data of then."""
+        """Set the function that shows an engine the reference data of a version."""
         self._see = see
 
     def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
-        """What this partition has sent, by topic, and the effects it has noted."""
+        """Set what the comparison expects: the outputs of this partition by topic, and its effects."""
         self._outputs = {topic: [*filter(None, map(self._own, log.committed()))] for topic, log in logs.items()}
         self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._partition))
 
     def expect_rows(self, tables: Tables) -> None:
-        """What the database of its sinks holds; of no use where another partition writes there, too."""
+        """Set the expected rows of the sinks. Only for a driver with one partition: all write to the same tables."""
         self._rows = tables
 
-    def bury(self, verdicts: dict[At, FailureDecision]) -> None:
-        """What became of records that failed is decided once."""
-        self._verdicts = verdicts
+    def decide(self, decisions: dict[At, FailureDecision]) -> None:
+        """Set the recorded failure decisions: a replay makes none of its own."""
+        self._decisions = decisions
 
     def run(self, sizes: Sequence[int]) -> None:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
         engine = self._engine()
-        if self._verdicts:
-            engine.open_dead_letters().decisions = dict(self._verdicts)
+        if self._decisions:
+            engine.open_dead_letters().decisions = dict(self._decisions)
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
         rows: Tables = {}
@@ -85,7 +85,7 @@ class Replay:
             self._handle(engine, batch)
             for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
                 blob = key.encode() if isinstance(key, str) else key
-                if topic in outputs:  # what else there is are letters
+                if topic in outputs:  # the others are dead letters
                     outputs[topic].append((value, blob, tuple(headers or ()), partition))
             effects += [effect.key for effect in engine.effects.take()]
             for each in ((engine.sinks and engine.sinks.take()) or list)():
@@ -101,7 +101,7 @@ class Replay:
             yield self._messages[at : (at := at + max(1, next(size)))]
 
     def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | HandledRetry | Seen) -> None:
-        """As the worker does: a batch that on_batch refuses is handled record by record."""
+        """Handle a batch as the worker does: record by record if on_batch raises."""
         try:
             if isinstance(batch, Pinned):
                 engine.obey(PinnedMessage(self._control, self._partition, batch))

@@ -1,4 +1,4 @@
-"""The worker of one partition without its thread and without real time: every wait moves a simulated clock."""
+"""Runs the worker of one partition without its thread and without real time: every wait moves a simulated clock."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _name(effect: Effect) -> str:
 
 
 class Later:
-    """A background call in one thread: it runs when the worker waits for it, or after a number of checks.
+    """Runs a background call in one thread: when the worker waits for it, or after a number of checks.
 
-    So records are handled ahead of a commit.
+    So the worker handles records ahead of a commit.
     """
 
     def __init__(self, call: Callable[[], None], name: str, patience: int = 7) -> None:
@@ -147,7 +147,7 @@ class _NoWaitMailbox(Mailbox):
 
 
 class SteppedWorker(PartitionWorker):
-    """The partition's worker, moved by its caller: one phase, or one round of the live loop, at each `step`."""
+    """Runs the partition's worker by steps: each `step` is one phase, or one round of the live loop."""
 
     def __init__(self, tools: Tools, clock: ManualClock) -> None:
         signals = Signals()
@@ -173,12 +173,12 @@ class SteppedWorker(PartitionWorker):
 
     @property
     def in_flight(self) -> bool:
-        """A commit is under way, and ends with the next step unless there are records to handle."""
+        """True while a commit runs. It ends with the next step unless there are records to handle."""
         return self.live is not None and self.live.transaction.commit is not None
 
     @property
     def moving(self) -> bool:
-        """There is something to do without new records."""
+        """True if there is work to do without new records."""
         if (live := self.live) is not None:
             transaction, buffer = live.transaction, live.transaction.buffer
             waiting = self.mailbox.depth > 0 or bool(buffer.todo) or buffer.failure is not None
@@ -206,7 +206,7 @@ class SteppedWorker(PartitionWorker):
             pipeline.commit()
 
     def view(self) -> Engine:
-        """The committed state of a partition that has failed, restored and replayed by an engine of its own."""
+        """Return an engine of its own with the committed state of a failed partition, restored and replayed."""
         recovery = Recovery(self._tools, self._signals)
         recovery.fence(lambda: None).drop()  # ends the transaction that the failure may have left open
         recovered = recovery.restore()

@@ -103,7 +103,7 @@ class Wiring:
 
     @cached_property
     def standbys(self) -> Standbys:
-        """The copies of another instance, followed when a test says so. A partition uses them from its next start."""
+        """Return the standby replicas. They follow when a test says so; a partition uses them from its next start."""
         return Standbys(self._around_standbys())
 
     @property
