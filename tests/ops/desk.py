@@ -24,6 +24,8 @@ from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 
 WAIT_SECONDS = 90.0
+#: the amount of an order that `Fragile` rejects
+POISON = -13
 TOKEN = "an-owl-in-the-attic"  # noqa: S105
 
 
@@ -56,6 +58,15 @@ class Desk(Handler[Order]):
         self.accounts[order.account] = Account(before.total + order.amount, before.orders + 1)
         self.by_size[order.account, order.amount] = before.orders
         self.done.send(order.amount)
+
+
+class Fragile(Desk):
+    """Fails on one amount."""
+
+    def on_record(self, record: Record[Order]) -> None:
+        if record.value.amount == POISON:
+            raise ValueError("this order cannot be booked")
+        super().on_record(record)
 
 
 class Names(NamedTuple):

@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
+from tests.ops.desk import POISON, Fragile, Names, Order, a_desk, await_true, create_topics, feed
 
-from statehold import Record, Service
+from statehold import Service
 from statehold.admin.commands import Commander, CommandResult
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.topics import ServiceTopics
-from statehold.dev import Cluster
 from statehold.failures import dead_letter
 from statehold.messages.command import TAKE
 from statehold.messages.dead_letter import REPLAY
 
 pytestmark = pytest.mark.kafka
-POISON = -13
-
-
-class Fragile(Desk):
-    """Fails on one amount."""
-
-    def on_record(self, record: Record[Order]) -> None:
-        if record.value.amount == POISON:
-            raise ValueError("this order cannot be booked")
-        super().on_record(record)
 
 
 class Letters(Fragile):
     """Blocks the key of an order that cannot be booked."""
 
     on_failure: ClassVar = {ValueError: dead_letter()}
-
-
-@pytest.fixture
-def names(kafka: Cluster) -> Names:
-    return Names.new(kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 def phases(service: Service) -> list[str]:

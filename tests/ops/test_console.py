@@ -58,12 +58,6 @@ def open_all() -> None:
             gate.touch()
 
 
-@pytest.fixture
-def page() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
-
-
 @contextmanager
 def trade(names: Names) -> Iterator[None]:
     """Orders come all the time."""

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
+from tests.ops.desk import POISON, Fragile, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.brokers import started
 from tests.support.browser import Browser, missing
 
-from statehold import Record, Service
+from statehold import Service
 from statehold.dev import Cluster
 from statehold.ops.http.server import OpsServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 
-POISON = -13
 PAGES = ("", "partition/0", "letters", "timers", "lookup", "doctor", "configuration")
-
-
-class Fragile(Desk):
-    """Fails on one amount."""
-
-    def on_record(self, record: Record[Order]) -> None:
-        if record.value.amount == POISON:
-            raise ValueError("this order cannot be booked")
-        super().on_record(record)
-
-
-@pytest.fixture
-def page() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 def picture(page: Browser, name: str) -> None:

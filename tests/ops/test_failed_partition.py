@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from tests.ops.desk import Desk, Names, Order, a_desk, ask, await_true, create_topics, feed
+from tests.ops.desk import POISON, Desk, Fragile, Names, Order, a_desk, ask, await_true, create_topics, feed
 
-from statehold import Record, Service
-from statehold.dev import Cluster
+from statehold import Service
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Level
@@ -20,16 +18,6 @@ from statehold.ops.http.server import OpsServer
 from statehold.ops.reports.lag import Lags
 
 pytestmark = pytest.mark.kafka
-POISON = -13
-
-
-class Fragile(Desk):
-    """Fails on one amount."""
-
-    def on_record(self, record: Record[Order]) -> None:
-        if record.value.amount == POISON:
-            raise ValueError("this order cannot be booked")
-        super().on_record(record)
 
 
 class NeverLive(Desk):
@@ -37,17 +25,6 @@ class NeverLive(Desk):
 
     def on_live(self) -> None:
         raise ValueError("the rates are missing")
-
-
-@pytest.fixture
-def names(kafka: Cluster) -> Names:
-    return Names.new(kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 def running(stack: ExitStack, names: Names, handler: type[Desk]) -> Service:
