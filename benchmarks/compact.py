@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import kafka
-from benchmarks.contender import HERE, Contender, Running, new_job, peak_mb
+from benchmarks.contender import HERE, Contender, Running, cpu_seconds, new_job, peak_mb
 from benchmarks.keys import Writer
 from benchmarks.report import Figures, console, show
 from statehold.dev import Cluster
@@ -122,7 +121,7 @@ def _measure(name: str, job: dict[str, Any]) -> Took:
             memory, used = Memory(), dict[int, float]()
             while process.poll() is None:
                 memory.look(process.pid)
-                used |= {each: found for each in _tree(process.pid) if (found := _processor_seconds(each))}
+                used |= {each: found for each in _tree(process.pid) if (found := cpu_seconds(each))}
                 time.sleep(0.1)
         whole, cpu = time.monotonic() - began, sum(used.values())
         if process.returncode != 0:
@@ -136,15 +135,6 @@ def _measure(name: str, job: dict[str, Any]) -> Took:
 
 def _command(name: str, file: Path) -> list[str]:
     return [sys.executable, "-m", "benchmarks.compact_run", name, str(file)]
-
-
-def _processor_seconds(pid: int) -> float:
-    """Of a process alone, so far."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # gone meanwhile, and what it had used was seen a moment ago
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _name(pid: int) -> str:

@@ -133,6 +133,15 @@ def peak_mb(pid: int) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, without its children; 0 without /proc or after its end."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def new_job(bootstrap: str, records: int, source: str, target: str, **more: Any) -> dict[str, Any]:
     """Return the job that every contender receives."""
     group = f"bench-{uuid.uuid4().hex[:8]}"

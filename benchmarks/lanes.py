@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from benchmarks import kafka, load
-from benchmarks.contender import CONTENDERS, Running, new_job
+from benchmarks.contender import CONTENDERS, Running, cpu_seconds, new_job
 from benchmarks.report import Figures, console, show
 from benchmarks.statehold_app import settings_of
 from statehold.admin.topics import ServiceTopics
@@ -122,15 +122,6 @@ def _run_once(bootstrap: str, partitions: int, number: int, options: argparse.Na
         f"stopped in {done.stop:.1f} s; load of the machine {done.machine:.1f}"
     )
     return done
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used; 0 without /proc or after its end."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _report(lanes: dict[int, Lane], records: int) -> None:
