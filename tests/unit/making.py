@@ -9,11 +9,12 @@ import msgspec
 
 from statehold.common.names import Names
 from statehold.ports import Bounds
+from statehold.record import Message
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Manifest, Part, Writer
 from statehold.table import Changes
-from statehold.testing.log import LoggedMessage, MemoryLog
+from statehold.testing.log import MemoryLog
 
 NAMES = Names("service", "input")
 PLACE = Place(NAMES, 0, 4, {}, Writer(instance="test"))
@@ -75,9 +76,7 @@ class LogReader:
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._logs[topic].start, self._logs[topic].end
 
-    def read(
-        self, topic: str, partition: int, start: int, end: int, most: int = 2000
-    ) -> Iterator[Sequence[LoggedMessage]]:
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
         return self._logs[topic].read(start, end, self._batch)
 
     def cancelled(self) -> bool:

@@ -4,51 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
-from typing import Any
 
 from statehold.errors import HangingTransaction
 from statehold.output import Headers
 from statehold.ports import OutOfRange
-
-
-class LoggedMessage:
-    """Has the methods of the Kafka client's message, so that the driver does not need that client."""
-
-    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        value: bytes | None,
-        key: bytes | None = None,
-        headers: Headers | None = None,
-        timestamp: int = 0,
-    ) -> None:
-        self._topic, self._partition, self._offset = topic, partition, offset
-        self._value, self._key, self._headers, self._timestamp = value, key, headers, timestamp
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._timestamp
-
-    def key(self) -> bytes | None:
-        return self._key
-
-    def value(self) -> bytes | None:
-        return self._value
-
-    def headers(self) -> Any:
-        return self._headers
+from statehold.record import MemoryMessage
 
 
 class Outcome(Enum):
@@ -76,7 +36,7 @@ class MemoryLog:
     def __init__(self, topic: str, partition: int) -> None:
         self.topic, self.partition = topic, partition
         self.start = self.end = 0
-        self._records: dict[int, tuple[LoggedMessage, Transaction | None]] = {}
+        self._records: dict[int, tuple[MemoryMessage, Transaction | None]] = {}
         self._open: dict[Transaction, int] = {}
 
     def append(
@@ -91,7 +51,7 @@ class MemoryLog:
         """Write a record, in a transaction or in none, and return its offset. `partition` is what the record claims."""
         offset = self.end
         shown = self.partition if partition is None else partition
-        message = LoggedMessage(self.topic, shown, offset, value, key, headers, timestamp)
+        message = MemoryMessage(self.topic, shown, offset, value, key, headers, timestamp)
         self._records[offset] = message, transaction
         if transaction is not None and self not in transaction.logs:
             transaction.logs[self] = self._open[transaction] = offset
@@ -113,7 +73,7 @@ class MemoryLog:
     def replace(self, offset: int, value: bytes) -> None:
         """Damage a record that is already written."""
         old, transaction = self._records[offset]
-        self._records[offset] = LoggedMessage(self.topic, self.partition, offset, value, old.key()), transaction
+        self._records[offset] = MemoryMessage(self.topic, self.partition, offset, value, old.key()), transaction
 
     @property
     def stable(self) -> int:
@@ -127,14 +87,14 @@ class MemoryLog:
             self._records.pop(offset, None)
         self.start = max(self.start, before)
 
-    def committed(self, start: int = 0, end: int | None = None) -> Iterator[LoggedMessage]:
+    def committed(self, start: int = 0, end: int | None = None) -> Iterator[MemoryMessage]:
         """Yield the records that a read_committed reader sees in [start, end)."""
         for offset in range(max(start, self.start), min(self.stable, self.end if end is None else end)):
             entry = self._records.get(offset)
             if entry is not None and (entry[1] is None or entry[1].outcome is Outcome.COMMITTED):
                 yield entry[0]
 
-    def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[LoggedMessage]]:
+    def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[MemoryMessage]]:
         """Read as `ports.Reader.read` does, but raise HangingTransaction at once instead of waiting."""
         if start >= end:
             return

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from statehold.errors import UsageError
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
 from statehold.output import ORIGIN, ORIGIN_HEADER
-from statehold.record import Message
+from statehold.record import MemoryMessage, Message
 from statehold.reference import Version
 from statehold.snapshot.format import digest
 from statehold.testing.database import Tables, apply
-from statehold.testing.log import LoggedMessage, MemoryLog
+from statehold.testing.log import MemoryLog
 from statehold.testing.stepped import EffectCall
 from statehold.worker.failures.history import At, HandledRetry
 from statehold.worker.failures.retry_records import handle
@@ -42,7 +42,7 @@ class Replay:
         self,
         engine: Callable[[], Engine],
         partition: int,
-        messages: Sequence[LoggedMessage],
+        messages: Sequence[Message],
         pinned: Sequence[Placed[Pinned | HandledRetry | Seen]],
         control: str,
         expected: bytes,
@@ -95,7 +95,7 @@ class Replay:
         if self._rows is not None and rows != self._rows:
             self._differs(sizes, f"the sinks hold {rows}, they held {self._rows}")
 
-    def _batches(self, sizes: Sequence[int]) -> Iterator[Sequence[LoggedMessage]]:
+    def _batches(self, sizes: Sequence[int]) -> Iterator[Sequence[Message]]:
         at, size = 0, cycle(sizes)
         while at < len(self._messages):
             yield self._messages[at : (at := at + max(1, next(size)))]
@@ -134,7 +134,7 @@ class Replay:
         if digest.to_bytes(engine.state.digest) != self._digest:
             self._differs(sizes, "the tables differ")
 
-    def _own(self, message: LoggedMessage) -> _Sent | None:
+    def _own(self, message: MemoryMessage) -> _Sent | None:
         headers = tuple(message.headers() or ())
         for name, data in headers:
             if name == ORIGIN_HEADER and ORIGIN.unpack_from(data)[0] != self._partition:
