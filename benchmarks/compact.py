@@ -116,8 +116,8 @@ def _measure(name: str, job: dict[str, Any]) -> Took:
         file, out, err = (Path(folder) / each for each in ("job.json", "out", "err"))
         file.write_text(json.dumps(job))
         began = time.monotonic()
-        with out.open("w") as reported, err.open("w") as complaints:
-            process = subprocess.Popen(_command(name, file), cwd=HERE.parent, stdout=reported, stderr=complaints)
+        with out.open("w") as output, err.open("w") as complaints:
+            process = subprocess.Popen(_command(name, file), cwd=HERE.parent, stdout=output, stderr=complaints)
             memory, used = Memory(), dict[int, float]()
             while process.poll() is None:
                 memory.look(process.pid)

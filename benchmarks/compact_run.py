@@ -86,8 +86,8 @@ def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str,
     with spark_session("compact", options) as spark:
         started = _since_start()
         outcomes = Compaction(settings, names).run(spark)
-    reported = [{"partition": each.partition, "proven": each.proven, "keys": each.keys} for each in outcomes]
-    return {"started": started, "outcomes": reported}
+    rows = [{"partition": each.partition, "proven": each.proven, "keys": each.keys} for each in outcomes]
+    return {"started": started, "outcomes": rows}
 
 
 def _facts(admin: Admin, names: Names) -> dict[str, Any]:

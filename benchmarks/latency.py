@@ -63,8 +63,8 @@ def _run_once(bootstrap: str, result: Result, name: str, options: argparse.Names
         console.print(f"[red]{name} did not start[/red]\n{running.said()}")
         running.stop()
         return False
-    reported = {"bootstrap": bootstrap, "input": source, "output": target, "rate": options.rate, "count": count}
-    paced = [sys.executable, "-m", "benchmarks.pace", json.dumps(reported)]
+    job_of_pace = {"bootstrap": bootstrap, "input": source, "output": target, "rate": options.rate, "count": count}
+    paced = [sys.executable, "-m", "benchmarks.pace", json.dumps(job_of_pace)]
     done = subprocess.run(paced, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     said = running.said()
     result.usages.append(running.stop())

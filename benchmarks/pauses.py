@@ -50,15 +50,15 @@ def measure(keys: int, passes: int = 3) -> Pauses:
         for _ in range(passes):
             writer.pass_over()
         writer.look(1)
-        reported = Path(folder) / "pauses.json"
-        running = Running(APP, new_job(bootstrap, 0, source, target, pauses=str(reported)))
+        file = Path(folder) / "pauses.json"
+        running = Running(APP, new_job(bootstrap, 0, source, target, pauses=str(file)))
         came = kafka.Ends(bootstrap, target).wait(1, running.alive, seconds=300)
         running.end(patience=120)
         log = running.log.read_text(errors="replace")
         running.stop()
-        if not came or not reported.is_file():
+        if not came or not file.is_file():
             raise RuntimeError(f"no pauses were measured: {log[-300:]}")
-        return _read(json.loads(reported.read_text()), windows(log))
+        return _read(json.loads(file.read_text()), windows(log))
 
 
 def windows(log: str) -> list[tuple[float, float]]:
@@ -81,11 +81,11 @@ def _moment(said: dict[str, str]) -> float:
     return datetime.fromisoformat(said["timestamp"].replace("Z", "+00:00")).timestamp()
 
 
-def _read(reported: dict[str, list[list[float]]], fulls: list[tuple[float, float]]) -> Pauses:
+def _read(measured: dict[str, list[list[float]]], fulls: list[tuple[float, float]]) -> Pauses:
     during: list[float] = []
     otherwise: list[float] = []
-    for at, gap in reported["gaps"]:
+    for at, gap in measured["gaps"]:
         (during if any(low <= at <= high for low, high in fulls) else otherwise).append(gap * 1000)
-    total = int(reported["slices"][-1][1]) if reported["slices"] else 0
-    bound = next((bound for bound, count in reported["slices"] if count >= total and total), 0.0)
+    total = int(measured["slices"][-1][1]) if measured["slices"] else 0
+    bound = next((bound for bound, count in measured["slices"] if count >= total and total), 0.0)
     return Pauses(during, otherwise, bound * 1000, total, len(fulls))

@@ -141,8 +141,8 @@ def _ready(contender: Contender, log: Path) -> bool:
         return '"subscribed"' in text
     if contender.letter == "statehold":
         return '"standby_ready"' in text
-    reported = [json.loads(line) for line in text.splitlines() if line.startswith('{"standby"')]
-    return bool(reported) and reported[-1]["standby"] + 100 >= reported[-1]["of"]
+    progress = [json.loads(line) for line in text.splitlines() if line.startswith('{"standby"')]
+    return bool(progress) and progress[-1]["standby"] + 100 >= progress[-1]["of"]
 
 
 class Load:

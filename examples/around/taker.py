@@ -12,11 +12,11 @@ class Taker(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, reported: Callable[[str, bytes], None]) -> None:
+    def __init__(self, port: int, on_request: Callable[[str, bytes], None]) -> None:
         super().__init__(("127.0.0.1", port), _Request)
         self.booked: dict[str, bytes] = {}
         #: Called with every request before the answer.
-        self.reported = reported
+        self.on_request = on_request
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -27,13 +27,13 @@ class _Request(BaseHTTPRequestHandler):
         if not key:
             self.send_error(400, "no Idempotency-Key")
             return
-        self.server.reported(key, body)
+        self.server.on_request(key, body)
         same = self.server.booked.setdefault(key, body) == body
         self.send_response(201 if same else 422)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing, because `told` receives every request."""
+        """Log nothing, because `on_request` receives every request."""
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ class Rights:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, rights = FindingsOf(self), service(case.names, case.outputs)
-        reported = allowed(case.admin, rights)
+        operations = allowed(case.admin, rights)
         for right in rights:
-            here = reported.get((right.kind, right.name))
+            here = operations.get((right.kind, right.name))
             if right.kind == IDS:
                 yield from self._ids(case, seen, right)
             elif here == UNTOLD:

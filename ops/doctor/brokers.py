@@ -127,13 +127,13 @@ class SettingsDiffer:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen = FindingsOf(self)
-        reported = {each.id: case.broker_settings(each.id) for each in case.brokers}
-        if not any(reported.values()):
+        settings_of = {each.id: case.broker_settings(each.id) for each in case.brokers}
+        if not any(settings_of.values()):
             raise NotAsked("the brokers do not show their settings")
-        for key in sorted(set().union(*reported.values())):
+        for key in sorted(set().union(*settings_of.values())):
             if key in _OWN or any(part in key for part in _SECRET_OR_LOCAL):
                 continue
-            values = {broker: settings.get(key) for broker, settings in reported.items()}
+            values = {broker: settings.get(key) for broker, settings in settings_of.items()}
             if len(set(values.values())) > 1:
                 shown = ", ".join(f"{broker}: {value}" for broker, value in values.items())
                 yield seen.warned(

@@ -29,10 +29,10 @@ class FailedPartitions:
         seen, names = FindingsOf(self), case.names
         answers = reach(case.settings, names.group, [each for each in case.group.members if each.url])
         asked = [each.status for each in local_services.of_service(names.group)] + [each.status for each in answers]
-        reported = [each for each in asked if each is not None]
+        statuses = [each for each in asked if each is not None]
         failed = {
             row["partition"]: (row, status)
-            for status in reported
+            for status in statuses
             for row in status["partitions"]
             if row["phase"] == "failed"
         }

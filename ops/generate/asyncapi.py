@@ -115,13 +115,13 @@ def _registered(given: Any) -> Json:
     schema = given.schema
     if schema.schema_type not in _REGISTERED:
         return {"x-content": "application/vnd.google.protobuf", "description": f"Protobuf message {given.name}"}
-    content, reported = _REGISTERED[schema.schema_type]
-    return {"x-content": content, "schemaFormat": reported, "schema": json.loads(schema.schema_str)}
+    content, schema_format = _REGISTERED[schema.schema_type]
+    return {"x-content": content, "schemaFormat": schema_format, "schema": json.loads(schema.schema_str)}
 
 
 def _serde(kind: Any) -> Serde[Any] | OfTopic | None:
-    reported = get_args(kind)[1:] if get_origin(kind) is Annotated else () if isinstance(kind, type) else (kind,)
-    return next((each for each in reported if isinstance(each, (OfTopic, Serde))), None)
+    candidates = get_args(kind)[1:] if get_origin(kind) is Annotated else () if isinstance(kind, type) else (kind,)
+    return next((each for each in candidates if isinstance(each, (OfTopic, Serde))), None)
 
 
 def _pointer(*steps: str) -> str:

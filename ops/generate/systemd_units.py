@@ -69,9 +69,9 @@ def shipped(name: str) -> str:
     return (files("statehold.deploy") / "systemd" / name).read_text(encoding="utf-8")
 
 
-def version_of(reported: str) -> int:
+def version_of(text: str) -> int:
     """Return the number in the output of `systemctl --version`, or 0."""
-    found = re.match(r"systemd (\d+)", reported)
+    found = re.match(r"systemd (\d+)", text)
     return int(found[1]) if found else 0
 
 

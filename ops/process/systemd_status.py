@@ -77,8 +77,8 @@ class SupervisorMessages:
                 values["EXTEND_TIMEOUT_USEC"] = _EXTENSION
         if watched and alive:
             values["WATCHDOG"] = 1
-        if (reported := sentence(status)) != self._sentence:
-            self._sentence, values["STATUS"] = reported, reported
+        if (sentence_now := sentence(status)) != self._sentence:
+            self._sentence, values["STATUS"] = sentence_now, sentence_now
         return values
 
 
@@ -87,7 +87,7 @@ class Supervision:
 
     def __init__(self, status: Callable[[], dict[str, Any]], environment: Mapping[str, str] | None = None) -> None:
         given = os.environ if environment is None else environment
-        self._status, self._reported = status, SupervisorMessages()
+        self._status, self._messages = status, SupervisorMessages()
         self._notify = Notify.of(given)
         self._watchdog = watchdog_seconds(given)
         self._ending = threading.Event()
@@ -106,7 +106,7 @@ class Supervision:
         self._ending.set()
         self._thread.join()
         why = f": {kind.__name__}: {error}" if kind is not None and issubclass(kind, Exception) else ""
-        self._notify.send(**({} if self._reported.stopping else {"STOPPING": 1}), STATUS=f"ended{why}")
+        self._notify.send(**({} if self._messages.stopping else {"STOPPING": 1}), STATUS=f"ended{why}")
         self._notify.close()
 
     def _run(self) -> None:
@@ -114,7 +114,7 @@ class Supervision:
         rest = min(_LOOK_EVERY, self._watchdog * _OF_WATCHDOG) if self._watchdog else _LOOK_EVERY
         while True:
             try:
-                self._notify.send(**self._reported.next(self._status(), watched=self._watchdog is not None))
+                self._notify.send(**self._messages.next(self._status(), watched=self._watchdog is not None))
             except Exception as error:  # noqa: BLE001  no sign of life then; if it stays so, the watchdog acts
                 Log().error("supervision_failed", cause=f"{type(error).__name__}: {error}", exc_info=True)
             if self._ending.wait(rest):

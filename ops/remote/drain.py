@@ -40,7 +40,7 @@ def drain(instance: str, service: str | None, wait: float) -> list[Drained]:
     until = time.monotonic() + wait
     while any(map(_runs, found)) and time.monotonic() < until:
         time.sleep(_GLANCE)
-    return [_reported(each) for each in found]
+    return [_drained(each) for each in found]
 
 
 def _runs(found: LocalProcess) -> bool:
@@ -48,7 +48,7 @@ def _runs(found: LocalProcess) -> bool:
     return found.path.exists()
 
 
-def _reported(found: LocalProcess) -> Drained:
+def _drained(found: LocalProcess) -> Drained:
     assert found.status is not None
     held = tuple(each["partition"] for each in found.status["partitions"])
     return Drained(found.status["service"], found.status["pid"], held, not _runs(found))

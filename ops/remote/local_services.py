@@ -60,10 +60,10 @@ def that_failed() -> str:
 
     :raises NoProcess: none runs here. :raises UsageError: none or several have.
     """
-    reported = [each.status for each in control_sockets.find() if each.status is not None]
-    if not reported:
+    statuses = [each.status for each in control_sockets.find() if each.status is not None]
+    if not statuses:
         raise NoProcess(none_found(None))
-    failed = {each["service"] for each in reported if any(row["phase"] == "failed" for row in each["partitions"])}
+    failed = {each["service"] for each in statuses if any(row["phase"] == "failed" for row in each["partitions"])}
     if len(failed) != 1:
         several = f"several services have failed partitions here, name one with --name: {', '.join(sorted(failed))}"
         raise UsageError(several if failed else "no partition of a service on this machine has failed")

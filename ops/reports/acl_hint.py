@@ -67,5 +67,5 @@ def explained(error: StateholdError) -> str:
     from statehold.kafka.admin.acl_diagnosis import missing_right
 
     about, role = _about[0], role_of(sys.argv[1:])
-    reported = missing_right(about.settings, about.group, about.rights(role), role, error)
-    return f"; {reported}" if reported else ""
+    right = missing_right(about.settings, about.group, about.rights(role), role, error)
+    return f"; {right}" if right else ""

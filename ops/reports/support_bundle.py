@@ -92,13 +92,13 @@ def machine() -> dict[str, Any]:
 
 def stacks_of(found: Iterable[LocalProcess]) -> dict[str, Any]:
     """Return the stacks of each process, or the reason for its silence."""
-    reported: dict[str, Any] = {}
+    stacks: dict[str, Any] = {}
     for each in found:
         try:
-            reported[each.path.name] = control_sockets.ask(each.path, "/stacks", _PATIENCE)
+            stacks[each.path.name] = control_sockets.ask(each.path, "/stacks", _PATIENCE)
         except (OSError, ValueError) as error:
-            reported[each.path.name] = f"{error}; send SIGUSR1 to the process: its log then shows every stack"
-    return reported
+            stacks[each.path.name] = f"{error}; send SIGUSR1 to the process: its log then shows every stack"
+    return stacks
 
 
 def journal(unit: str) -> str:

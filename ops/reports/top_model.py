@@ -74,8 +74,8 @@ class Watch:
             lags = self._lags.now()
         except StateholdError as error:
             return Sample(names.group, names.input, now, trouble=f"{error}{explained(error)}")
-        reported = self._reported(group)
-        rows = tuple(self._row(each, group, reported.get(each.partition)) for each in lags)
+        statuses = self._statuses(group)
+        rows = tuple(self._row(each, group, statuses.get(each.partition)) for each in lags)
         members = tuple(f"{each.client_id} ({each.host})" for each in group.members)
         return Sample(names.group, names.input, now, group.state, members, rows)
 
@@ -104,7 +104,7 @@ class Watch:
         self._before[lag.partition] = (now, position, speed)
         return round(speed, 1)
 
-    def _reported(self, group: ConsumerGroup) -> dict[int, dict[str, Any]]:
+    def _statuses(self, group: ConsumerGroup) -> dict[int, dict[str, Any]]:
         """Return the status of each partition, from instances of this machine by their sockets, others by their ops
         servers; that of a live one overrides others.
         """
@@ -112,9 +112,9 @@ class Watch:
         here = {status.get("url") for status in local}
         others = [each for each in group.members if each.url not in here]
         far = [each.status for each in reach(self._settings, self._names.group, others) if each.status]
-        reported = [{**row, "instance": each["instance"]} for each in (*far, *local) for row in each["partitions"]]
-        reported.sort(key=lambda row: row["phase"] == "live")
-        return {row["partition"]: row for row in reported if row["phase"] != "closed"}
+        rows = [{**row, "instance": each["instance"]} for each in (*far, *local) for row in each["partitions"]]
+        rows.sort(key=lambda row: row["phase"] == "live")
+        return {row["partition"]: row for row in rows if row["phase"] != "closed"}
 
 
 def _progress(view: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -103,8 +103,8 @@ class TransactionTool:
                 command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_PATIENCE
             )
         if done.returncode != 0:
-            reported = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if "SLF4J" not in line]
-            raise ToolFailed(" ".join(line.strip() for line in reported if line.strip())[:300] or "Kafka's tool failed")
+            lines = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if "SLF4J" not in line]
+            raise ToolFailed(" ".join(line.strip() for line in lines if line.strip())[:300] or "Kafka's tool failed")
         return done.stdout
 
 

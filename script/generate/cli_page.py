@@ -51,9 +51,9 @@ def _section(words: tuple[str, ...], command: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _text(reported: str) -> Iterator[str]:
+def _text(help_text: str) -> Iterator[str]:
     """Paragraphs as they stand; an example is a block."""
-    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(reported.replace("\b", ""))):
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(help_text.replace("\b", ""))):
         if paragraph.strip().startswith("statehold "):
             yield from ("", "```", inspect.cleandoc(paragraph), "```")
         else:
@@ -76,13 +76,13 @@ def _option(parameter: Any) -> str:
 
 
 def _help(parameter: Any) -> str:
-    reported = _escaped(" ".join((parameter.help or "").split()))
+    text = _escaped(" ".join((parameter.help or "").split()))
     default = parameter.default
     if parameter.required:
-        return f"{reported} **Needed.**"
-    if default in (None, False, (), []) or callable(default) or "[default" in reported:
-        return reported
-    return f"{reported} Default: `{default}`."
+        return f"{text} **Needed.**"
+    if default in (None, False, (), []) or callable(default) or "[default" in text:
+        return text
+    return f"{text} Default: `{default}`."
 
 
 def _escaped(text: str) -> str:

@@ -41,7 +41,7 @@ class Lines:
 
     def line(self, message: Message) -> dict[str, Any]:
         """Return the object. Damage is reported in `kind` and `finding`, never raised."""
-        reported: dict[str, Any] = {
+        line: dict[str, Any] = {
             "topic": message.topic(),
             "partition": message.partition(),
             "offset": message.offset(),
@@ -51,9 +51,9 @@ class Lines:
             record = records.unpack(message.value())
         except frame.BadFrame as error:
             if self._ours:
-                return reported | {"kind": "damaged", "finding": str(error)}
-            return reported | self._plain(message)
-        return reported | self._record(record)
+                return line | {"kind": "damaged", "finding": str(error)}
+            return line | self._plain(message)
+        return line | self._record(record)
 
     def _record(self, record: Record) -> dict[str, Any]:
         kind = _KINDS[type(record)]
@@ -78,16 +78,16 @@ class Lines:
 
     def _plain(self, message: Message) -> dict[str, Any]:
         key, value, codec = message.key(), message.value(), self._codecs.get(message.topic() or "")
-        reported: dict[str, Any] = {"kind": "record", "key": typed.text(key) if isinstance(key, bytes) else key}
+        line: dict[str, Any] = {"kind": "record", "key": typed.text(key) if isinstance(key, bytes) else key}
         for name, data in message.headers() or ():
             if name == _ORIGIN_HEADER and len(data) == _ORIGIN.size:
-                reported["origin"] = dict(zip(("partition", "n", "ordinal"), _ORIGIN.unpack(data), strict=True))
+                line["origin"] = dict(zip(("partition", "n", "ordinal"), _ORIGIN.unpack(data), strict=True))
             elif name == COMMAND_HEADER:
-                reported |= {"kind": "command", "command": _command(message)}
+                line |= {"kind": "command", "command": _command(message)}
                 codec = None
             else:
-                reported.setdefault("headers", []).append([name, typed.text(data or b"")])
-        return reported | {"value": typed.message(codec, value)}
+                line.setdefault("headers", []).append([name, typed.text(data or b"")])
+        return line | {"value": typed.message(codec, value)}
 
 
 def _command(message: Message) -> Any:
@@ -111,7 +111,7 @@ def _plain(name: str, value: Any) -> Any:
 def _named(value: Any) -> Any:
     if value is None:
         return None
-    reported = {name: getattr(value, name) for name in value.__struct_fields__}
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, FullRef):
-        return reported
-    return {name: typed.text(each) if isinstance(each, bytes) else each for name, each in reported.items()}
+        return fields
+    return {name: typed.text(each) if isinstance(each, bytes) else each for name, each in fields.items()}

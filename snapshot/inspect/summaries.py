@@ -132,10 +132,10 @@ def _commit_record(commit_record: CommitRecord | None, topic: str) -> dict[str, 
 
 
 def _full(full: Full, found: Survey, topic: str) -> dict[str, Any]:
-    reported: dict[str, Any] = {"offset": full.offset, "referred": full.referred, "finding": full.finding}
+    summary: dict[str, Any] = {"offset": full.offset, "referred": full.referred, "finding": full.finding}
     if full.manifest is not None:
         made, proof = full.manifest, proof_of(full, found.commit_record)
-        reported |= {
+        summary |= {
             "id": made.full,
             "n": made.first,
             "through": made.through,
@@ -150,7 +150,7 @@ def _full(full: Full, found: Survey, topic: str) -> dict[str, Any]:
             "proven": proof == "yes",
             "proof": proof,
         }
-    return reported | {"chosen": full is found.choice}
+    return summary | {"chosen": full is found.choice}
 
 
 def proof_of(full: Full, commit_record: CommitRecord | None) -> str:

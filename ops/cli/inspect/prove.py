@@ -74,11 +74,11 @@ def prove(
         raise typer.Exit(_check(check, secret, settings, as_json, recompute=recompute))
     about = subject_of(settings, target, name, input_topic)
     with topic_view(about.settings, about.names) as view:
-        reported = [
+        proofs = [
             proof.partition(partition, view.state(partition, point))
             for partition, point in enumerate(_points(view, at))
         ]
-        document = proof.document(_head(view, at), reported)
+        document = proof.document(_head(view, at), proofs)
     output.print_json(proof.signed(document, secret), indent=None if as_json else 2)
 
 

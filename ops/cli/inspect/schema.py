@@ -27,5 +27,5 @@ def schema(
     Exit code 0: printed; 1: the service does not exist.
     """
     service = find_service(target)
-    reported = asyncapi.asyncapi(service) if form == "asyncapi" else asyncapi.json_schemas(service)
-    output.print_json(reported, indent=None if as_json else 2)
+    document = asyncapi.asyncapi(service) if form == "asyncapi" else asyncapi.json_schemas(service)
+    output.print_json(document, indent=None if as_json else 2)

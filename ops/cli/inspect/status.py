@@ -96,11 +96,11 @@ def _as_json(found: LocalProcess) -> dict[str, Any]:
 
 
 def _is_well(found: LocalProcess) -> bool:
-    reported = found.status
+    status = found.status
     return (
-        reported is not None
-        and not reported.get("outage")
-        and all(each["phase"] == "live" for each in reported["partitions"])
+        status is not None
+        and not status.get("outage")
+        and all(each["phase"] == "live" for each in status["partitions"])
     )
 
 
@@ -108,22 +108,22 @@ def _show(found: LocalProcess) -> None:
     if found.status is None:
         output.report(f"{found.path.stem}: {found.trouble}")
         return
-    reported = found.status
-    state = "running" if reported["running"] else "not running"
-    output.report(f"{reported['service']} reads {reported['input']} of {reported['brokers']}: {state}")
-    output.report(f"instance {reported['instance']}, pid {reported['pid']}, statehold {reported['version']}")
-    if outage := reported.get("outage"):
+    status = found.status
+    state = "running" if status["running"] else "not running"
+    output.report(f"{status['service']} reads {status['input']} of {status['brokers']}: {state}")
+    output.report(f"instance {status['instance']}, pid {status['pid']}, statehold {status['version']}")
+    if outage := status.get("outage"):
         output.report(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
-    if finding := reported.get("topology"):
+    if finding := status.get("topology"):
         output.report(f"the topics are not those that the service started with: {finding}")
-    partitions: Sequence[dict[str, Any]] = reported["partitions"]
+    partitions: Sequence[dict[str, Any]] = status["partitions"]
     if (least := _retention(partitions)) is not None:
         output.report(f"retention leaves the next record at least {least:.1f} h")
     if partitions:
-        _show_partitions(partitions, f"--name {reported['name']} --input {reported['input']}")
+        _show_partitions(partitions, f"--name {status['name']} --input {status['input']}")
     elif not outage:
         output.report("no partition: starting, or other members of the group have them all")
-    for copy in reported.get("standbys", ()):
+    for copy in status.get("standbys", ()):
         output.report(_copy(copy))
 
 

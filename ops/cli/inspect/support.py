@@ -65,13 +65,13 @@ def support_bundle(
 
     Exit code 0: written; 1: not written.
     """
-    settings, reported = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+    settings, effective_settings = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
     configure_quietly(settings.log)
     about = subject_of(settings, target, name, input_topic)
     settings, names = about.settings, about.names
     path = to or Path(f"statehold-{names.group}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz")
     made = bundle.Bundle(settings)
-    made.add_json("settings.json", [each._asdict() for each in reported])
+    made.add_json("settings.json", [each._asdict() for each in effective_settings])
     made.add_json("machine.json", bundle.machine())
     found = local_services.of_service(names.group)
     made.add_json("status.json", [each.status or {"socket": str(each.path), "trouble": each.trouble} for each in found])

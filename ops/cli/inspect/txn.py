@@ -53,8 +53,8 @@ def list_(
     wanted = list(topics or [names.input, names.changelog, names.snapshot, *about.outputs()])
     held = transactions.held(wanted, older_than)
     if as_json:
-        reported = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}
-        output.print_json(reported)
+        document = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}
+        output.print_json(document)
     elif not held:
         output.report(f"no transaction of more than {format_duration(older_than)} is open on {', '.join(wanted)}")
     else:

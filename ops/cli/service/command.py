@@ -89,9 +89,9 @@ def send(
     if timeout is None:
         answers = [CommandResult(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
     else:
-        reported = (lambda _: None) if as_json else (lambda answer: output.report(_said(name, answer)))
+        each_answer = (lambda _: None) if as_json else (lambda answer: output.report(_said(name, answer)))
         with progress(f"the partitions' answers to {name}", timeout):
-            answers = commander.await_answers(sent, timeout, full=full, report=reported)
+            answers = commander.await_answers(sent, timeout, full=full, report=each_answer)
     if as_json:
         output.print_json(answers)
     elif timeout is None:

@@ -33,30 +33,30 @@ def diff(
 
     Exit code 0: they are equal; 1: an error; 4: they differ.
     """
-    reported = []
+    differences = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             old, new = (view.state(partition, each) for each in (a, b))
-            reported.append(summaries.of_difference(partition, old, new, about.typed, limit))
+            differences.append(summaries.of_difference(partition, old, new, about.typed, limit))
     if as_json:
-        output.print_json(reported)
+        output.print_json(differences)
     else:
-        for each in reported:
+        for each in differences:
             _print(each)
-    different = any(each["added"] + each["changed"] + each["removed"] for each in reported)
+    different = any(each["added"] + each["changed"] + each["removed"] for each in differences)
     raise typer.Exit(Answer.DIFFERENT if different else Answer.YES)
 
 
-def _print(reported: dict[str, Any]) -> None:
-    a, b = reported["a"], reported["b"]
+def _print(difference: dict[str, Any]) -> None:
+    a, b = difference["a"], difference["b"]
     output.report(
-        f"partition {reported['partition']}: position {a['position']} (transaction {a['n']}, {a['keys']} keys) to "
-        f"{b['position']} ({b['n']}, {b['keys']} keys): {reported['added']} added, {reported['changed']} changed, "
-        f"{reported['removed']} removed"
+        f"partition {difference['partition']}: position {a['position']} (transaction {a['n']}, {a['keys']} keys) to "
+        f"{b['position']} ({b['n']}, {b['keys']} keys): {difference['added']} added, {difference['changed']} changed, "
+        f"{difference['removed']} removed"
     )
-    if reported["keys"]:
-        print_rows(reported["keys"], ("what", "table", "key", "old", "new"))
-    left = reported["added"] + reported["changed"] + reported["removed"] - len(reported["keys"])
+    if difference["keys"]:
+        print_rows(difference["keys"], ("what", "table", "key", "old", "new"))
+    left = difference["added"] + difference["changed"] + difference["removed"] - len(difference["keys"])
     if left:
         output.report(f"and {left} more; --limit shows them")
 
@@ -82,17 +82,17 @@ def history(
 
     Exit code 0: found; 1: an error; 4: no stored delta wrote it.
     """
-    reported: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             changes = view.history(partition, key, table)[-last:]
-            reported += [summaries.of_change(partition, each, about.typed) for each in changes]
-    reported = [each | {"at": output.moment(each["time"])} for each in reported]
+            rows += [summaries.of_change(partition, each, about.typed) for each in changes]
+    rows = [each | {"at": output.moment(each["time"])} for each in rows]
     if as_json:
-        output.print_json(reported)
-    elif reported:
-        print_rows(reported, ("partition", "position", "n", "at", "writer", "table", "key", "old", "new"))
-    if not reported:
+        output.print_json(rows)
+    elif rows:
+        print_rows(rows, ("partition", "position", "n", "at", "writer", "table", "key", "old", "new"))
+    if not rows:
         where = f"table {table}" if table else "any table"
         output.complain(f"no stored delta wrote {key!r} in {where}. Next: run `statehold snapshot show --key {key}`")
         raise typer.Exit(Answer.DIFFERENT)

@@ -35,22 +35,22 @@ def list_(
     names = about.names
     with topic_view(about.settings, names) as view:
         numbers = view.numbers(partitions_of(partitions))
-        reported = [summaries.of_survey(*view.survey(each, everything=everything), names.input) for each in numbers]
+        surveys = [summaries.of_survey(*view.survey(each, everything=everything), names.input) for each in numbers]
         hidden = {each: view.hidden_from(names.changelog, each) for each in numbers}
     if as_json:
-        output.print_json([each | {"open": hidden[each["partition"]] >= 0} for each in reported])
+        output.print_json([each | {"open": hidden[each["partition"]] >= 0} for each in surveys])
     else:
-        _print(reported)
+        _print(surveys)
         for partition, offset in hidden.items():
             if offset >= 0:
                 output.report(
                     f"partition {partition}: a transaction is open at {names.changelog}@{offset}, as usual while the "
                     f"service runs. If it stays open, see HangingTransaction in the runbook"
                 )
-    for each in reported:
+    for each in surveys:
         if each["trouble"]:
             output.complain(f"partition {each['partition']}: {each['trouble']}")
-    raise typer.Exit(1 if any(each["trouble"] for each in reported) else 0)
+    raise typer.Exit(1 if any(each["trouble"] for each in surveys) else 0)
 
 
 def _print(partitions: list[dict[str, Any]]) -> None:

@@ -46,27 +46,27 @@ def verify_(
     """
     if replay_ and about.service is None:
         raise WrongOption("--replay needs the service's code: name it as module:service")
-    reported: list[tuple[PartitionVerification, Replayed | None]] = []
+    results: list[tuple[PartitionVerification, Replayed | None]] = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             found = view.verify(partition, everything=everything)
             # a damaged partition is not replayed
             wanted = about.service if replay_ and found.good else None
-            reported.append((found, replay(view, wanted, partition, since, until) if wanted else None))
+            results.append((found, replay(view, wanted, partition, since, until) if wanted else None))
     if as_json:
-        output.print_json([_as_json(*each) for each in reported])
+        output.print_json([_as_json(*each) for each in results])
     else:
-        _print(reported)
-    good = all(verdict.good and (replayed is None or not replayed.differences) for verdict, replayed in reported)
+        _print(results)
+    good = all(verdict.good and (replayed is None or not replayed.differences) for verdict, replayed in results)
     raise typer.Exit(0 if good else 1)
 
 
 def _as_json(verdict: PartitionVerification, replayed: Replayed | None) -> dict[str, Any]:
-    reported: dict[str, Any] = msgspec.to_builtins(verdict)
-    return reported | {"good": verdict.good, "replay": msgspec.to_builtins(replayed) if replayed else None}
+    document: dict[str, Any] = msgspec.to_builtins(verdict)
+    return document | {"good": verdict.good, "replay": msgspec.to_builtins(replayed) if replayed else None}
 
 
-def _print(reported: list[tuple[PartitionVerification, Replayed | None]]) -> None:
+def _print(results: list[tuple[PartitionVerification, Replayed | None]]) -> None:
     rows = [
         (
             verdict.partition,
@@ -78,11 +78,11 @@ def _print(reported: list[tuple[PartitionVerification, Replayed | None]]) -> Non
             Text("yes", "green") if full.good else Text("no", "red"),
             f"commit {full.proven_at}" if full.proven_at >= 0 else "-",
         )
-        for verdict, _ in reported
+        for verdict, _ in results
         for full in verdict.fulls
     ]
     output.print_table(("partition", "full", "n", "chunks", "keys", "maker", "good", "digest equal at"), rows)
-    for verdict, replayed in reported:
+    for verdict, replayed in results:
         output.report(
             f"partition {verdict.partition}: {verdict.transactions} transactions to {verdict.n}, position "
             f"{verdict.position}; digest computed and equal at {verdict.compared} commit records: "

@@ -235,11 +235,11 @@ class Untyped:
         self.name = name
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow, reported = to_arrow_schema(self.schema), typed.Typed()
+        arrow, types = to_arrow_schema(self.schema), typed.Typed()
         for batch in batches:
             partitions, stored_keys, stored = (batch.column(i).to_pylist() for i in range(3))
             keys = [_json(typed.key(msgspec.msgpack.decode(key))) for key in stored_keys]
-            values = [_json(reported.value(self.name, value)) for value in stored]
+            values = [_json(types.value(self.name, value)) for value in stored]
             arrays = [
                 pa.array(column, field.type) for column, field in zip((partitions, keys, values), arrow, strict=True)
             ]

@@ -60,8 +60,8 @@ class Editor:
             if rows:
                 yield _batch(rows)
         if tallies:
-            reported = [(p, 0, REPORT, b"", packed(Tally(partition=p, counts=c))) for p, c in sorted(tallies.items())]
-            yield _batch(reported)
+            reports = [(p, 0, REPORT, b"", packed(Tally(partition=p, counts=c))) for p, c in sorted(tallies.items())]
+            yield _batch(reports)
 
 
 def tables_of(handler: HandlerOf) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] 
             partition=place.partition,
         ) from error
     if goal is None or there is None or goal.commit_record.n < there.oldest.commit_record.n:
-        raise OutOfReach(_reported(reader, place, there), topic=place.input, partition=place.partition)
+        raise OutOfReach(_out_of_reach(reader, place, there), topic=place.input, partition=place.partition)
     if goal.commit_record.n == newest.goal.commit_record.n:
         return newest
     return planning.make(reader, place, damaged=damaged, before=goal.offset + 1)
@@ -124,7 +124,7 @@ def _state_of(reader: Reader, place: Place, full: LocatedManifest) -> LocatedCom
     )
 
 
-def _reported(reader: Reader, place: Place, there: Kept | None) -> str:
+def _out_of_reach(reader: Reader, place: Place, there: Kept | None) -> str:
     if there is None:
         return "no state is stored: no full snapshot is usable, and the deltas do not begin at 0"
     (_, oldest), (_, newest) = there

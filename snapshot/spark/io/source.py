@@ -245,13 +245,13 @@ def scan_of(plan: FoldPlan) -> Scan:
 def judge(plans: Iterable[FoldPlan], rows: Iterable[Any]) -> dict[int, str]:
     """Return partition -> why its state differs, '' if it does not. `rows` are `fold.sums_of` and the reports."""
     sums: dict[int, dict[str, Sums]] = {}
-    reported: list[TaskReport] = []
+    task_reports: list[TaskReport] = []
     for row in rows:
         if row["table"] == REPORT:
-            reported.append(decode_report(row["report"]))
+            task_reports.append(decode_report(row["report"]))
         else:
             sums.setdefault(row["partition"], {})[row["table"]] = folding.sums_from(row)
-    reports = gathered(reported)
+    reports = gathered(task_reports)
     return {
         plan.partition: verdict(plan, reports.get(plan.partition, {}), sums.get(plan.partition, {})) for plan in plans
     }

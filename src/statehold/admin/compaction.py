@@ -157,18 +157,18 @@ class Compaction:
                 again = self._without_damage(pending, error, damaged) or self._overtaken(pending, error, attempt)
                 written, reports, pending = {}, {}, []
             for plan in pending:
-                found, reported = written.get(plan.partition), reports.get(plan.partition, {})
-                finding = base_finding(plan, reported)
+                found, own_reports = written.get(plan.partition), reports.get(plan.partition, {})
+                finding = base_finding(plan, own_reports)
                 if finding and plan.base is not None:
                     damaged.setdefault(plan.partition, []).append(plan.base.offset)
                     self._log.warning("full_unusable", partition=plan.partition, finding=finding)
                     again.append((plan, finding))
                     continue
                 found = found or writing.empty(plan.partition)
-                finding = verdict(plan, reported, found.digest_sums())
-                self._note(plan, "failed" if finding else "proven", cause=finding, written=found, reports=reported)
+                finding = verdict(plan, own_reports, found.digest_sums())
+                self._note(plan, "failed" if finding else "proven", cause=finding, written=found, reports=own_reports)
                 if not finding:
-                    proven.append((plan, found, reported["increments"]))
+                    proven.append((plan, found, own_reports["increments"]))
             pending = self._plan_again(again, damaged, plans)
         for plan in pending:
             self._note(plan, "failed", cause=f"abandoned after several attempts; damaged full snapshots: {damaged}")
@@ -187,13 +187,13 @@ class Compaction:
         sink_of = None if self._dry_run else SnapshotSinkFactory(self._settings, self._names)
         frame = writing.write(Fold(spark, self._settings, plans).chunks, targets, sink_of)
         written: dict[int, WrittenFull] = {}
-        reported: list[TaskReport] = []
+        task_reports: list[TaskReport] = []
         for row in collect(frame):
             if row["kind"] == "full":
                 written[row["partition"]] = writing.decode_written(row["payload"])
             else:
-                reported.append(decode_report(row["payload"]))
-        return written, gathered(reported)
+                task_reports.append(decode_report(row["payload"]))
+        return written, gathered(task_reports)
 
     def _without_damage(
         self, plans: Sequence[FoldPlan], error: JobFailed, damaged: dict[int, list[int]]

@@ -184,10 +184,10 @@ def trace(
     topic: str, partition: int, what: str, command: Command, request: DeadLetterRequest, failure: Failure | None
 ) -> Sent:
     """Return the resolution of a dead letter, for the topic of the dead letters."""
-    reported: dict[str, object] = {"offset": request.offset, "why": request.why, "command": command.offset}
+    facts: dict[str, object] = {"offset": request.offset, "why": request.why, "command": command.offset}
     if failure is not None:
-        reported |= {"error": failure.error, "text": failure.text[:TEXT]}
-    headers = [command_header(what, command.id, command.issuer), *own_headers(PREFIX, **reported)]
+        facts |= {"error": failure.error, "text": failure.text[:TEXT]}
+    headers = [command_header(what, command.id, command.issuer), *own_headers(PREFIX, **facts)]
     return topic, None, request.key, partition, None, None, 0, headers
 
 
@@ -233,42 +233,42 @@ def number(text: str) -> int:
 
 def _read(message: Message) -> DeadLetter | Resolution | None:
     headers = message.headers() or ()
-    reported = reported_headers(PREFIX, headers)
-    if "offset" not in reported:
+    facts = facts_of(PREFIX, headers)
+    if "offset" not in facts:
         return None
-    if "topic" not in reported:
+    if "topic" not in facts:
         command = command_of(message)
         if command is None:
             return None
         return Resolution(
             what=command.name,
-            offset=number(reported["offset"]),
+            offset=number(facts["offset"]),
             id=command.id,
             who=command.issuer,
-            why=reported.get("why", ""),
-            command=number(reported.get("command", "-1")),
-            error=reported.get("error", ""),
-            text=reported.get("text", ""),
+            why=facts.get("why", ""),
+            command=number(facts.get("command", "-1")),
+            error=facts.get("error", ""),
+            text=facts.get("text", ""),
             at=message.offset() or 0,
         )
     return DeadLetter(
-        topic=reported["topic"],
-        partition=number(reported["partition"]),
-        offset=number(reported["offset"]),
-        timestamp=number(reported["timestamp"]),
+        topic=facts["topic"],
+        partition=number(facts["partition"]),
+        offset=number(facts["offset"]),
+        timestamp=number(facts["timestamp"]),
         key=message.key(),
         value=message.value(),
         headers=received(PREFIX, headers),
-        why=reported["why"],
-        error=reported["error"],
-        text=reported["text"],
-        attempts=number(reported["attempts"]),
-        ordered=reported["ordered"] == "1",
-        previous=number(reported["previous"]),
+        why=facts["why"],
+        error=facts["error"],
+        text=facts["text"],
+        attempts=number(facts["attempts"]),
+        ordered=facts["ordered"] == "1",
+        previous=number(facts["previous"]),
         at=message.offset() or 0,
-        id=reported.get("id", ""),
-        who=reported.get("who", ""),
-        reason=reported.get("reason", ""),
+        id=facts.get("id", ""),
+        who=facts.get("who", ""),
+        reason=facts.get("reason", ""),
     )
 
 
@@ -302,12 +302,12 @@ def as_received(topic: str, message: Message, own: list[tuple[str, bytes]]) -> S
     return topic, message.value(), message.key(), message.partition() or 0, None, None, 0, headers
 
 
-def own_headers(prefix: str, **reported: object) -> list[tuple[str, bytes]]:
+def own_headers(prefix: str, **facts: object) -> list[tuple[str, bytes]]:
     """Return these facts about a record as headers."""
-    return [(f"{prefix}{name}", str(value).encode()) for name, value in reported.items()]
+    return [(f"{prefix}{name}", str(value).encode()) for name, value in facts.items()]
 
 
-def reported_headers(prefix: str, headers: Sequence[tuple[str, Any]]) -> dict[str, str]:
+def facts_of(prefix: str, headers: Sequence[tuple[str, Any]]) -> dict[str, str]:
     """Return the facts that `own_headers` wrote, by name."""
     return {
         name.removeprefix(prefix): (value or b"").decode(errors="replace")

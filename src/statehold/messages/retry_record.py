@@ -13,10 +13,10 @@ from statehold.messages.dead_letter import (
     Failure,
     RedrivenMessage,
     as_received,
+    facts_of,
     number,
     own_headers,
     received,
-    reported_headers,
 )
 from statehold.output import Sent
 from statehold.record import Message
@@ -49,15 +49,15 @@ class Retried(NamedTuple):
     @classmethod
     def _by(cls, message: Message, input: str) -> Retried | None:
         headers = message.headers() or ()
-        reported = reported_headers(PREFIX, headers)
-        if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= reported.keys():
+        facts = facts_of(PREFIX, headers)
+        if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= facts.keys():
             return None
-        offset, time = number(reported["offset"]), number(reported["timestamp"])
+        offset, time = number(facts["offset"]), number(facts["timestamp"])
         kept = received(PREFIX, headers)
         request = DeadLetterRequest(offset, time, message.key(), message.value(), kept, False, -1)
         was = RedrivenMessage(input, message.partition() or 0, request)
-        failure = Failure(reported["error"], reported["text"], number(reported["attempts"]))
-        return cls(message.offset() or 0, was, failure, number(reported["level"]), number(reported["due"]))
+        failure = Failure(facts["error"], facts["text"], number(facts["attempts"]))
+        return cls(message.offset() or 0, was, failure, number(facts["level"]), number(facts["due"]))
 
 
 def retried(topic: str, message: Message, failure: Failure, level: int, due: int) -> Sent:

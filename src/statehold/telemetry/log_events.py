@@ -116,11 +116,11 @@ class RecentEvents:
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         if event in _NOISE:
             return
-        reported = {
+        shown = {
             key: value for key, value in fields.items() if key not in ("service", "exc_info") and value is not None
         }
         self._events.append(
-            {"number": next(self._number), "time": time.time(), "level": level, "event": event, **reported}
+            {"number": next(self._number), "time": time.time(), "level": level, "event": event, **shown}
         )
 
     def after(self, number: int) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ class _Work:
             raise ToolRefused(f"the folded state differs from the recorded one: {'; '.join(findings)}")
         self._require_patched(fold)
         written, tallies = self._write(fold, plans, lineage is not None)
-        done = [self._reported(plan, written[p], tallies.get(p, Counts())) for p, plan in plans.items()]
+        done = [self._migrated(plan, written[p], tallies.get(p, Counts())) for p, plan in plans.items()]
         if lineage is None:
             return done, []
         bases = self._publish(plans, written, lineage)
@@ -138,7 +138,7 @@ class _Work:
             total += sums.text if name in tables and tables[name].key_type in (str, bytes) else sums.packed
         return total % MODULUS
 
-    def _reported(self, plan: FoldPlan, written: WrittenFull, counts: Counts) -> Migrated:
+    def _migrated(self, plan: FoldPlan, written: WrittenFull, counts: Counts) -> Migrated:
         return Migrated(
             partition=plan.partition,
             position=plan.last.positions[self._names.input],

@@ -223,5 +223,5 @@ class _Move:
             )
         return low
 
-    def _into(self, reported: Repartitioned) -> Repartitioned:
-        return msgspec.structs.replace(reported, into=self.new.names.input)
+    def _into(self, result: Repartitioned) -> Repartitioned:
+        return msgspec.structs.replace(result, into=self.new.names.input)

@@ -53,10 +53,10 @@ def allowed(
     groups = list(dict.fromkeys(right.name for right in wanted if right.kind == GROUP))
     asked: dict[tuple[str, str], Future[Any]] = {}
     if topics:
-        reported = admin.client.describe_topics(
+        answers = admin.client.describe_topics(
             TopicCollection(topics), include_authorized_operations=True, request_timeout=NO_TIMEOUT
         )
-        asked |= {(TOPIC, name): future for name, future in reported.items()}
+        asked |= {(TOPIC, name): future for name, future in answers.items()}
     if groups:
         asked |= {(GROUP, name): future for name, future in ask_groups(admin.client, groups, rights=True).items()}
     deadline = Deadline(_PATIENCE)
@@ -69,8 +69,8 @@ def missing(admin: Admin, rights: Iterable[Right], cancelled: Callable[[], bool]
     They report nothing about transactional ids, nor about topics and groups that do not exist.
     """
     wanted = list(rights)
-    reported = allowed(admin, wanted, cancelled)
-    return [right for right in wanted if lacks(right, reported.get((right.kind, right.name)))]
+    granted = allowed(admin, wanted, cancelled)
+    return [right for right in wanted if lacks(right, granted.get((right.kind, right.name)))]
 
 
 class RoleAccess(Access):
@@ -141,5 +141,5 @@ def _allowed(future: Future[Any], cancelled: Callable[[], bool], seconds: float)
     return operations(found.authorized_operations) or UNTOLD
 
 
-def lacks(right: Right, reported: frozenset[str] | None) -> bool:
-    return reported is not None and reported != UNTOLD and not {right.operation, "ALL"} & reported
+def lacks(right: Right, granted: frozenset[str] | None) -> bool:
+    return granted is not None and granted != UNTOLD and not {right.operation, "ALL"} & granted

@@ -28,9 +28,9 @@ def missing_right(settings: Settings, group: str, rights: Sequence[Right], role:
     Blocks for some seconds at most, and raises nothing.
     """
     raised = _raised(error)
-    reported = kafka_error(raised)
-    silent = isinstance(raised, KafkaTrouble) or (reported is not None and reported.code() in _SILENCE)
-    if not silent and (reported is None or reported.code() in LOGIN):
+    cause = kafka_error(raised)
+    silent = isinstance(raised, KafkaTrouble) or (cause is not None and cause.code() in _SILENCE)
+    if not silent and (cause is None or cause.code() in LOGIN):
         return ""
     try:
         admin = Admin(settings, group)

@@ -254,11 +254,11 @@ class KafkaGroupConsumer:
             release_id(self._settings, self._names, self._log)
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
-        def reported(source: Any, places: list[TopicPartition]) -> None:
+        def call_back(source: Any, places: list[TopicPartition]) -> None:
             if source is self._consumer:  # because a replaced client still calls back while it closes
                 call([place.partition for place in places])
 
-        return reported
+        return call_back
 
     def _places(self, partitions: Sequence[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, partition) for partition in partitions]

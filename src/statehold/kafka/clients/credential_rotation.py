@@ -47,10 +47,10 @@ def files_of(settings: Settings) -> list[Path]:
 
 def fingerprint(files: Sequence[Path]) -> bytes:
     """Return a digest of the files' contents. An unreadable file counts as empty."""
-    reported = hashlib.sha256()
+    digest = hashlib.sha256()
     for piece in _pieces(files):
-        reported.update(hashlib.sha256(piece).digest())
-    return reported.digest()
+        digest.update(hashlib.sha256(piece).digest())
+    return digest.digest()
 
 
 class CredentialRotation:

@@ -46,18 +46,18 @@ def unwritable_cause(settings: Settings, places: Iterable[Place]) -> str:
                 if partition not in (ANY, found.id):
                     continue
                 if found.leader < 0:
-                    return _reported(topic, found.id, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader")
+                    return _sentence(topic, found.id, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader")
                 if topic not in least:
                     least[topic] = _least(asker, topic)
                 if len(found.isrs) < min(least[topic], len(found.replicas)):
                     said = f"{len(found.isrs)} of {len(found.replicas)} replicas in sync, {least[topic]} needed"
-                    return _reported(topic, found.id, KafkaError.NOT_ENOUGH_REPLICAS, said)
+                    return _sentence(topic, found.id, KafkaError.NOT_ENOUGH_REPLICAS, said)
     except (KafkaException, KafkaTrouble, KeyError):
         return ""
     return ""
 
 
-def _reported(topic: str, partition: int, code: int, said: str) -> str:
+def _sentence(topic: str, partition: int, code: int, said: str) -> str:
     return f"; {topic}[{partition}]: {KafkaError(code).name()} ({said}){advice(code)}"
 
 

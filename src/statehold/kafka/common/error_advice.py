@@ -94,5 +94,5 @@ REFUSES_MEMBER: Final = frozenset({_E.INVALID_SESSION_TIMEOUT, _E.INCONSISTENT_G
 
 def advice(code: int) -> str:
     """Return `: what to change`, or an empty string if there is no advice."""
-    reported = ADVICE.get(code)
-    return f": {reported}" if reported else ""
+    change = ADVICE.get(code)
+    return f": {change}" if change else ""

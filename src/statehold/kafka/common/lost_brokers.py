@@ -40,9 +40,9 @@ def section(statistics: str, name: str) -> dict[str, Any]:
     return dict(_DECODER.raw_decode(statistics, statistics.index("{", at))[0]) if at >= 0 else {}
 
 
-def known_brokers(reported: Mapping[str, Any]) -> Brokers | None:
+def known_brokers(brokers_by_name: Mapping[str, Any]) -> Brokers | None:
     """Return the brokers that a client knows, from its statistics; None while it still knows a bootstrap address."""
-    brokers = [each for each in reported.values() if each.get("source") not in _STAND_INS]
+    brokers = [each for each in brokers_by_name.values() if each.get("source") not in _STAND_INS]
     if any(each["nodeid"] < 0 for each in brokers):
         return None
     return frozenset(each["nodeid"] for each in brokers)

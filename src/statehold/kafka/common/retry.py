@@ -41,7 +41,7 @@ def call_patiently(
     def passes(error: BaseException) -> bool:
         return isinstance(error, KafkaTrouble) and not isinstance(error, Misconfigured) and again(error)
 
-    def reported(state: tenacity.RetryCallState) -> None:
+    def report_failure(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, KafkaTrouble):
             report(error, deadline.elapsed)
@@ -56,7 +56,7 @@ def call_patiently(
         wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, min=_FIRST_PAUSE, max=longest),
         stop=lambda _: cancelled() or deadline.passed,
         sleep=rest,
-        before_sleep=reported,
+        before_sleep=report_failure,
         reraise=True,
     )
     return retrying(call)

@@ -34,7 +34,7 @@ class InputWriter:
         :raises KafkaTrouble: the brokers rejected a record.
         """
 
-        def reported(error: Any, written: Any) -> None:
+        def on_delivery(error: Any, written: Any) -> None:
             if error is not None:
                 self._refused = self._refused or str(error)
             else:
@@ -47,7 +47,7 @@ class InputWriter:
                     message.value(),
                     message.key(),
                     message.partition() or 0,
-                    on_delivery=reported,
+                    on_delivery=on_delivery,
                     timestamp=max(0, message.timestamp()[1]),
                     headers=message.headers(),
                 )
