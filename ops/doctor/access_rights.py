@@ -36,11 +36,11 @@ class Rights:
 
     def _ids(self, case: Case, seen: FindingsOf, right: Right) -> Iterator[Finding]:
         """Derive the rights on transactional ids from the ACLs, because no request returns them."""
-        prefix, mend = right.name, self._grant(case, right)
+        prefix, fix = right.name, self._grant(case, right)
         allowed = case.cluster.allowed()
         if "DESCRIBE" not in allowed:
             # The client then returns neither ACLs nor an error.
-            yield seen.unknown(f"{prefix}*", "ACLs are not shown to this principal (DESCRIBE on the cluster)", mend)
+            yield seen.unknown(f"{prefix}*", "ACLs are not shown to this principal (DESCRIBE on the cluster)", fix)
             return
         ours = [acl for acl in case.cluster.acls() if acl.kind == "TRANSACTIONAL_ID" and acl.covers(prefix)]
         if allowed >= _SUPER or (not ours and self._open(case)):
@@ -51,9 +51,9 @@ class Rights:
             for acl in ours
         )
         if not principal:
-            yield seen.unknown(f"{prefix}*", "which principal a certificate becomes is the brokers' rule", mend)
+            yield seen.unknown(f"{prefix}*", "which principal a certificate becomes is the brokers' rule", fix)
         elif not granted:
-            yield seen.failed(f"{prefix}*", f"no ACL allows {principal} to WRITE with these transactional ids", mend)
+            yield seen.failed(f"{prefix}*", f"no ACL allows {principal} to WRITE with these transactional ids", fix)
 
     def _open(self, case: Case) -> bool:
         """Return whether everything without an ACL is allowed, by the brokers' settings."""

@@ -74,6 +74,6 @@ def _no_answer(case: Case) -> tuple[str, str] | None:
         silent = outage.silent(case.settings)
         cause = outage.causes_of(silent) if silent else str(error)
         since = outage.of_services(case.given.group) if case.given is not None else ""
-        mend = "check kafka.bootstrap_servers and kafka.security; statehold dev status"
-        return f"no broker answers: {cause}{since and '.'}{since}", mend
+        fix = "check kafka.bootstrap_servers and kafka.security; statehold dev status"
+        return f"no broker answers: {cause}{since and '.'}{since}", fix
     return None

@@ -31,13 +31,13 @@ class ClientLibrary:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, now = FindingsOf(self), self._version
-        shown, mend = ".".join(map(str, now)), "pip install --upgrade 'confluent-kafka>=2.16.1,<3'"
+        shown, fix = ".".join(map(str, now)), "pip install --upgrade 'confluent-kafka>=2.16.1,<3'"
         for low, high, fault in BAD:
             if low <= now <= high:
-                yield seen.failed("librdkafka", f"{shown} {fault}", mend)
+                yield seen.failed("librdkafka", f"{shown} {fault}", fix)
                 return
         if now < OLDEST:
-            yield seen.failed("librdkafka", f"{shown} is older than what statehold was proven with", mend)
+            yield seen.failed("librdkafka", f"{shown} is older than what statehold was proven with", fix)
 
 
 class FileLimit:

@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True):
     about: str
     level: Level
     reason: str
-    mend: str = ""
+    fix: str = ""
 
 
 class Check(Protocol):
@@ -59,14 +59,14 @@ class FindingsOf:
     def passed(self, about: str, reason: str) -> Finding:
         return Finding(self._name, about, Level.PASS, reason)
 
-    def warned(self, about: str, reason: str, mend: str) -> Finding:
-        return Finding(self._name, about, Level.WARN, reason, mend)
+    def warned(self, about: str, reason: str, fix: str) -> Finding:
+        return Finding(self._name, about, Level.WARN, reason, fix)
 
-    def failed(self, about: str, reason: str, mend: str) -> Finding:
-        return Finding(self._name, about, Level.FAIL, reason, mend)
+    def failed(self, about: str, reason: str, fix: str) -> Finding:
+        return Finding(self._name, about, Level.FAIL, reason, fix)
 
-    def unknown(self, about: str, reason: str, mend: str = "") -> Finding:
-        return Finding(self._name, about, Level.UNKNOWN, reason, mend)
+    def unknown(self, about: str, reason: str, fix: str = "") -> Finding:
+        return Finding(self._name, about, Level.UNKNOWN, reason, fix)
 
 
 def answer(findings: Iterable[Finding]) -> Answer:

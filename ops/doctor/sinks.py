@@ -35,8 +35,8 @@ class SinkDatabase:
         seen, url = FindingsOf(self), case.settings.sink.url
         if not url:
             if case.sinks:
-                mend = "export STATEHOLD_SINK__URL=postgresql://USER@HOST:5432/DATABASE, or [sink] url in the settings"
-                yield seen.failed("sink.url", f"{len(case.sinks)} sinks, and no database is named", mend)
+                fix = "export STATEHOLD_SINK__URL=postgresql://USER@HOST:5432/DATABASE, or [sink] url in the settings"
+                yield seen.failed("sink.url", f"{len(case.sinks)} sinks, and no database is named", fix)
             return
         try:
             session = open_session(case.settings, case.names, "statehold doctor")
@@ -58,16 +58,16 @@ class SinkDatabase:
             "SELECT pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync')"
         )
         if standby:
-            mend = "name the primary in sink.url, or all of them with ?target_session_attrs=read-write"
-            yield seen.failed("sink.url", "the server is a standby, which accepts no writes", mend)
+            fix = "name the primary in sink.url, or all of them with ?target_session_attrs=read-write"
+            yield seen.failed("sink.url", "the server is a standby, which accepts no writes", fix)
         report = seen.failed if case.strict else seen.warned
         loses = "a crash of the server loses committed rows, and the partitions then fail (SinkDisagrees)"
         if synchronous == "off":
-            mend = f"{_PSQL} -c 'ALTER ROLE CURRENT_USER SET synchronous_commit = on'"
-            yield report("synchronous_commit", f"it is off: {loses}", mend)
+            fix = f"{_PSQL} -c 'ALTER ROLE CURRENT_USER SET synchronous_commit = on'"
+            yield report("synchronous_commit", f"it is off: {loses}", fix)
         if fsync == "off":
-            mend = "as a superuser: psql -c 'ALTER SYSTEM SET fsync = on' -c 'SELECT pg_reload_conf()'"
-            yield report("fsync", f"it is off: {loses}", mend)
+            fix = "as a superuser: psql -c 'ALTER SYSTEM SET fsync = on' -c 'SELECT pg_reload_conf()'"
+            yield report("fsync", f"it is off: {loses}", fix)
 
     def _tables(self, case: Case, seen: FindingsOf, session: PostgresSession) -> Iterator[Finding]:
         if case.sinks is None:
@@ -83,8 +83,8 @@ class SinkDatabase:
         (temporary,) = session.ask("SELECT has_database_privilege(current_database(), 'TEMPORARY')")
         if not temporary:
             user, database = session.ask("SELECT quote_ident(current_user), quote_ident(current_database())")
-            mend = f"as the database's owner: psql -c 'GRANT TEMPORARY ON DATABASE {database} TO {user}'"
-            yield seen.failed("TEMPORARY", "100 rows and more go by a temporary table, which is not allowed", mend)
+            fix = f"as the database's owner: psql -c 'GRANT TEMPORARY ON DATABASE {database} TO {user}'"
+            yield seen.failed("TEMPORARY", "100 rows and more go by a temporary table, which is not allowed", fix)
 
     def _partitions(self, case: Case, seen: FindingsOf, session: PostgresSession) -> Iterator[Finding]:
         table = case.settings.sink.table
@@ -93,8 +93,8 @@ class SinkDatabase:
             return
         for each in compared(case.settings, case.names, list(_commit_records(case))):
             if each.trouble:
-                mend = _INIT if each.position is None else f"{_INIT} --adopt, once the rows are right"
-                yield seen.failed(f"partition {each.partition}", each.trouble, mend)
+                fix = _INIT if each.position is None else f"{_INIT} --adopt, once the rows are right"
+                yield seen.failed(f"partition {each.partition}", each.trouble, fix)
 
 
 def _commit_records(case: Case) -> Iterator[CommitRecord]:

@@ -82,13 +82,13 @@ class RestoreTime:
             seconds = forecast.seconds(forecast.workload(case.reader, place, each), each.commit_record)
             slowest = max(slowest, seconds)
             where = f"{case.names.input}[{each.partition}]"
-            mend = "statehold snapshot take MODULE:SERVICE, or snapshot.full_interval and full_bytes smaller"
+            fix = "statehold snapshot take MODULE:SERVICE, or snapshot.full_interval and full_bytes smaller"
             if seconds > deadline:
                 limit = format_duration(deadline)
-                yield seen.failed(where, f"{seconds:.1f} s predicted, restore.deadline is {limit}", mend)
+                yield seen.failed(where, f"{seconds:.1f} s predicted, restore.deadline is {limit}", fix)
             elif not isinstance(budget, str) and seconds > budget:
                 limit = format_duration(budget)
-                yield seen.warned(where, f"{seconds:.1f} s predicted, snapshot.restore_budget is {limit}", mend)
+                yield seen.warned(where, f"{seconds:.1f} s predicted, snapshot.restore_budget is {limit}", fix)
         if case.surveys:
             yield seen.passed(
                 case.names.group, f"the slowest partition needs {slowest:.1f} s, and a session time-out before"

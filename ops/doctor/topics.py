@@ -127,17 +127,17 @@ class PartitionCounts:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
         count = len(case.topic(names.input).partitions)
-        mend = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
+        fix = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
         for topic in (names.changelog, names.snapshot):
             had = len(case.topic(topic).partitions)
             if had != count:
-                yield seen.failed(topic, f"has {had} partitions, {names.input} has {count}", mend)
+                yield seen.failed(topic, f"has {had} partitions, {names.input} has {count}", fix)
         for each in case.surveys:
             if each.commit_record is not None and each.commit_record.partitions != count:
                 yield seen.failed(
                     f"{names.input}[{each.partition}]",
                     f"its state was built with {each.commit_record.partitions} partitions, the topic has {count} now",
-                    mend,
+                    fix,
                 )
 
 
@@ -200,8 +200,8 @@ class PartitionsNow:
                 where = f"{topic}[{each.partition}]"
                 away = sorted(set(each.replicas) - set(each.in_sync))
                 if each.leader < 0:
-                    mend = case.kafka("kafka-topics", f"--describe --topic {topic}") + ", then start its brokers"
-                    yield seen.failed(where, f"has no leader; replicas on brokers {list(each.replicas)}", mend)
+                    fix = case.kafka("kafka-topics", f"--describe --topic {topic}") + ", then start its brokers"
+                    yield seen.failed(where, f"has no leader; replicas on brokers {list(each.replicas)}", fix)
                 elif away:
                     least = int(case.topic_setting(topic, "min.insync.replicas"))
                     report = seen.failed if len(each.in_sync) < least else seen.warned

@@ -61,7 +61,7 @@ def _log_findings(findings: Iterable[Finding], log: Log) -> None:
     for each in findings:
         if each.level in (Level.WARN, Level.FAIL):
             log.warning(
-                "doctor", check=each.check, about=each.about, result=str(each.level), cause=each.reason, mend=each.mend
+                "doctor", check=each.check, about=each.about, result=str(each.level), cause=each.reason, fix=each.fix
             )
 
 
@@ -70,4 +70,4 @@ def _reject_failed(findings: Iterable[Finding]) -> None:
     failed = [each for each in findings if each.level is Level.FAIL]
     if failed:
         first, more = failed[0], f" ({len(failed)} checks failed; `statehold doctor` shows all)" if failed[1:] else ""
-        raise StartError(f"doctor.at_start = fail: {first.check}: {first.about}: {first.reason}. {first.mend}{more}")
+        raise StartError(f"doctor.at_start = fail: {first.check}: {first.about}: {first.reason}. {first.fix}{more}")

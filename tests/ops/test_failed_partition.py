@@ -60,7 +60,7 @@ def test_a_failed_partition_keeps_position_and_lag(stack: ExitStack, names: Name
     assert (first.check, first.level, first.about) == ("failed-partitions", Level.FAIL, f"{names.input}[0]")
     assert "position 2, 16 records behind" in first.reason
     assert "this order cannot be booked" in first.reason
-    assert f"statehold retry 0 --name {names.service}" in first.mend
+    assert f"statehold retry 0 --name {names.service}" in first.fix
 
 
 def test_a_partition_that_was_never_live_has_the_position_of_the_group(stack: ExitStack, names: Names) -> None:

@@ -144,5 +144,5 @@ def test_missing_rights_are_reported_with_the_command_that_grants_them(guarded: 
             found = [each for each in look(stage, login, "rights") if str(each.level) != "PASS"]
         (one,) = found
         assert one.about.startswith(right.name)
-        assert right.rule(f"User:{user}") in one.mend
+        assert right.rule(f"User:{user}") in one.fix
         assert one.reason == f"{right.operation} is not allowed"

@@ -54,7 +54,7 @@ def look(stage: Stage, *, known: bool = True, **more: str) -> list[Finding]:
 
 def one(found: list[Finding]) -> tuple[str, str, str, str]:
     (only,) = found
-    return only.about, str(only.level), only.reason, only.mend
+    return only.about, str(only.level), only.reason, only.fix
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def test_a_sound_one_has_no_fault(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "back", "about", "level", "mend"),
+    ("how", "back", "about", "level", "fix"),
     [
         (
             "ALTER TABLE accounts RENAME TO gone",
@@ -147,27 +147,27 @@ def test_a_sound_one_has_no_fault(stage: Stage) -> None:
     ids=["table", "column", "index", "insert", "delete", "temporary", "positions", "update", "partition", "history"],
 )
 def test_a_fault_is_reported_with_its_fix(
-    stage: Stage, how: LiteralString, back: LiteralString, about: str, level: str, mend: str
+    stage: Stage, how: LiteralString, back: LiteralString, about: str, level: str, fix: str
 ) -> None:
     with broken(stage, how, back):
         found = one(look(stage))
     assert found[:2] == (about, level)
-    assert mend in found[3]
+    assert fix in found[3]
 
 
 def test_durability(stage: Stage) -> None:
     with broken(stage, "ALTER ROLE clerk SET synchronous_commit = off", "ALTER ROLE clerk RESET ALL"):
-        about, level, _, mend = one(look(stage))
+        about, level, _, fix = one(look(stage))
         assert (about, level) == ("synchronous_commit", "WARN")
-        assert "ALTER ROLE CURRENT_USER SET synchronous_commit = on" in mend
+        assert "ALTER ROLE CURRENT_USER SET synchronous_commit = on" in fix
         assert one(look(stage, STATEHOLD_SERVICE__MODE="production"))[1] == "FAIL"
 
 
 def test_a_database_that_does_not_answer(stage: Stage) -> None:
-    about, level, reason, mend = one(look(stage, STATEHOLD_SINK__URL="postgresql://clerk@127.0.0.1:9/postgres"))
+    about, level, reason, fix = one(look(stage, STATEHOLD_SINK__URL="postgresql://clerk@127.0.0.1:9/postgres"))
     assert (about, level) == ("sink.url", "FAIL")
     assert "refused" in reason
-    assert "psql" in mend
+    assert "psql" in fix
     assert one(look(stage, STATEHOLD_SINK__URL=""))[:2] == ("sink.url", "FAIL")
 
 

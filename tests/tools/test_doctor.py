@@ -69,7 +69,7 @@ def test_a_sound_service_has_only_the_faults_of_one_broker(ledger: Ledger) -> No
     not_good = {each["check"] for each in reported["findings"] if each["level"] != "PASS"}
     assert not_good == {"replication", "log-directory"}
     assert {each["check"] for each in reported["findings"]} == {each.name for each in CHECKS}
-    assert all(each["mend"] for each in reported["findings"] if each["level"] in ("WARN", "FAIL"))
+    assert all(each["fix"] for each in reported["findings"] if each["level"] in ("WARN", "FAIL"))
 
 
 @pytest.mark.kafka

@@ -124,7 +124,7 @@ def patient(make: Callable[[], Patient]) -> Patient:
 
 
 def levels(found: list[Finding]) -> set[str]:
-    assert all(each.mend and each.reason for each in found if each.level in (Level.WARN, Level.FAIL))
+    assert all(each.fix and each.reason for each in found if each.level in (Level.WARN, Level.FAIL))
     return {str(each.level) for each in found}
 
 
@@ -175,7 +175,7 @@ def test_a_topic_is_missing(patient: Patient) -> None:
 
     (found,) = examine(case, ["topics"])
 
-    assert (found.level, found.about, "--partitions N" in found.mend) == (Level.FAIL, "never-made", True)
+    assert (found.level, found.about, "--partitions N" in found.fix) == (Level.FAIL, "never-made", True)
 
 
 def test_strangers_in_the_group(patient: Patient) -> None:
@@ -237,7 +237,7 @@ def test_topics_that_are_set_wrongly(spoiled: Patient) -> None:
     }
     (small,) = spoiled.look("message-size")
     assert (small.about, small.level) == (names.snapshot, Level.FAIL)
-    assert small.mend.endswith("--add-config max.message.bytes=1001024")
+    assert small.fix.endswith("--add-config max.message.bytes=1001024")
     (unclean,) = spoiled.look("unclean-election")
     assert (unclean.about, unclean.level) == (output, Level.FAIL)
     assert [str(each.level) for each in spoiled.look("input-retention")] == ["FAIL", "WARN"]
@@ -258,7 +258,7 @@ def test_an_old_open_transaction(spoiled: Patient) -> None:
     stranger.abort_transaction(30)
 
     assert (found.level, found.about) == (Level.FAIL, f"{output}[1]")
-    assert f"statehold txn abort '{output}[1]'" in found.mend
+    assert f"statehold txn abort '{output}[1]'" in found.fix
     assert spoiled.look("hanging-transactions") == []
 
 
@@ -380,7 +380,7 @@ def test_a_right_that_is_missing(patient: Patient) -> None:
         found, wished = patient.look("rights")
         assert (found.level, found.about, found.reason) == (Level.FAIL, output, "WRITE is not allowed")
         assert (wished.level, wished.about, wished.reason) == (Level.WARN, output, "READ is not allowed")
-        assert found.mend.endswith(
+        assert found.fix.endswith(
             f"kafka-acls --bootstrap-server {patient.servers} --add --allow-principal "
             f"User:NAME --operation Write --topic {output}"
         )
@@ -405,7 +405,7 @@ def test_a_right_on_the_transactional_ids_that_is_missing(patient: Patient) -> N
         await_true(lambda: levels(patient.look("rights")) == {"FAIL"}, "the ACL holds")
         (found,) = patient.look("rights")
         assert found.about == f"{prefix}*"
-        assert f"--operation Write --transactional-id {prefix} --resource-pattern-type prefixed" in found.mend
+        assert f"--operation Write --transactional-id {prefix} --resource-pattern-type prefixed" in found.fix
         assert patient.look("rights", STATEHOLD_KAFKA__SECURITY__SASL_USERNAME="bob") == []
 
 

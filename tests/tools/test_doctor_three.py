@@ -31,7 +31,7 @@ def test_brokers_that_are_not_alike_not_reached_and_gone(kafka_cluster: ClusterF
         (brittle,) = sound["replication"]
         assert (brittle.level, brittle.about) == (Level.FAIL, NAMES.snapshot)
         assert "the death of one broker stops every write" in brittle.reason
-        assert brittle.mend.endswith("min.insync.replicas=2")
+        assert brittle.fix.endswith("min.insync.replicas=2")
 
         _set(servers, "2", "message.max.bytes", "2000000")
         await_true(lambda: "broker-settings-differ" in _look(servers, "broker-settings-differ"), "another value")

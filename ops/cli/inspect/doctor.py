@@ -76,7 +76,7 @@ def _print(findings: list[Finding]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for each in findings:
-        key = (each,) if each.level is Level.PASS else (each.level, each.reason, each.mend)
+        key = (each,) if each.level is Level.PASS else (each.level, each.reason, each.fix)
         alike.setdefault(key, []).append(each)
     for group in alike.values():
         first = group[0]
@@ -88,5 +88,5 @@ def _print(findings: list[Finding]) -> None:
                 (f"{first.level:7} ", _COLOURS[first.level]), (checks, "bold"), visible(f"{about} {first.reason}")
             )
         )
-        if first.mend:
-            console.print(Text(visible(f"        fix: {first.mend}"), "dim"))
+        if first.fix:
+            console.print(Text(visible(f"        fix: {first.fix}"), "dim"))

@@ -46,7 +46,7 @@ export const doctor = (ask) => report(ask, "doctor", "Doctor", "The checks of `s
   return [quiet(counts.map(([level, number]) => `${number} ${level}`).join(" · ")),
     table("findings", ["result", "check", "about", "reason and fix"], sorted.map((each) => [
       element("span", { className: "level", data: { level: each.level } }, each.level), each.check, each.about,
-      element("span", {}, each.reason, each.mend ? element("span", { className: "quiet block" }, `fix: ${each.mend}`) : null)]))];
+      element("span", {}, each.reason, each.fix ? element("span", { className: "quiet block" }, `fix: ${each.fix}`) : null)]))];
 });
 
 export const letters = (ask, status) => report(ask, "letters", "Dead letters", "Keys that wait behind a record that failed, with that record.", (rows) => (rows.length

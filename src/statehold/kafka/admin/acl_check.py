@@ -110,7 +110,7 @@ def require_rights(
     lacking = missing(admin, rights, cancelled)
     for right in lacking:
         if right.optional:
-            log.warning("right_missing", right=str(right), cause=right.why, mend=_grant(right, settings))
+            log.warning("right_missing", right=str(right), cause=right.why, fix=_grant(right, settings))
     needed = [right for right in lacking if not right.optional]
     if needed:
         raise AccessRefused(refusal(settings, needed))
