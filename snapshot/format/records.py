@@ -128,8 +128,12 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     partitions: int
     #: topic -> next offset to read
     positions: dict[str, int]
-    #: the input position before this transaction
+    #: the position of the first input before this transaction
     start: int = -1
+    #: the inputs in the order of their declaration; empty: one
+    inputs: tuple[str, ...] = ()
+    #: with several inputs the order of this transaction's records; see `runs`
+    runs: bytes = b""
     #: topic -> topic id
     topic_ids: dict[str, str] = {}
     #: the state's digest, 16 bytes little endian

@@ -72,8 +72,49 @@ class MemoryMessage:
         return self._headers
 
 
+class MergedMessage:
+    """A message of one of several inputs, with its place in the order in which the partition handles their records.
+
+    `at` takes the part of an offset there: it grows from record to record, with gaps. It is the sum of the next offsets
+    of all inputs before this record, counted with this record's own offset. So the sum of the positions after it is
+    `at` + 1, whatever the order.
+    """
+
+    __slots__ = ("at", "input", "message")
+
+    def __init__(self, message: Message, input: int, at: int) -> None:
+        """`input`: index of the topic among the service's inputs."""
+        self.message, self.input, self.at = message, input, at
+
+    def topic(self) -> str | None:
+        return self.message.topic()
+
+    def partition(self) -> int | None:
+        return self.message.partition()
+
+    def offset(self) -> int | None:
+        return self.message.offset()
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.message.timestamp()
+
+    def key(self) -> Any:
+        return self.message.key()
+
+    def value(self) -> Any:
+        return self.message.value()
+
+    def headers(self) -> Any:
+        return self.message.headers()
+
+
+def at(message: Message) -> int:
+    """Return the place of a record in its partition's order: its offset, unless the service has several inputs."""
+    return message.at if isinstance(message, MergedMessage) else message.offset() or 0
+
+
 class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """A record of the input topic with its decoded `value`.
+    """A record of an input topic with its decoded `value`.
 
     Other fields are read from the message on access, so unused fields cost nothing. `now`, `random()` and `uuid()`
     depend only on the record, so a replay gets the same values.

@@ -11,9 +11,10 @@ from tests.unit.messages import batch
 
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import HandlerFailed
+from statehold.record import at
 from statehold.worker.handler.record_failure import BatchFailed, RecordFailed
 from statehold.worker.transaction.plan import EDGES, Mode, Step, View, decide
-from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer, offset
+from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer
 
 IDLE = View(
     mode=Mode.NORMAL,
@@ -92,7 +93,7 @@ class Walk:
                 assert self.flight is None, "a failure is faced only when everything before it is committed"
                 failure = self.buffer.failure
                 assert failure is not None
-                assert failure.offset == len(self.committed)
+                assert failure.at == len(self.committed)
                 self.buffer.retry()
             case Step.THROTTLE | Step.PAUSED:
                 pass
@@ -119,7 +120,7 @@ class Walk:
     def handle(self, calm: bool) -> None:
         messages = self.buffer.next(self.policy.room())
         assert messages is not None, "HANDLE with nothing to handle"
-        offsets = [offset(message) for message in messages]
+        offsets = [at(message) for message in messages]
         assert offsets[0] == self.position, "out of order, or with a gap"
         self.policy.handled(len(offsets), self.now)
         if not calm and self.chance.random() < 0.05:  # the watchdog ends a batch early

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tests.unit.messages import batch
 
 from statehold.errors import HandlerFailed
+from statehold.record import at
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, RecordFailed
 from statehold.worker.transaction.plan import Mode
-from statehold.worker.transaction.record_buffer import RecordBuffer, offset
+from statehold.worker.transaction.record_buffer import RecordBuffer
 
 
 def failure(at: int, *, whole_batch: bool = False) -> HandlingFailed:
@@ -18,7 +19,7 @@ def failure(at: int, *, whole_batch: bool = False) -> HandlingFailed:
 
 
 def taken(buffer: RecordBuffer, room: int = 100) -> list[int]:
-    return [offset(message) for message in buffer.next(room) or ()]
+    return [at(message) for message in buffer.next(room) or ()]
 
 
 def test_batches_come_as_they_went_in_and_no_larger_than_there_is_room() -> None:
@@ -91,7 +92,7 @@ def test_the_records_before_a_failing_one_are_returned_and_then_the_failure() ->
     buffer.close()
     buffer.committed()
     assert buffer.failure is not None
-    assert buffer.failure.offset == 2
+    assert buffer.failure.at == 2
     buffer.retry()
     assert [taken(buffer), taken(buffer)] == [[2], [3]]
 
@@ -108,7 +109,7 @@ def test_a_failing_batch_is_redone_one_by_one() -> None:
     buffer.add(batch(3, 4))
     given_ = []
     while messages := buffer.next(100):
-        given_.append((offset(messages[0]) < buffer.careful_until, [offset(message) for message in messages]))
+        given_.append((at(messages[0]) < buffer.careful_until, [at(message) for message in messages]))
     assert given_ == [(True, [0]), (True, [1]), (True, [2]), (False, [3, 4])]
 
 
@@ -139,7 +140,7 @@ def test_in_any_history_each_record_is_committed_once_and_in_order(moves: list[o
                 fresh += move
             case "next" | "fail":
                 messages = buffer.next(room - len(open_)) or []
-                open_ += [offset(message) for message in messages]
+                open_ += [at(message) for message in messages]
                 if move == "fail" and messages:
                     # As the bufferer does: what commits is settled first.
                     buffer.committed()
@@ -162,5 +163,5 @@ def test_in_any_history_each_record_is_committed_once_and_in_order(moves: list[o
             buffer.retry()
     assert [*committed, *closed, *open_] == list(range(len(committed) + len(closed) + len(open_)))
     buffer.roll_back()
-    rest = [offset(message) for messages in buffer.todo for message in messages]
+    rest = [at(message) for messages in buffer.todo for message in messages]
     assert [*committed, *rest] == list(range(fresh))

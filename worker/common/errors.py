@@ -10,10 +10,10 @@ class ProducerDropped(Exception):
     """The producer must be replaced; the last commit record shows how its last transaction ended."""
 
 
-def output_refused(place: Place, why: str, position: int) -> OutputRefused:
+def output_refused(place: Place, why: str, position: int, topic: str = "") -> OutputRefused:
     return OutputRefused(
         f"{why}. Nothing was skipped. Next: fix that and run `statehold retry {place.partition}`",
-        topic=place.input,
+        topic=topic or place.input,
         partition=place.partition,
         position=position,
     )

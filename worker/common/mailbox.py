@@ -8,20 +8,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from statehold.record import Message
+from statehold.record import Message, at
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Records in offset order from one stream of one partition; a seek opens a new stream (rule T6)."""
+    """Records of one stream of one partition, in its order; a seek opens a new stream (rule T6)."""
 
     stream: int
-    #: the next offset before these records; the worker rejects a batch that leaves a gap
+    #: the position before these records; the worker rejects a batch that leaves a gap
     previous: int
     messages: Sequence[Message]
 
     @property
     def next(self) -> int:
-        return (self.messages[-1].offset() or 0) + 1
+        return at(self.messages[-1]) + 1
 
 
 class Mailbox:

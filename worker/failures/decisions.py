@@ -26,7 +26,7 @@ from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.burials import find_bury_command
-from statehold.worker.handler.dead_letters import DeadLetterBook, FailureDecision
+from statehold.worker.handler.dead_letters import DeadLetterBook, FailureDecision, coordinates
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, SideInputFailed
 
@@ -41,7 +41,7 @@ class FailureDecisions:
         self._input = tools.place.names.input
         #: the record that is retried in place, and its failed attempts
         self._at, self._attempts = -1, 0
-        #: records below this offset cannot become dead letters, because a sink has their rows
+        #: records before this place cannot become dead letters, because a sink has their rows
         self.handled_until = -1
         #: offset of the last record that an operator's command dead-lettered
         self.commanded = -1
@@ -60,8 +60,8 @@ class FailureDecisions:
     def failed(self, failure: HandlingFailed) -> None:
         """Count the attempt."""
         if not isinstance(failure, BatchFailed):
-            self._attempts = self._attempts + 1 if failure.offset == self._at else 1
-            self._at = failure.offset
+            self._attempts = self._attempts + 1 if failure.at == self._at else 1
+            self._at = failure.at
 
     def face(self, failure: HandlingFailed | None, message: Message | None, record: CommitRecord) -> None:
         """Return if the record is to be handled again: after a pause, or at once with its decision.
@@ -74,14 +74,14 @@ class FailureDecisions:
         if isinstance(failure, BatchFailed):  # its records are handled again one by one
             return
         policy = None if isinstance(failure, SideInputFailed) else self._policy(failure.error)
-        place = self._input, failure.offset
+        place = (self._input, failure.at) if message is None else coordinates(message)
         book = self._engine.dead_letters
         if book is not None and place in book.decisions:
             raise failure.error from failure.error.__cause__
         if policy is not None and self._attempts <= policy.retries:
             self._retry(failure, policy)
             return
-        if failure.offset < self.handled_until:
+        if failure.at < self.handled_until:
             raise failure.error from failure.error.__cause__
         decision = self._decide(failure, policy, self._attempts) if policy is not None else None
         if decision is not None:
@@ -98,7 +98,7 @@ class FailureDecisions:
     ) -> FailureDecision | None:
         """Return the decision of a `dlq bury` for this record; None without one, or if it is rejected."""
         error, tools = failure.error, self._tools
-        if message is None or not isinstance(error, RecordError) or error.topic != self._input or tools.control is None:
+        if message is None or not isinstance(error, RecordError) or error.topic not in tools.place.names.inputs or tools.control is None:
             return None
         found = find_bury_command(tools, self._signals, failure.offset, record)
         if found is None or found.bury is None:
@@ -220,7 +220,7 @@ class FailureLimits:
 
     def __init__(self, tools: Tools) -> None:
         self._settings, self._place = tools.settings.failure, tools.place
-        #: offsets of failed records, the newest last
+        #: places of failed records in the partition's order, the newest last
         self._failed: deque[int] = deque()
         self._row = 0
 
@@ -229,9 +229,9 @@ class FailureLimits:
 
         :raises TooManyFailures: it exceeds a limit.
         """
-        settings, offset = self._settings, failure.offset
-        self._row = self._row + 1 if self._failed and offset == self._failed[-1] + 1 else 1
-        while self._failed and self._failed[0] <= offset - settings.dead_window:
+        settings, at = self._settings, failure.at
+        self._row = self._row + 1 if self._failed and at == self._failed[-1] + 1 else 1
+        while self._failed and self._failed[0] <= at - settings.dead_window:
             self._failed.popleft()
         most = settings.dead_percent * settings.dead_window / 100
         if self._row > settings.dead_row:
@@ -239,7 +239,7 @@ class FailureLimits:
         if len(self._failed) + 1 > most:
             said = f"{len(self._failed) + 1} of the newest {settings.dead_window} records have failed"
             raise self._too_many(failure, f"{said} (failure.dead_percent)")
-        self._failed.append(offset)
+        self._failed.append(at)
 
     def _too_many(self, failure: HandlingFailed, why: str) -> TooManyFailures:
         place, cause = self._place, raised(failure.error)
@@ -247,7 +247,7 @@ class FailureLimits:
             f"{why}, this one by {type(cause).__name__}: {cause}. This counts as an outage, not as bad records: no "
             f"more dead letters are written and nothing is skipped. Next: fix the cause, then `statehold retry "
             f"{place.partition}`",
-            topic=place.input,
+            topic=failure.topic or place.input,
             partition=place.partition,
             position=failure.offset,
         )

@@ -45,7 +45,7 @@ class FailureDecision(msgspec.Struct, frozen=True, array_like=True):
     due: int = 0
 
 
-def at(message: Message) -> tuple[str, int]:
+def coordinates(message: Message) -> tuple[str, int]:
     """Return topic and offset, the key of a decision."""
     return message.topic() or "", message.offset() or 0
 
@@ -81,7 +81,7 @@ class DeadLetterBook:
 
     def takes(self, message: Message) -> bool:
         """Return whether this record becomes a dead letter or a retry instead of a handler call."""
-        if at(message) in self.decisions:
+        if coordinates(message) in self.decisions:
             return True
         key = message.key()
         if key is None or key not in self._blocked:
@@ -90,7 +90,7 @@ class DeadLetterBook:
 
     def take(self, message: Message) -> None:
         """Apply the decision about a failed record, or let it follow the dead letters of its blocked key."""
-        decision = self.decisions.get(at(message))
+        decision = self.decisions.get(coordinates(message))
         if decision is None:
             self._follow(message)
         else:
@@ -142,7 +142,7 @@ class DeadLetterBook:
         if not self._may(request):
             return ""
         self.decided = True
-        decision = self.decisions.get(at(message))
+        decision = self.decisions.get(coordinates(message))
         what = DISCARDED if command.name == DISCARD else REPLAYED
         if decision is not None:
             what = FAILED_AGAIN

@@ -17,7 +17,7 @@ from statehold.declared.serdes import partition_serde, shared_serde
 from statehold.handler import Handler
 from statehold.messages.command import Command, is_command
 from statehold.output import Sent
-from statehold.record import Message, Record
+from statehold.record import Message, Record, at
 from statehold.reference import SharedRows
 from statehold.snapshot.state import Frozen, State
 from statehold.tables.system import by_default_name
@@ -155,8 +155,8 @@ class Engine:
             handling.call, handling.rest = None, []
         if len(records) == given:
             return given
-        last = -1 if record is None else record.offset
-        return sum((message.offset() or 0) <= last for message in messages)
+        last = -1 if record is None else at(record.message)
+        return sum(at(message) <= last for message in messages)
 
     def _on_batch(self, records: list[Record[Any]]) -> None:
         if not records:

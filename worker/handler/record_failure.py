@@ -14,7 +14,7 @@ from statehold.errors import (
     UndecodableRecord,
     UnstorableValue,
 )
-from statehold.record import Message, Record
+from statehold.record import Message, Record, at
 from statehold.snapshot.format.partition_identity import Place
 from statehold.table import Table
 from statehold.worker.common.errors import output_refused
@@ -25,22 +25,25 @@ _NULL = "the record's value is null; to receive tombstones as None, declare them
 class HandlingFailed(Exception):
     """The handler or the decoder failed; its writes stay in the open transaction until the rollback."""
 
-    def __init__(self, offset: int, error: StateholdError) -> None:
+    def __init__(self, at: int, error: StateholdError, message: Message | None = None) -> None:
+        """`at`: the record's place in the partition's order. `message`: the record, if its topic could be another."""
         super().__init__(str(error))
-        self.offset = offset
-        self.error = error
+        self.at, self.error = at, error
+        #: of the record; its place stands for the offset where the message is not known
+        self.topic = "" if message is None else message.topic() or ""
+        self.offset = at if message is None else message.offset() or 0
 
 
 class RecordFailed(HandlingFailed):
-    """The input record at `offset` failed."""
+    """The input record at this place failed."""
 
 
 class BatchFailed(HandlingFailed):
-    """on_batch failed for the batch at `offset`; the record to blame is not known yet."""
+    """on_batch failed for the batch that begins there; the record to blame is not known yet."""
 
 
 class SideInputFailed(HandlingFailed):
-    """A command, a tick or a record of a retry topic failed at input position `offset`."""
+    """A command, a tick or a record of a retry topic failed behind the records before this place."""
 
 
 class FailureDecided(HandlingFailed):
@@ -51,24 +54,29 @@ class RecordUnknown(Exception):
     """One record of the open transaction is to blame. All are handled again one by one, which finds it."""
 
 
-def output_rejected(place: Place, what: str, error: MessageRefused, at: int) -> RecordFailed:
-    """Return the failure of the input record at offset `at`, whose output the broker rejected."""
-    rejected = output_refused(place, f"{what}: the broker rejected it: {error}", at)
-    rejected.__cause__ = error
-    return RecordFailed(at, rejected)
+def output_rejected(place: Place, what: str, error: MessageRefused, record: Message | int) -> RecordFailed:
+    """Return the failure of the input record, or of a side input at this position, whose output the broker rejected."""
+    why = f"{what}: the broker rejected it: {error}"
+    if isinstance(record, int):
+        rejected = RecordFailed(record, output_refused(place, why, record))
+    else:
+        cause = output_refused(place, why, record.offset() or 0, record.topic() or "")
+        rejected = RecordFailed(at(record), cause, record)
+    rejected.error.__cause__ = error
+    return rejected
 
 
 def failed(record: Record[Any], error: Exception) -> HandlingFailed:
     """Return the failure for what the handler raised at this record."""
     if isinstance(error, HandlingFailed):
         return error
-    return RecordFailed(record.message.offset() or 0, _handler_error(record, error))
+    return RecordFailed(at(record.message), _handler_error(record, error), record.message)
 
 
 def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> HandlingFailed:
     """Return the failure for what on_batch raised; `record` is the batch's first one."""
     if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable)):
-        return BatchFailed(record.message.offset() or 0, _handler_error(record, error))
+        return BatchFailed(at(record.message), _handler_error(record, error), record.message)
     return failed(record, error)
 
 
@@ -99,7 +107,7 @@ def decode_until_bad(
 def undecodable(message: Message, error: Exception) -> HandlingFailed:
     """Return the failure for what the decoder raised at this record."""
     if isinstance(error, RegistryUnreachable):
-        return RecordFailed(message.offset() or 0, RegistryUnreachable(str(error), **_coordinates(message)))
+        return RecordFailed(at(message), RegistryUnreachable(str(error), **_coordinates(message)), message)
     wrapped = UndecodableRecord(
         f"{type(error).__name__}: {error}. Nothing was skipped. Next: change the type, or let the "
         f"policy dead-letter the record (on_failure), and restart the service; without a change of code run `statehold "
@@ -107,7 +115,7 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
         **_coordinates(message),
     )
     wrapped.__cause__ = error
-    return RecordFailed(message.offset() or 0, wrapped)
+    return RecordFailed(at(message), wrapped, message)
 
 
 def _handler_error(record: Record[Any], error: Exception) -> PartitionError:

@@ -81,7 +81,7 @@ class ControlCommands(Participant):
         except HandlingFailed as failure:
             if name not in REQUESTS or not self._decisions.decide_redriven((self._topic, pinned.offset), failure):
                 raise
-            raise FailureDecided(failure.offset, failure.error) from failure
+            raise FailureDecided(failure.at, failure.error) from failure
         if not done:
             self._tools.log.warning(
                 "command_rejected",

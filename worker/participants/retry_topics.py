@@ -79,7 +79,7 @@ class RetryTopics(Participant):
             if not self._decisions.decide_retried((topic, retried.at), retried, failure):
                 raise
             self._most = _FEW
-            raise FailureDecided(failure.offset, failure.error) from failure
+            raise FailureDecided(failure.at, failure.error) from failure
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._next = {**self._next, **draft.side.retries}

@@ -141,8 +141,8 @@ class ReplayRetries:
     def again(self, poison: HandlingFailed) -> bool:
         """Wait for the back-off and return whether to handle it again. :raises Cancelled: the partition leaves."""
         policy = policy_of(self._kind, poison.error) if self._kind.on_failure else None
-        self._attempts = self._attempts + 1 if poison.offset == self._at else 1
-        self._at = poison.offset
+        self._attempts = self._attempts + 1 if poison.at == self._at else 1
+        self._at = poison.at
         if policy is None or self._attempts > policy.retries:
             return False
         if self._signals.pause(policy.backoff(self._attempts)) and self._signals.leaving():

@@ -14,6 +14,7 @@ from typing import Final
 
 from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted, UnstorableValue
 from statehold.output import Sent
+from statehold.record import at
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -38,7 +39,7 @@ from statehold.worker.transaction.participants import (
     SideInputs,
     SideWork,
 )
-from statehold.worker.transaction.record_buffer import Messages, offset
+from statehold.worker.transaction.record_buffer import Messages
 from statehold.worker.transaction.rollback import Rollback
 from statehold.worker.transaction.state import Commit, TransactionState
 
@@ -81,7 +82,7 @@ class TransactionPipeline:
         if policy.since is None:
             for begun in self.participants.on_began:
                 begun()
-        began, careful = tools.clock(), offset(messages[0]) < state.buffer.careful_until
+        began, careful = tools.clock(), at(messages[0]) < state.buffer.careful_until
         wait = state.commit is not None or (state.hold_outputs and not careful)
         policy.handled(len(messages), began)
         with _UNTRACED if tools.tracing is None else tools.tracing.batch(messages):
@@ -101,10 +102,10 @@ class TransactionPipeline:
             if len(messages) > 1:
                 state.buffer.suspect()
                 raise RecordUnknown from error
-            raise output_rejected(tools.place, "send an output", error, offset(messages[0])) from error
+            raise output_rejected(tools.place, "send an output", error, messages[0]) from error
         if handled:
             state.newest = messages[handled - 1]
-            state.position = offset(state.newest) + 1
+            state.position = at(state.newest) + 1
 
     def _emit(self, outputs: Sequence[Sent], *, wait: bool) -> None:
         """Send outputs, or keep them behind those that wait."""

@@ -12,7 +12,7 @@ from itertools import chain
 from weakref import WeakSet
 
 from statehold.config.sections.processing import CommitSettings
-from statehold.record import Message
+from statehold.record import Message, at
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 from statehold.worker.transaction.plan import Mode
 
@@ -22,15 +22,11 @@ Messages = Sequence[Message]
 _PORTION = 10_000
 
 
-def offset(message: Message) -> int:
-    return message.offset() or 0
-
-
 class RecordBuffer:
     """Keeps each record from the mailbox until it is committed; a rollback returns it to `todo`."""
 
     def __init__(self, taken: int = 0) -> None:
-        #: next offset to take from the mailbox
+        #: where the next record from the mailbox follows
         self.taken = taken
         #: records of the open transaction, and of the one whose commit is in flight
         self._kept: list[Messages] = []
@@ -39,9 +35,9 @@ class RecordBuffer:
         self.todo: deque[Messages] = deque()
         #: the failure to face once everything before its record is committed
         self.failure: HandlingFailed | None = None
-        #: records below this offset are handled one by one, to find the one to blame
+        #: records before this place are handled one by one, to find the one to blame
         self.careful_until = -1
-        #: a transaction has to end at this offset: the sinks' database has everything before it
+        #: a transaction has to end at this place: the sinks' database has everything before it
         self.barrier: int | None = None
         #: the sinks' database rejects a row, and its record is being searched
         self.bisecting = False
@@ -56,23 +52,23 @@ class RecordBuffer:
             return Mode.BEHIND
         if self.bisecting:
             return Mode.BISECTING
-        careful = bool(self.todo) and offset(self.todo[0][0]) < self.careful_until
+        careful = bool(self.todo) and at(self.todo[0][0]) < self.careful_until
         return Mode.CAREFUL if careful else Mode.NORMAL
 
     def reached(self, position: int) -> bool:
         """Return whether all records before the failed one, else before the barrier, were handled up to `position`."""
         if self.failure is not None:
-            return not self.todo or offset(self.todo[0][0]) >= self.failure.offset
+            return not self.todo or at(self.todo[0][0]) >= self.failure.at
         if self.barrier is not None:
-            return position >= self.barrier or (bool(self.todo) and offset(self.todo[0][0]) >= self.barrier)
+            return position >= self.barrier or (bool(self.todo) and at(self.todo[0][0]) >= self.barrier)
         return False
 
     def add(self, messages: Messages) -> None:
         """Take records from the mailbox, except those that it delivered before (rule T6)."""
-        end = offset(messages[-1]) + 1
+        end = at(messages[-1]) + 1
         if end > self.taken:
-            if offset(messages[0]) < self.taken:
-                messages = [message for message in messages if offset(message) >= self.taken]
+            if at(messages[0]) < self.taken:
+                messages = [message for message in messages if at(message) >= self.taken]
             self.todo.append(messages)
             self.taken = end
 
@@ -82,12 +78,12 @@ class RecordBuffer:
             return None
         messages = self.todo.popleft()
         size = min(room, len(messages), _PORTION)
-        if offset(messages[0]) < self.careful_until:
+        if at(messages[0]) < self.careful_until:
             size = 1
         if self.failure is not None:
-            size = min(size, sum(offset(message) < self.failure.offset for message in messages[:size]))
+            size = min(size, sum(at(message) < self.failure.at for message in messages[:size]))
         if self.barrier is not None:
-            size = min(size, sum(offset(message) < self.barrier for message in messages[:size]))
+            size = min(size, sum(at(message) < self.barrier for message in messages[:size]))
         if size < len(messages):
             self.todo.appendleft(messages[size:])
         if size == 0:
@@ -116,9 +112,9 @@ class RecordBuffer:
         failure, self.failure = self.failure, None
         assert failure is not None
         if isinstance(failure, BatchFailed):
-            self.careful_until = offset(self.todo[0][-1]) + 1
+            self.careful_until = at(self.todo[0][-1]) + 1
         else:
-            self.careful_until = failure.offset + 1
+            self.careful_until = failure.at + 1
 
     def suspect(self) -> bool:
         """Let all records of the open transaction be handled again one by one, to find the one to blame.
@@ -126,7 +122,7 @@ class RecordBuffer:
         False: that is how they were handled.
         """
         before = self.careful_until
-        self.careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
+        self.careful_until = max((at(messages[-1]) + 1 for messages in self._kept), default=-1)
         return self.careful_until > before
 
     # Transactions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,20 +14,35 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]*\Z")
 
 @dataclass(frozen=True)
 class Names:
-    """The cluster-wide names of one service on one input topic.
+    """The cluster-wide names of one service on one input topic, or on several.
 
-    `namespace` prefixes the group, the transactional ids and statehold's topics, but not the input, because two
+    The first input, `input`, gives statehold's topics and the transactional ids their names, and the group subscribes
+    to it; `others` are the further ones, in the order of their declaration. `namespace` prefixes the group, the transactional ids and statehold's topics, but not the input, because two
     environments on one cluster must not fence each other.
     """
 
     service: str
     input: str
     namespace: str = ""
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for what, name in (("service", self.service), ("input", self.input), ("namespace", self.namespace)):
+        inputs = [("input", name) for name in self.inputs]
+        for what, name in (("service", self.service), *inputs, ("namespace", self.namespace)):
             if not _LEGAL.match(name) or (what != "namespace" and not name):
                 raise UsageError(f"{what} name {name!r}: use letters, digits, '.', '_' and '-'")
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """All input topics, the first one first."""
+        return (self.input, *self.others)
+
+    def position(self, positions: Mapping[str, int]) -> int:
+        """Return how far a partition has come: its input's next offset, the sum of them with several inputs.
+
+        With several inputs this is where `statehold.record.at` continues.
+        """
+        return sum(map(positions.__getitem__, self.inputs)) if self.others else positions[self.input]
 
     @cached_property
     def group(self) -> str:

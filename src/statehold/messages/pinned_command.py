@@ -14,7 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from statehold.messages.command import renamed
-from statehold.record import MemoryMessage, Message
+from statehold.record import MemoryMessage, Message, at
 
 #: bytes that a pinned command takes in a commit record in addition to its own
 _FRAME: Final = 200
@@ -68,8 +68,8 @@ def in_order(batches: Iterable[Sequence[Message]], placed: Sequence[Placed[T]]) 
     left = deque(placed)
     for batch in batches:
         rest = batch
-        while left and left[0].position <= (rest[-1].offset() or 0):
-            cut = sum((message.offset() or 0) < left[0].position for message in rest)
+        while left and left[0].position <= at(rest[-1]):
+            cut = sum(at(message) < left[0].position for message in rest)
             if cut:
                 yield rest[:cut]
                 rest = rest[cut:]

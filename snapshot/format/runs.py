@@ -1,0 +1,59 @@
+"""The order of several inputs' records in a transaction: run lengths, as a commit record keeps them (docs/format.md).
+
+A run is a number of records of one input that were handled one after the other. It takes two bytes up to 127 records,
+so the order costs at most two bytes for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from statehold.record import MergedMessage
+from statehold.snapshot.format.frame import BadFrame
+
+#: most inputs of a service: the index of one takes a byte
+MOST_INPUTS: Final = 100
+
+
+class Run(NamedTuple):
+    """`count` records of the input with this index."""
+
+    input: int
+    count: int
+
+
+def of(messages: Iterable[MergedMessage]) -> Iterator[Run]:
+    """Yield the runs of records in the order of their handling."""
+    for index, group in groupby(map(attrgetter("input"), messages)):
+        yield Run(index, sum(1 for _ in group))
+
+
+def pack(runs: Iterable[Run]) -> bytes:
+    """Return the bytes for a commit record: for each run the input, then the count in groups of 7 bits, low first."""
+    packed = bytearray()
+    for index, count in runs:
+        packed.append(index)
+        while count > 0x7F:
+            packed.append(count & 0x7F | 0x80)
+            count >>= 7
+        packed.append(count)
+    return bytes(packed)
+
+
+def unpack(data: bytes, inputs: int) -> Iterator[Run]:
+    """Yield the runs in the bytes of a commit record of a service with so many inputs.
+
+    :raises BadFrame: they are no runs.
+    """
+    numbers = iter(data)
+    for index in numbers:
+        count = shift = 0
+        while (byte := next(numbers, -1)) > 0x7F and shift < 56:
+            count |= (byte & 0x7F) << shift
+            shift += 7
+        if not 0 <= byte <= 0x7F or index >= inputs:
+            raise BadFrame(f"runs: {data[:20]!r} is not the order of the records of {inputs} inputs")
+        yield Run(index, count | byte << shift)
