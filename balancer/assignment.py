@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from statehold.ports import WorkerReport
 from statehold.record import Message
 
 
@@ -53,10 +54,17 @@ class Track:
     next: int = -1
     #: Id of the input whose offset that is.
     topic_id: str = ""
+    #: True if the worker reads its inputs itself, because there are several: the consumer delivers none of them.
+    reads_itself: bool = False
 
-    def go_live(self, position: int, stream: int, topic_id: str) -> None:
-        self.live, self.paused, self.next, self.stream = True, False, position, stream
-        self.topic_id = topic_id
+    def go_live(self, report: WorkerReport) -> None:
+        self.live, self.paused, self.next, self.stream = True, False, report.position, report.stream
+        self.topic_id, self.reads_itself = report.topic_id, report.reads_itself
+
+    @property
+    def delivers(self) -> bool:
+        """True if the consumer's records of this partition are handed over, unless flow control has paused it."""
+        return self.live and not self.reads_itself
 
     def reads_another(self, topic_id: str) -> bool:
         return self.live and "" not in (topic_id, self.topic_id) and topic_id != self.topic_id
@@ -89,18 +97,22 @@ class Assignment:
         return {partition: track for partition, track in self.tracks.items() if track.reads_another(topic_id)}
 
     def depths(self) -> dict[int, int]:
-        return {partition: track.worker.depth for partition, track in self.tracks.items() if track.live}
+        return {partition: track.worker.depth for partition, track in self.tracks.items() if track.delivers}
 
     def paused(self) -> set[int]:
-        return {partition for partition, track in self.tracks.items() if track.live and track.paused}
+        return {partition for partition, track in self.tracks.items() if track.delivers and track.paused}
 
     def delivering(self) -> dict[int, int]:
         """Return the next offset of each live partition that is not paused."""
-        return {partition: track.next for partition, track in self.tracks.items() if track.live and not track.paused}
+        return {p: track.next for p, track in self.tracks.items() if track.delivers and not track.paused}
 
     def not_delivering(self) -> list[int]:
-        """Return every partition that must not deliver now: not live yet, failed, or paused."""
-        return [partition for partition, track in self.tracks.items() if not track.live or track.paused]
+        """Return every partition that must not deliver now: not live yet, failed, paused, or read by its worker."""
+        return [partition for partition, track in self.tracks.items() if not track.delivers or track.paused]
+
+    def is_settled(self) -> bool:
+        """Return True if every partition is live."""
+        return all(track.live for track in self.tracks.values())
 
     def workers(self) -> Iterator[Worker]:
         return (track.worker for track in self.tracks.values())

@@ -157,7 +157,7 @@ class Manager:
         decision = self._flow.decide(depths, self._assignment.paused(), now)
         self._apply(decision.pause, decision.resume)
         if decision.poll:
-            calm = now - self._busy >= _CALM_AFTER and len(depths) == len(self._assignment.tracks)
+            calm = now - self._busy >= _CALM_AFTER and self._assignment.is_settled()
             # While calm, the first record ends the poll, so the longer wait adds no latency.
             records, timeout = (
                 (1, _CALM_POLL) if calm else (self._settings.flow.batch, self._settings.flow.poll_timeout)
@@ -290,9 +290,11 @@ class Manager:
         if self._assignment.tracks.get(report.partition) is not track or self._stopping.is_set():
             return
         if report.kind == "live":
-            track.go_live(report.position, report.stream, report.topic_id)
+            track.go_live(report)
             if track.reads_another(self._input.id):
                 self._require_same_input()
+                return
+            if track.reads_itself:
                 return
             # Resume before seek: after a seek while paused the client delivers nothing for 1.00 s, against 3 ms.
             # The worker drops the records fetched between the two calls, by their offsets.

@@ -67,6 +67,7 @@ class FullWriter:
             first=commit_record.n,
             through=commit_record.n,
             positions=commit_record.positions,
+            inputs=commit_record.inputs,
             topic_ids=commit_record.topic_ids,
             digest=commit_record.digest,
             increment=increment,

@@ -18,7 +18,7 @@ from statehold.errors import UsageError
 from statehold.ports import Transactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Adopt, CommitRecord, Effect, FullRef, Header
+from statehold.snapshot.format.records import Adopt, CommitRecord, Effect, FullRef, Header, position_of
 from statehold.snapshot.state import State
 
 
@@ -132,7 +132,8 @@ def boundary(place: Place, lineage: str, n: int, position: int, state: State, li
         service=place.names.group,
         partition=place.partition,
         partitions=place.partitions,
-        positions={place.input: position},
+        positions=inputs_of(like, place, position),
+        inputs=like.inputs,
         topic_ids=place.topic_ids,
         digest=digest.to_bytes(state.digest),
         keys=state.keys,
@@ -151,6 +152,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
     adoption.check()
     place, n, old = adoption.place, adoption.n, adoption.old or adoption.source
     positions, state = _positions(adoption), digest.to_bytes(adoption.digest)
+    inputs = adoption.old.inputs if adoption.old else ()
     adopt = Adopt(
         n=n,
         attempt=attempt,
@@ -179,7 +181,8 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         partition=place.partition,
         partitions=place.partitions,
         positions=positions,
-        start=adoption.position,
+        inputs=inputs,
+        start=position_of(positions, inputs or (place.input,)),
         topic_ids=place.topic_ids,
         digest=state,
         keys=adoption.keys,
@@ -200,7 +203,14 @@ def _positions(adoption: Adoption) -> dict[str, int]:
     names, old = adoption.place.names, adoption.old.positions if adoption.old else adoption.retries
     before = old.get(names.control, 0) if adoption.control is None else adoption.control
     tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
-    return {names.input: adoption.position, **tried} | ({names.control: before} if before > 0 else {})
+    inputs = inputs_of(adoption.old, adoption.place, adoption.position)
+    return {**inputs, **tried} | ({names.control: before} if before > 0 else {})
+
+
+def inputs_of(record: CommitRecord | None, place: Place, position: int) -> dict[str, int]:
+    """Return the next offsets of the inputs: `position` of the first one, those of `record` of all others."""
+    others = record.inputs[1:] if record is not None else ()
+    return {place.input: position} | {topic: record.positions[topic] for topic in others if record is not None}
 
 
 def _schemas(adoption: Adoption, old: CommitRecord | None) -> dict[str, int]:

@@ -18,9 +18,18 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.drain import Drain
 from statehold.worker.failed import explained, hold_failed
 from statehold.worker.followers.queries import Committed
+from statehold.worker.inputs.merging_mailbox import MergingMailbox
 from statehold.worker.status import PartitionStatus
 from statehold.worker.takeover import Takeover
 from statehold.worker.watchdog import Watchdog
+
+
+def new_mailbox(tools: Tools) -> Mailbox:
+    """Return the mailbox for one input, or for several."""
+    if not tools.place.names.others:
+        return Mailbox()
+    inputs = tools.settings.inputs
+    return MergingMailbox(order=inputs.order, idle=inputs.idle, clock=tools.clock)
 
 
 class PartitionWorker:
@@ -29,7 +38,7 @@ class PartitionWorker:
     def __init__(self, tools: Tools, signals: Signals | None = None, mailbox: Mailbox | None = None) -> None:
         self._tools = tools
         self.partition = tools.place.partition
-        self.mailbox = mailbox or Mailbox()
+        self.mailbox = mailbox or new_mailbox(tools)
         self.closed = threading.Event()
         self._signals = signals or Signals()
         self._signals.wake = self.mailbox.signal

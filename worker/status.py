@@ -146,7 +146,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         return cls(
             partition=place.partition,
             phase=life.phase.value,
-            position=record.positions[place.input] if record else None,
+            position=record.position(place.input) if record else None,
             transaction=record.n if record else None,
             mailbox=mailbox,
             cause=str(life.cause) if life.cause else None,

@@ -27,6 +27,7 @@ from statehold.worker.fulls.deltas import Deltas, RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import EventTime, WindowTime
+from statehold.worker.inputs.partition_inputs import partition_inputs
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.commands import ControlCommands
 from statehold.worker.participants.commit_spans import CommitSpans
@@ -71,6 +72,8 @@ class Takeover:
         self.recovery = Recovery(tools, signals)
         #: set by the end of a replay; it survives a replaced producer (rule T4)
         self.live: LiveLoop | None = None
+        #: None for a service with one input
+        self._inputs = partition_inputs(tools, signals, mailbox)
         #: seconds of the last fence, restore and replay
         self.timings: dict[str, float] = {}
 
@@ -180,15 +183,17 @@ class Takeover:
 
         Raises as `Participant.opened`, and as on_live.
         """
-        tools, place, stream = self._tools, self._tools.place, self._mailbox.open_stream()
+        tools, place, inputs = self._tools, self._tools.place, self._inputs
         for opened in live.participants.on_opened:
             opened(live.record)
         if type(live.engine.handler).on_live is not Handler.on_live:
             live.engine.call_hook("on_live")
             _refuse_writes(live.engine, "on_live")
         position = live.transaction.position
+        stream = self._mailbox.open_stream() if inputs is None else inputs.open(live.record)
         topic_id = place.topic_ids.get(place.input, "")
-        tools.report(WorkerReport(place.partition, "live", position, stream, topic_id=topic_id))
+        live_now = WorkerReport(place.partition, "live", position, stream, None, topic_id, inputs is not None)
+        tools.report(live_now)
         tools.log.info("live", position=position, n=live.record.n)
         if live.record.paused is not None:
             log_pause(tools, live.record)
@@ -207,6 +212,8 @@ class Takeover:
 
     def _drop_live(self) -> None:
         live, self.live = self.live, None
+        if self._inputs is not None:
+            self._inputs.close()
         if live is None:
             return
         try:

@@ -8,6 +8,7 @@ from typing import Any
 from statehold.config.sections.connection import GroupSettings, KafkaSettings, SecuritySettings
 from statehold.config.sections.doctor import DoctorSettings
 from statehold.config.sections.effects_timers_sinks import EffectsSettings, SinkSettings, TimersSettings
+from statehold.config.sections.inputs import InputsSettings
 from statehold.config.sections.ops import OpsSettings
 from statehold.config.sections.processing import (
     CommandSettings,
@@ -32,6 +33,7 @@ class Sections:
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     restore: RestoreSettings = field(default_factory=RestoreSettings)
     flow: FlowSettings = field(default_factory=FlowSettings)
+    inputs: InputsSettings = field(default_factory=InputsSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
     commands: CommandSettings = field(default_factory=CommandSettings)
     failure: FailureSettings = field(default_factory=FailureSettings)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 
 from statehold.declared.attributes import declared
-from statehold.declared.serdes import input_type
+from statehold.declared.inputs import value_types
 from statehold.reference import references
 from statehold.serde import OfTopic, Serde, is_pydantic, without_none
 from statehold.service import Service
@@ -60,9 +60,9 @@ def json_schemas(service: Service) -> Json:
 
 def _topics(service: Service) -> list[tuple[str, str, Any]]:
     outputs = declared(service.handler_class)[1].values()
-    read = (service.input, "receive", input_type(service.handler_class))
+    read = [(topic, "receive", kind) for topic, kind in value_types(service.handler_class, service.inputs).items()]
     looked_up = [(each.topic, "receive", each.value_type) for each in references(service.handler_class).values()]
-    return [read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs)]
+    return [*read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs)]
 
 
 def _message(kind: Any) -> tuple[Json, Json]:

@@ -134,7 +134,7 @@ class Queries:
         """Return the transaction, the next input offset, and the age of a standby replica."""
         return {
             "transaction": commit_record.n,
-            "position": commit_record.positions[self._service.names.input],
+            "position": commit_record.position(self._service.names.input),
             **_aged(age),
         }
 

@@ -116,9 +116,9 @@ def _one(
         trouble = str(error)
     made = (adopt and (trouble != "" or ahead is not None)) or (make and looked is None)
     if made:
-        session.set(commit_record.positions[names.input], note_of(commit_record))
+        session.set(commit_record.position(names.input), note_of(commit_record))
         looked, trouble = session.look(), ""
-    position = commit_record.positions[names.input]
+    position = commit_record.position(names.input)
     if looked is None:
         return Standing(partition, position, None, None, "", trouble)
     held, owner = looked

@@ -9,6 +9,7 @@ import msgspec
 from statehold.common.names import Names
 from statehold.errors import (
     DamagedIncrement,
+    InputsChanged,
     PartitionCountChanged,
     StateMoved,
     TopicReplaced,
@@ -50,16 +51,17 @@ class Place(msgspec.Struct, frozen=True):
                 f"transaction {commit_record.n}): run the service with that input. Nothing was changed",
                 topic=self.input,
                 partition=self.partition,
-                position=commit_record.positions.get(self.input, -1),
+                position=commit_record.position(self.input),
             )
 
     def check(self, commit_record: CommitRecord) -> None:
         """Check that the commit record belongs to this partition and that this code can read its tables.
 
-        :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the commit record belongs to another partition.
+        :raises DamagedIncrement, InputsChanged, PartitionCountChanged, TopicReplaced: the commit record belongs to another
+            partition.
         :raises UnknownSchema: this code cannot read the tables. :raises UpgradeUnfinished: it must not write them yet.
         """
-        position = commit_record.positions.get(self.input, -1)
+        position = commit_record.position(self.input)
         if (commit_record.service, commit_record.partition) != (self.names.group, self.partition):
             raise DamagedIncrement(
                 f"the last commit record belongs to service {commit_record.service!r} partition "
@@ -75,6 +77,15 @@ class Place(msgspec.Struct, frozen=True):
                 f"changed. Next: check who writes to {self.names.changelog}",
                 topic=self.input,
                 partition=self.partition,
+            )
+        if (commit_record.inputs or (self.input,)) != self.names.inputs:
+            raise InputsChanged(
+                f"the state was built from the inputs {', '.join(commit_record.inputs or (self.input,))}, this code reads "
+                f"{', '.join(self.names.inputs)}. Nothing was changed. Next: run the code with those inputs, in that "
+                f"order",
+                topic=self.input,
+                partition=self.partition,
+                position=position,
             )
         if commit_record.partitions != self.partitions:
             raise PartitionCountChanged(
@@ -147,6 +158,8 @@ class Place(msgspec.Struct, frozen=True):
             return f"it belongs to {manifest.service!r} partition {manifest.partition} of {manifest.partitions}"
         if manifest.lineage != commit_record.lineage:
             return f"its state generation is {manifest.lineage}, that of the last commit record {commit_record.lineage}"
+        if manifest.inputs != commit_record.inputs or manifest.position(self.input) < 0:
+            return f"it has the positions {manifest.positions}, not those of {', '.join(self.names.inputs)}"
         if manifest.first < commit_record.adopted:
             return f"it begins with transaction {manifest.first}, the state generation with {commit_record.adopted}"
         return ""

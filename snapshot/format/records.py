@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GenericAlias
 from typing import Any, Final
 
@@ -62,6 +62,16 @@ class Effect(msgspec.Struct, frozen=True, array_like=True):
     @property
     def key(self) -> tuple[str, int, int, int]:
         return self.topic, self.partition, self.offset, self.index
+
+
+def position_of(positions: Mapping[str, int], inputs: Sequence[str]) -> int:
+    """Return the position of a partition: the next offset of its input, or the sum of those of several inputs.
+
+    With several inputs the next record has this place in the partition's order, or a later one (`statehold.record.at`).
+    Return -1 if an input has no position.
+    """
+    offsets = [positions.get(topic, -1) for topic in inputs]
+    return sum(offsets) if min(offsets) >= 0 else -1
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
@@ -128,7 +138,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     partitions: int
     #: topic -> next offset to read
     positions: dict[str, int]
-    #: the position of the first input before this transaction
+    #: the position before this transaction; see `position_of`
     start: int = -1
     #: the inputs in the order of their declaration; empty: one
     inputs: tuple[str, ...] = ()
@@ -172,6 +182,10 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     writer: Writer = Writer()
     #: milliseconds since 1970, by the writer's clock; for people, not for decisions
     time: int = 0
+
+    def position(self, input: str) -> int:
+        """Return how far the partition has come: see `position_of`."""
+        return position_of(self.positions, self.inputs or (input,))
 
     @property
     def delta(self) -> bool:
@@ -230,6 +244,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     through: int
     #: the position after transaction `first`, by topic
     positions: dict[str, int]
+    #: as in the commit record at `first`
+    inputs: tuple[str, ...] = ()
     topic_ids: dict[str, str] = {}
     #: state digest at `first`; set if first == through, or for a compaction
     digest: bytes = b""
@@ -251,6 +267,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schemas: dict[str, int] = {}
     writer: Writer = Writer()
     time: int = 0
+
+    def position(self, input: str) -> int:
+        """Return how far the partition had come: see `position_of`."""
+        return position_of(self.positions, self.inputs or (input,))
 
 
 Record = Header | Adopt | Part | CommitRecord | Chunk | Manifest

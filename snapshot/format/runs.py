@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from statehold.record import MergedMessage
 from statehold.snapshot.format.frame import BadFrame
 
-#: most inputs of a service: the index of one takes a byte
-MOST_INPUTS: Final = 100
-
 
 class Run(NamedTuple):
-    """`count` records of the input with this index."""
+    """`length` records of the input with this index."""
 
     input: int
-    count: int
+    length: int
 
 
 def of(messages: Iterable[MergedMessage]) -> Iterator[Run]:
@@ -44,7 +41,7 @@ def pack(runs: Iterable[Run]) -> bytes:
 
 
 def unpack(data: bytes, inputs: int) -> Iterator[Run]:
-    """Yield the runs in the bytes of a commit record of a service with so many inputs.
+    """Yield the runs in the bytes of a commit record of a service with this number of inputs.
 
     :raises BadFrame: they are no runs.
     """

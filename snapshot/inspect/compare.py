@@ -82,7 +82,7 @@ def history(reader: Reader, place: Place, keys: list[Any], table: str | None = N
                 key,
                 commit_record.n,
                 commit_record.start,
-                commit_record.positions.get(place.input, -1),
+                commit_record.position(place.input),
                 commit_record.time,
                 commit_record.writer.instance,
                 known.get(at),

@@ -49,7 +49,7 @@ def _gap(place: Place, seen: Survey, commit_record: CommitRecord) -> int:
     """Return the number of records to replay, assuming that they are spread evenly over the transactions."""
     made = seen.choice.manifest if seen.choice else None
     first, since = (made.first, made.positions.get(place.input, 0)) if made else (commit_record.adopted, seen.begin)
-    gap = commit_record.positions[place.input] - since
+    gap = commit_record.position(place.input) - since
     if seen.far or commit_record.last_delta <= first:
         return max(0, gap)
     return max(0, math.ceil(gap * (commit_record.n - commit_record.last_delta) / max(1, commit_record.n - first)))

@@ -111,11 +111,11 @@ def at(reader: Reader, place: Place, point: Point) -> PastState:
     """
     commit_record = require_commit_record(reader, place.names.changelog, place.partition, "read the state")
     place.check(commit_record)
-    end = {"position": commit_record.positions[place.input], "n": commit_record.n}.get(point.kind, _END)
+    end = {"position": commit_record.position(place.input), "n": commit_record.n}.get(point.kind, _END)
     if point.named and point.value > end:
         raise UsageError(
             f"{place.input}[{place.partition}]: {point} is beyond the end: the last commit record has position "
-            f"{commit_record.positions[place.input]}, transaction {commit_record.n}. Next: use latest, or --partitions"
+            f"{commit_record.position(place.input)}, transaction {commit_record.n}. Next: use latest, or --partitions"
         )
     known = full_listing.find(reader, place, commit_record, everything=point.kind == "full")
     mismatch: DigestMismatch | None = None
@@ -205,20 +205,20 @@ def _beyond(commit_record: CommitRecord, place: Place, point: Point) -> bool:
         case "n":
             return commit_record.n > point.value
         case "position":
-            return commit_record.positions[place.input] > point.value
+            return commit_record.position(place.input) > point.value
         case _:
             return False
 
 
 def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> PastState:
-    position = made.positions[place.input]
+    position = made.position(place.input)
     return PastState(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
 
 
 def _at_commit_record(
     place: Place, commit_record: CommitRecord, contents: Contents, full: Full | None, deltas: int
 ) -> PastState:
-    position = commit_record.positions[place.input]
+    position = commit_record.position(place.input)
     return PastState(
         contents,
         commit_record.n,
@@ -258,5 +258,5 @@ def _not_kept(place: Place, point: Point, known: list[Full]) -> UsageError:
     oldest = bases[-1]
     return UsageError(
         f"{where}: {point} is not stored any more: the oldest usable full snapshot has position "
-        f"{oldest.positions[place.input]} (transaction {oldest.first})"
+        f"{oldest.position(place.input)} (transaction {oldest.first})"
     )

@@ -30,7 +30,7 @@ class Salvaged(msgspec.Struct, frozen=True):
     deltas: int
 
     def position(self, place: Place) -> int:
-        return self.commit_record.positions[place.input]
+        return self.commit_record.position(place.input)
 
 
 def last_readable(reader: Reader, place: Place) -> CommitRecord | None:

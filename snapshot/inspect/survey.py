@@ -116,14 +116,14 @@ def choose_far(
         made = full.manifest
         if made is None or place.refuses(made, commit_record, replayed=True) or made.increment < increment[0]:
             continue
-        if (at := made.positions.get(place.input, -1)) >= begin:
-            count = commit_record.positions[place.input] - at
+        if (at := made.position(place.input)) >= begin:
+            count = commit_record.position(place.input) - at
             return full, f"the deltas do not reach back to it: {count} records from {at} are replayed", ""
         missing.append(f"full@{full.offset} needs the input from {at}")
     if commit_record.adopted > 0:
         return None, f"no full snapshot: the records since transaction {commit_record.adopted} are replayed", ""
     if increment[0] == 0 and begin == 0:
-        return None, f"no full snapshot: all {commit_record.positions[place.input]} records are replayed", ""
+        return None, f"no full snapshot: all {commit_record.position(place.input)} records are replayed", ""
     cause = "; ".join([*missing, *(f"full@{full.offset}: {full.finding}" for full in found if full.finding)])
     fault = (
         f"no usable full snapshot ({cause or 'the last commit record refers to none'}), the changelog begins at offset "

@@ -101,7 +101,7 @@ class _Verification:
         seen = survey(self.reader, self.place, everything=self.everything)
         if seen.commit_record is not None:
             commit_record = seen.commit_record
-            self.verdict.position, self.verdict.n = commit_record.positions.get(self.place.input, -1), commit_record.n
+            self.verdict.position, self.verdict.n = commit_record.position(self.place.input), commit_record.n
             self.verdict.keys, self.verdict.digest = commit_record.keys, digest.show(commit_record.digest)
         self._walk()
         if seen.trouble and not any(finding.text in seen.trouble for finding in self.verdict.findings):
@@ -132,7 +132,7 @@ class _Verification:
                     f"commit record {commit_record.n} begins at position {commit_record.start}, the previous one "
                     f"ended at {position}",
                 )
-            position = commit_record.positions.get(self.place.input, -1)
+            position = commit_record.position(self.place.input)
 
     def _full(self, full: Full, *, to_the_end: bool) -> bool:
         """Check a full snapshot. Return True if the deltas after it were folded up to the end."""

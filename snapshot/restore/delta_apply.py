@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -21,8 +21,8 @@ from statehold.snapshot.state import State
 class AppliedDeltas(msgspec.Struct):
     """The result of `apply_deltas`."""
 
-    #: input position of the state
-    position: int
+    #: next offsets of the state, by topic; empty: of the first commit record
+    positions: Mapping[str, int]
     #: the digest that the state's writer recorded
     digest: bytes
     deltas: int = 0
@@ -32,6 +32,8 @@ class AppliedDeltas(msgspec.Struct):
     unsaved_keys: int = 0
     #: users' commands of the control topic after the last delta: the replay handles them at their positions
     pinned: list[Placed[Pinned]] = []
+    #: with several inputs: the order of the records after the last delta, transaction by transaction
+    runs: list[bytes] = []
 
 
 def apply_deltas(
@@ -56,26 +58,28 @@ def apply_deltas(
     :raises DigestMismatch: the state is not the one that its writer recorded.
     """
     topic = place.names.input
-    done = AppliedDeltas(manifest.positions[topic], manifest.digest) if manifest else AppliedDeltas(-1, b"")
+    done = AppliedDeltas(manifest.positions, manifest.digest) if manifest else AppliedDeltas({}, b"")
     for increment, size in _increments(reader, place, progress, commit_record, manifest):
         newest = increment.commit_record
-        position = newest.positions[topic]
+        position = newest.position(topic)
         done.transactions += 1
         if increment.parts or position != newest.start:
             done.unsaved_bytes += size
-        if done.position < 0:
-            done.position, done.digest = position, newest.digest
+        if not done.positions:
+            done.positions, done.digest = newest.positions, newest.digest
         if replayed or newest.last_delta != newest.n:
             for command in newest.pinned:
                 done.pinned.append(Placed(position, command))
+            done.runs += [newest.runs] if newest.runs else []
             continue
         done.pinned.clear()
+        done.runs.clear()
         for part in increment.parts:
             for raw in part.entries:
                 changes = decoder.decode(raw)
                 state.load(changes)
                 done.unsaved_keys += len(changes.keys)
-        done.deltas, done.position, done.digest = done.deltas + 1, position, newest.digest
+        done.deltas, done.positions, done.digest = done.deltas + 1, newest.positions, newest.digest
     progress.enter("digest")
     state.loaded()
     found = digest.to_bytes(state.digest)

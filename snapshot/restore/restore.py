@@ -5,7 +5,7 @@ The partition's own thread calls it after the fence. It reads with `assign` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from statehold.messages.pinned_command import Pinned, Placed
 from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, position_of
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.gc_control import no_collection
 from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, damaged
@@ -37,8 +37,9 @@ class Restored(msgspec.Struct, frozen=True):
 
     state: State
     commit_record: CommitRecord
-    #: input position of the state
+    #: position of the state (`CommitRecord.position`), and its next offset of each topic
     position: int
+    positions: Mapping[str, int]
     full: FullRef | None
     deltas: int
     seconds: float
@@ -56,6 +57,8 @@ class Restored(msgspec.Struct, frozen=True):
     full_time: float = 0.0
     #: commands between the records of the gap
     pinned: tuple[Placed[Pinned], ...] = ()
+    #: with several inputs: the order of the records of the gap, transaction by transaction
+    runs: tuple[bytes, ...] = ()
     #: a standby copy (`snapshot.standby`) had followed the owner: `deltas` counts the transactions read since
     from_standby: bool = False
 
@@ -97,10 +100,12 @@ def restore(
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
             continue
         manifest, read, seconds = run.manifest, progress.done.get("deltas"), clock() - began
+        position = position_of(done.positions, place.names.inputs)
         return Restored(
             state=run.state,
             commit_record=commit_record,
-            position=done.position,
+            position=position,
+            positions=done.positions,
             full=base.ref,
             deltas=done.deltas,
             seconds=seconds,
@@ -114,12 +119,13 @@ def restore(
                 entries=done.unsaved_keys,
                 increment_bytes=read.bytes if read else 0,
                 keys=run.state.keys,
-                gap=max(0, commit_record.positions[place.names.input] - done.position),
+                gap=max(0, commit_record.position(place.names.input) - position),
             ),
             spent=progress.spent(seconds),
             from_disk="local" in progress.done,
             full_time=manifest.time / 1000 if manifest else 0.0,
             pinned=tuple(done.pinned),
+            runs=tuple(done.runs),
         )
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: another program may be deleting records. Nothing was "
@@ -252,15 +258,17 @@ class _Attempt:
             replayed=base.replayed,
         )
         if base.replayed:
-            start, _ = self.reader.bounds(place.names.input, place.partition)
-            if done.position < start:
-                raise FullUnusable(
-                    f"the deltas continue from transaction {commit_record.reach}, not from "
-                    f"{base.ref.first if base.ref else 'the first'}, because snapshot.delta_interval was off before. "
-                    f"The input to replay instead is gone: it begins at {start}, {done.position} is needed"
-                )
-            full = base.ref.offset if base.ref else None
-            self.note("replaying_far", {"full": full, "position": done.position, "reach": commit_record.reach})
+            for topic in place.names.inputs:
+                start, _ = self.reader.bounds(topic, place.partition)
+                if done.positions[topic] < start:
+                    raise FullUnusable(
+                        f"the deltas continue from transaction {commit_record.reach}, not from "
+                        f"{base.ref.first if base.ref else 'the first'}, because snapshot.delta_interval was off "
+                        f"before. The input to replay instead is gone: {topic} begins at {start}, "
+                        f"{done.positions[topic]} is needed"
+                    )
+            full, position = base.ref.offset if base.ref else None, position_of(done.positions, place.names.inputs)
+            self.note("replaying_far", {"full": full, "position": position, "reach": commit_record.reach})
         return done
 
     def _reject(self, base: _Base, finding: str) -> None:
@@ -296,7 +304,7 @@ class _Attempt:
             f"{finding}. {commit_record.writer.instance}{code} wrote the last commit record. Nothing was changed",
             topic=self.place.names.input,
             partition=self.place.partition,
-            position=commit_record.positions[self.place.names.input],
+            position=commit_record.position(self.place.names.input),
         )
 
     def _nothing_left(self, commit_record: CommitRecord) -> NoUsableFull:

@@ -46,9 +46,9 @@ class Copy:
         self.shown = commit_record
         first = max(commit_record.last_delta, restored.full.first if restored.full else 0)
         if not commit_record.delta:
-            self._show(first, restored.position)
-        #: commands between the records after the last delta
-        self.pinned = list(restored.pinned)
+            self.shown = msgspec.structs.replace(commit_record, n=first, positions=dict(restored.positions))
+        #: commands between the records after the last delta, and with several inputs the order of those records
+        self.pinned, self.runs = list(restored.pinned), list(restored.runs)
         self._input = place.names.input
         self._chain = Chain(place.names.changelog, place.partition, last=commit_record.n, lineage=commit_record.lineage)
         self._decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
@@ -113,11 +113,12 @@ class Copy:
                 raise Unfit(f"table {name!r} holds values that this code cannot read")
         unsaved_bytes, unsaved_keys = sum(each[1] for each in self._unsaved), sum(each[2] for each in self._unsaved)
         seconds = clock() - began
-        gap = max(0, commit_record.positions[self._input] - self.shown.positions[self._input])
+        gap = max(0, commit_record.position(self._input) - self.shown.position(self._input))
         return msgspec.structs.replace(
             base,
             commit_record=commit_record,
-            position=self.shown.positions[self._input],
+            position=self.shown.position(self._input),
+            positions=self.shown.positions,
             full=base.full if base.full in commit_record.fulls else None,
             deltas=tail,
             seconds=seconds,
@@ -137,6 +138,7 @@ class Copy:
             from_standby=True,
             full_time=self.full_time,
             pinned=tuple(self.pinned),
+            runs=tuple(self.runs),
         )
 
     def _take(self, increment: Increment) -> None:
@@ -158,9 +160,11 @@ class Copy:
             raise Unfit(f"after transaction {commit_record.n} its digest is {found}, the owner's {theirs}")
         if commit_record.delta:
             self.pinned.clear()
+            self.runs.clear()
             self.shown = commit_record
         else:
-            self.pinned += [Placed(commit_record.positions[self._input], each) for each in commit_record.pinned]
+            self.runs += [commit_record.runs] if commit_record.runs else []
+            self.pinned += [Placed(commit_record.position(self._input), each) for each in commit_record.pinned]
         self._note_fulls(commit_record, keys)
         self.commit_record = commit_record
         state.version += 1
@@ -176,9 +180,6 @@ class Copy:
             self.full_time = commit_record.time / 1000
             while self._unsaved and self._unsaved[0][0] <= commit_record.fulls[0].first:
                 self._unsaved.popleft()
-
-    def _show(self, n: int, position: int) -> None:
-        self.shown = msgspec.structs.replace(self.commit_record, n=n, positions={self.place.input: position})
 
 
 def copied(reader: Reader, place: Place, restored: Restored) -> Copy:

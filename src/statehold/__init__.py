@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
-    from statehold.handler import Handler
+    from statehold.handler import Handler, on
     from statehold.output import Output
     from statehold.record import Record
     from statehold.reference import Reference
@@ -38,6 +38,7 @@ __all__ = [
     "Timer",
     "Tumbling",
     "__version__",
+    "on",
 ]
 
 _HOMES = {
@@ -58,6 +59,7 @@ _HOMES = {
     "Timer": "tables.timers",
     "Tumbling": "tables.windows",
     "__version__": "common.version",
+    "on": "handler",
 }
 
 

@@ -202,6 +202,10 @@ class PartitionCountChanged(StateRefused):
     """The input has another number of partitions than the state was built with."""
 
 
+class InputsChanged(StateRefused):
+    """The code reads other input topics than the state was built from, or declares them in another order."""
+
+
 class NewerFormat(StateRefused):
     """The topics hold records of a format that this release does not read: a newer release wrote them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from statehold.common.declarations import require_plain
 from statehold.errors import UsageError
@@ -13,10 +13,40 @@ from statehold.record import Record
 from statehold.tables.timers import Timer, Timers
 
 V = TypeVar("V")
+M = TypeVar("M", bound=Callable[..., None])
 
 #: the key of a side effect outside Kafka: topic, partition, offset, index
 EffectKey = tuple[str, int, int, int]
 HOOKS: Final = ("on_record", "on_batch", "on_command", "on_timer", "on_window", "on_late", "on_live", "on_stop")
+
+
+class InputDeclaration(NamedTuple):
+    """What `on` has declared of a method."""
+
+    topic: str
+    #: type of the values, or a serde
+    value: Any
+
+
+def on(topic: str, *, value: Any) -> Callable[[M], M]:
+    """Declare that a method of a `Handler` handles the records of one of several inputs.
+
+        @on("prices", value=Price)
+        def price(self, record: Record[Price]) -> None: ...
+
+    `value` is the type of the input's values, or a serde. A method that a subclass overrides keeps its declaration.
+    """
+
+    def declare(method: M) -> M:
+        require_plain(method, f"{method.__qualname__}, the method of the input {topic!r},")
+        vars(method)[DECLARATION] = InputDeclaration(topic, value)
+        return method
+
+    return declare
+
+
+#: attribute of a method that `on` has decorated
+DECLARATION: Final = "statehold_input"
 
 
 class Handler(Generic[V]):

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from statehold.common.decoding import with_room
+from statehold.errors import StateholdError
 from statehold.messages.command import OWN, TICK, Command, command_of
 from statehold.messages.dead_letter import BURY, REQUESTS, BuryRequest, bury_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
@@ -106,8 +107,8 @@ class Transactions(Protocol):
         """Queue one record for the changelog. Raises the errors of `send`."""
         ...
 
-    def send_offsets(self, position: int, membership: Any) -> None:
-        """Add the offsets to the transaction, and wait until all outputs are written.
+    def send_offsets(self, positions: Mapping[str, int], membership: Any) -> None:
+        """Add the next offset of each input to the transaction, and wait until all outputs are written.
 
         Later records may only go to partitions that are in the transaction already, because a delayed request may have
         ended it (rule T1). Blocks; raises TransactionAborted (nothing was committed), OutcomeUnknown, ProducerFenced.
@@ -234,6 +235,34 @@ class Delayed(Protocol):
     def close(self) -> None: ...
 
 
+class InputReceiver(Protocol):
+    """Takes the records of the inputs of one live partition, for a service with several. Reader threads."""
+
+    def add(self, input: int, messages: Sequence[Message]) -> int:
+        """Take the next records of the input with this index. Return how many of it wait to be handled."""
+        ...
+
+    def end(self, input: int) -> None:
+        """Note that the broker has no committed record of this input behind those that came."""
+        ...
+
+    def held(self, input: int) -> int:
+        """Return how many records of an input wait to be handled."""
+        ...
+
+    def fail(self, cause: StateholdError) -> None:
+        """Fail the partition: an input cannot be read on."""
+        ...
+
+
+class InputReading(Protocol):
+    """All inputs of one live partition are being read. Partition's thread."""
+
+    def close(self) -> None:
+        """Stop. Does not block."""
+        ...
+
+
 class Noted(NamedTuple):
     """Metadata of a group offset: the state generation, and the transaction that committed it (-1: unknown)."""
 
@@ -303,6 +332,8 @@ class WorkerReport(NamedTuple):
     cause: BaseException | None = None
     #: with "live": id of the input whose records the commit record counts
     topic_id: str = ""
+    #: with "live": the worker reads its inputs itself, because there are several
+    reads_itself: bool = False
 
 
 class ConsumerTrouble(NamedTuple):

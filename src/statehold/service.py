@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -18,10 +18,11 @@ from statehold.admin.topics import START_PATIENCE, reaching, require, require_re
 from statehold.balancer.manager import Manager
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
-from statehold.common.names import Names
+from statehold.common.names import MOST_INPUTS, Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
 from statehold.declared.attributes import declared
+from statehold.declared.inputs import value_types
 from statehold.declared.policies import failure_topics
 from statehold.declared.serdes import check_schemas
 from statehold.errors import Misconfigured, UsageError, of_thread
@@ -48,32 +49,29 @@ _STEP = 0.2
 
 
 class Service:
-    """Runs one handler on one input topic, as a member of the group `<namespace><name>`.
+    """Runs one handler on one input topic, or on several, as a member of the group `<namespace><name>`.
 
-    `handler` is a `Handler` class, or a function without arguments that returns a handler. It is called once per
+    `inputs` names several topics with the same number of partitions; the handler has a method for each (`statehold.on`).
+    The first one gives statehold's topics their names, so keep it first. `handler` is a `Handler` class, or a function without arguments that returns a handler. It is called once per
     partition and start. `settings` defaults to `statehold.config.Settings()`. `namespace` overrides
     `settings.service.namespace`. Several services may run in one process. Any thread may call `start`, `stop`, `wait`
     and `status`. The service does not configure logging, and only `run` sets signal handlers.
 
-    :raises UsageError: `input` is a list or a pattern.
+    :raises UsageError: `input` is a list or a pattern, or neither or both of `input` and `inputs` are given.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        input: str,
+        input: str = "",
+        inputs: Sequence[str] = (),
         handler: type[Handler[Any]] | Callable[[], Handler[Any]],
         settings: Settings | None = None,
         namespace: str | None = None,
     ) -> None:
-        given: object = input
-        if not isinstance(given, str) or given.startswith("^"):
-            raise UsageError(
-                f"Service {name!r}: input={input!r} is a list or a pattern, but a service reads one topic. Next: "
-                f"create one service per topic"
-            )
-        self.name, self.input, self.handler = name, input, handler
+        self.inputs = _topics(name, input, inputs)
+        self.name, self.input, self.handler = name, self.inputs[0], handler
         self._namespace = namespace
         self.settings = Settings() if settings is None else settings
         #: The newest log events.
@@ -101,7 +99,7 @@ class Service:
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
-        self.names = Names(self.name, self.input, settings.service.namespace)
+        self.names = Names(self.name, self.input, settings.service.namespace, self.inputs[1:])
         #: Metrics for `/metrics`; `service.metrics.register()` exports them with those of an application, too.
         self.metrics = ServiceMetrics(self.names.group)
         self.metrics.ask(self._gauges)
@@ -138,14 +136,19 @@ class Service:
         """
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was already started. Next: create a new Service for another start")
-        check_combinations(self.handler_class, self._settings.snapshot.delta_interval)
+        check_combinations(self.handler_class, self._settings.snapshot.delta_interval, self.inputs)
         log = self._new_log()
-        log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
+        log.info(
+            "starting",
+            input=", ".join(self.inputs),
+            brokers=self._settings.kafka.bootstrap_servers,
+            version=__version__,
+        )
         shutdown = self._shutdown = Shutdown(self._settings, log, self._stop_within, self._ended)
         contact = shutdown.contact
         admin = Admin(self._settings, self.names.group, contact)
         facts = self._require(admin, log)
-        check_schemas(self.handler_class, self.names.input)
+        check_schemas(self.handler_class, value_types(self.handler_class, self.inputs))
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":
@@ -214,6 +217,7 @@ class Service:
         status = {
             "service": self.names.group,
             "input": self.input,
+            "inputs": list(self.inputs),
             "instance": self._settings.service.identity,
             "url": self.url,
             "running": running,
@@ -339,3 +343,21 @@ def check(service: Any, where: str) -> Service:
     if not isinstance(service, Service):
         raise UsageError(f"{where} is a {type(service).__name__}, not a statehold.Service")
     return service
+
+
+def _topics(name: str, input: str, inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the input topics. :raises UsageError:"""
+    given: object = input
+    if not isinstance(given, str) or isinstance(inputs, str):
+        raise UsageError(f"Service {name!r}: input takes one topic and inputs a list. Next: Service(inputs=[...])")
+    topics = tuple(inputs) or (input,)
+    if bool(input) == bool(inputs):
+        raise UsageError(f"Service {name!r}: give it either input=TOPIC or inputs=[TOPIC, ...]")
+    if any(topic.startswith("^") for topic in topics):
+        raise UsageError(
+            f"Service {name!r}: {', '.join(topics)} has a pattern, but a service reads topics by their names. Next: name "
+            f"each in Service(inputs=[...])"
+        )
+    if len(set(topics)) < len(topics) or len(topics) > MOST_INPUTS:
+        raise UsageError(f"Service {name!r}: inputs names a topic twice, or more than {MOST_INPUTS} topics")
+    return topics

@@ -25,8 +25,8 @@ def no_fence() -> None:
 
     send_offsets = KafkaTransactions.send_offsets
 
-    def unchecked(self: KafkaTransactions, position: int, membership: Any) -> None:
-        send_offsets(self, position, stranger())
+    def unchecked(self: KafkaTransactions, positions: Any, membership: Any) -> None:
+        send_offsets(self, positions, stranger())
 
     Names.transactional_id = random_id  # type: ignore[method-assign]
     KafkaTransactions.send_offsets = unchecked  # type: ignore[method-assign]

@@ -41,7 +41,7 @@ def test_a7_the_number_of_a_transaction_is_not_enough() -> None:
         if name != "fence":
             return
         driver.broker.on_call = None
-        lane.input.append(msgspec.json.encode(ANN2))
+        lane.inputs[0].append(msgspec.json.encode(ANN2))
         lane.start()
         lane.commit()
         lane._worker, lane._track = ours, track
@@ -72,8 +72,8 @@ def test_a8_rolled_back_records_come_before_those_in_the_mailbox() -> None:
     assert lane._track is not None
     for low in (0, 5):
         for value in range(5):
-            lane.input.append(b"%d" % (low + value))
-        lane._track.hand_over(list(lane.input.committed(low)))
+            lane.inputs[0].append(b"%d" % (low + value))
+        lane._track.hand_over(list(lane.inputs[0].committed(low)))
     driver.broker.fail("send", TransactionAborted("no"))
     lane.run()
     driver.commit()
@@ -84,8 +84,8 @@ def test_a8_a_batch_that_does_not_continue_is_rejected() -> None:
     driver = Driver(Order, autocommit=False)
     driver.feed(0)
     lane = driver._lanes[0]
-    offset = lane.input.append(b"7")
-    late = list(lane.input.committed(offset))
+    offset = lane.inputs[0].append(b"7")
+    late = list(lane.inputs[0].committed(offset))
     assert lane._track is not None
     lane.worker.mailbox.put(Batch(lane._track.stream, offset + 5, late))
     with pytest.raises(PartitionError, match="never arrived"):
@@ -98,9 +98,9 @@ def test_a8_records_that_are_duplicated_and_gaps_of_aborted_records_are_fine() -
     lane = driver._lanes[0]
     assert lane._track is not None
     for value in range(6):
-        lane.input.append(b"%d" % value)
-    lane.input.abort_record(3)
-    records_ = list(lane.input.committed())
+        lane.inputs[0].append(b"%d" % value)
+    lane.inputs[0].abort_record(3)
+    records_ = list(lane.inputs[0].committed())
     for previous, batch in ((0, records_[:2]), (0, records_[:4]), (5, records_[4:])):
         lane.worker.mailbox.put(Batch(lane._track.stream, previous, batch))
     lane._track.next = 6

@@ -117,7 +117,7 @@ def test_without_the_input_the_typed_error_names_every_full_snapshot_and_the_rep
     for ref in (second, third):
         assert f"full snapshot at offset {ref.offset}: damaged: checksum differs" in said
     assert f"full snapshot at offset {first.offset}: the deltas continue from transaction {second.first}" in said
-    assert f"The input to replay instead is gone: it begins at {len(ops) - 5}, 30 is needed" in said
+    assert f"The input to replay instead is gone: input begins at {len(ops) - 5}, 30 is needed" in said
     assert "`statehold snapshot restore`" in said
     assert not events(driver, "live")[2:]
 

@@ -315,7 +315,10 @@ def test_an_owner_with_an_older_epoch_commits_nothing() -> None:
     driver.restore()
     driver.commit()
     held = driver.database.held[0]
-    draft = CommitDraft(zombie.live.record, 3, Frozen((), 0, 0), SideInputs(), records=1, seconds=0.0, commands=())
+    frozen, positions = Frozen((), 0, 0), {driver.names.input: 3}
+    draft = CommitDraft(
+        zombie.live.record, 3, positions, b"", frozen, SideInputs(), records=1, seconds=0.0, commands=()
+    )
     sinks.contribute(draft)
     assert draft.before_commit is not None
     with pytest.raises(SinkFenced, match="epoch"):

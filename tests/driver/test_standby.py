@@ -208,7 +208,7 @@ def test_the_fence_comes_before_the_last_commit_record_is_read() -> None:
             committed.append(True)
             zombie.commit()
 
-    driver._lanes[0] = Lane(driver._tools, driver.clock, zombie.input, 1)
+    driver._lanes[0] = Lane(driver._tools, driver.clock, zombie.inputs, 1)
     driver.broker.on_call = before
     driver.restore()
     assert committed

@@ -19,6 +19,7 @@ import msgspec
 from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
+from tests.golden.several import Several
 
 from statehold.common.version import __version__
 from statehold.snapshot import state_replacement as adopting
@@ -34,6 +35,8 @@ MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "inter
 
 #: those of `around`
 AROUND: dict[str, float | Literal["commit", "off"]] = {"around": "commit", "around-interval": 2.0}
+#: those of `several`
+SEVERAL: dict[str, float | Literal["commit", "off"]] = {"several": "commit", "several-interval": 2.0}
 
 
 def moves(count: int, seed: int) -> Iterator[Move]:
@@ -85,7 +88,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
         print(f"{path} is kept as it is")
         return
     lines = []
-    for topic in (driver.names.input, driver.names.changelog, driver.names.snapshot):
+    for topic in (*driver.names.inputs, driver.names.changelog, driver.names.snapshot):
         for message in driver.broker.log(topic, 0).committed():
             line: dict[str, Any] = {"topic": topic, "offset": message.offset()}
             line["value"] = base64.b64encode(message.value() or b"").decode()
@@ -98,6 +101,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
     expected = {
         "statehold": written_by,
         "position": driver.position(),
+        "positions": {topic: commit_record.positions[topic] for topic in driver.names.inputs},
         "n": commit_record.n,
         "digest": commit_record.digest.hex(),
         "fulls": [ref.offset for ref in commit_record.fulls],
@@ -131,6 +135,20 @@ def around(interval: float | Literal["commit", "off"]) -> Driver:
     return driver
 
 
+def several(interval: float | Literal["commit", "off"]) -> Driver:
+    """Two inputs, merged by time and in the order of arrival, with full snapshots and a gap."""
+    driver, source = Driver(Several, delta_interval=interval, batch=4), random.Random(600)
+    for number, move in enumerate(moves(60, 600)):
+        driver.feed(move, key=move.account, input="moves", timestamp=source.randrange(1000))
+        if source.random() < 0.4:
+            driver.feed(source.randrange(-3, 4), input="rates", timestamp=source.randrange(1000))
+        if number in (20, 35):
+            assert driver.take_full() is not None
+        driver.advance(0.3)
+    driver.commit()
+    return driver
+
+
 def main(number: int) -> None:
     """Each format was written by release 0.1.0, with the first, the second and the third release of the service."""
     kind: Any = {1: bank_v1.Bank, 2: bank_v2.Bank}.get(number, bank_v3.Bank)
@@ -145,6 +163,10 @@ def main(number: int) -> None:
         dump(driver, HERE / f"format-{number}" / "beside", __version__)
         for name, interval in AROUND.items():
             dump(around(interval), HERE / f"format-{number}" / name, __version__)
+    if number > 3:
+        for name, interval in SEVERAL.items():
+            driver = several(interval)
+            dump(driver, HERE / f"format-{number}" / name, __version__)
     if number > 1:
         driver = Driver(kind)
         run(driver, 2, seed=200)

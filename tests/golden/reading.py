@@ -25,8 +25,10 @@ def driver_of(path: Path, kind: type[Handler[Any]], **options: Any) -> Driver:
         log.append(base64.b64decode(row["value"]), key, timestamp=row["timestamp"])
     driver.broker.log(driver.names.changelog, 0).end += 1
     expected = expected_of(path)
-    driver.broker.offsets[driver.names.input, 0] = expected["position"]
-    driver._lanes[0] = Lane(driver._tools, driver.clock, driver.broker.log(driver.names.input, 0), 1)
+    offsets = expected.get("positions", {driver.names.input: expected["position"]})
+    driver.broker.offsets.update({(topic, 0): offset for topic, offset in offsets.items()})
+    logs = [driver.broker.log(topic, 0) for topic in driver.names.inputs]
+    driver._lanes[0] = Lane(driver._tools, driver.clock, logs, 1)
     return driver
 
 

@@ -11,8 +11,9 @@ import pytest
 from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
-from tests.golden.generate import AROUND, MODES
+from tests.golden.generate import AROUND, MODES, SEVERAL
 from tests.golden.reading import HERE, driver_of, expected_of
+from tests.golden.several import Several
 
 from statehold import Handler, Table
 from statehold.errors import NonDeterministicReplay, UnknownSchema, UpgradeUnfinished
@@ -21,12 +22,17 @@ from statehold.testing import Driver
 
 FORMATS = sorted(path.name for path in HERE.glob("format-*"))
 #: which release of the service wrote which folder
-WRITERS: dict[str, type[Handler[Any]]] = {"format-1": bank_v1.Bank, "format-2": bank_v2.Bank, "format-3": bank_v3.Bank}
+WRITERS: dict[str, type[Handler[Any]]] = {
+    "format-1": bank_v1.Bank,
+    "format-2": bank_v2.Bank,
+    "format-3": bank_v3.Bank,
+    "format-4": bank_v3.Bank,
+}
 EVERY = [(path.parent.name, path.stem) for path in sorted(HERE.glob("format-*/*.jsonl"))]
 
 
 def writer_of(folder: str, name: str) -> type[Handler[Any]]:
-    return Around if name in AROUND else WRITERS[folder]
+    return Around if name in AROUND else Several if name in SEVERAL else WRITERS[folder]
 
 
 def path_of(folder: str, mode: str) -> Path:
@@ -34,7 +40,7 @@ def path_of(folder: str, mode: str) -> Path:
 
 
 def mode_of(name: str) -> float | Literal["commit", "off"]:
-    return {**MODES, **AROUND, "beside": "off"}.get(name, "commit")
+    return {**MODES, **AROUND, **SEVERAL, "beside": "off"}.get(name, "commit")
 
 
 def tables_of(driver: Driver) -> Any:
@@ -58,7 +64,7 @@ def test_a_golden_file_is_restored_and_continues(folder: str, mode: str) -> None
     assert driver.position() == expected["position"]
     assert driver.commit_record().digest.hex() == expected["digest"]
     assert tables_of(driver) == expected["tables"]
-    driver.feed(Move("account-00", 1, 20_261_200), key="account-00")
+    driver.feed(Move("account-00", 1, 20_261_200), key="account-00", input=driver.names.input)
     driver.crash()
     driver.restore()
     assert driver.commit_record().n > expected["n"]

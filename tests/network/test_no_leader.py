@@ -155,7 +155,7 @@ def test_a_committed_transaction_without_its_marker_is_left_alone_and_logged(
     owner.begin()
     owner.send_increment(names.changelog, 0, pack(Header(1, owner.attempt, "some", 0)))
     owner.lineage = f"some{NUMBER}1"
-    owner.send_offsets(7, member.consumer_group_metadata())
+    owner.send_offsets({names.input: 7}, member.consumer_group_metadata())
     cluster.kill(VICTIM)
     await_true(lambda: leader(stage.admin, names.changelog) < 0, "it has no leader", 120)
     owner.commit()

@@ -30,12 +30,12 @@ ALLOWED: dict[str, str] = {
     "failures": "errors",
     "handler": "errors common record tables failures",
     "reference": "errors serde common",
-    "ports": "common output record messages",
+    "ports": "errors common output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
     "kafka.common": "errors config common ports telemetry",
     "kafka.admin": "errors config common ports telemetry health kafka.common",
-    "snapshot.format": "errors common table messages",
+    "snapshot.format": "errors common record table messages",
     "kafka.clients": ("errors config.common config common output ports telemetry health kafka.common kafka.admin"),
     "kafka.feeds": "errors config common messages ports telemetry kafka.common kafka.admin",
     "snapshot.store": "errors config common ports snapshot.format",
@@ -60,7 +60,7 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.handler": (
         "errors config common output record sink table messages tables handler reference snapshot.format "
-        "snapshot declared worker.common"
+        "snapshot declared worker.common serde"
     ),
     "worker.failures": (
         "errors common record messages failures handler ports telemetry snapshot.format declared "
@@ -82,14 +82,15 @@ ALLOWED: dict[str, str] = {
         "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
         "snapshot.restore worker.common worker.transaction"
     ),
+    "worker.inputs": "errors record ports snapshot.format worker.common",
     "worker.recovery": (
         "errors record messages ports snapshot.format snapshot snapshot.restore declared worker.common "
-        "worker.followers worker.handler worker.failures"
+        "worker.followers worker.handler worker.failures worker.inputs"
     ),
     "worker": (
         "errors record handler ports telemetry health snapshot.format declared worker.common worker.followers "
         "worker.handler worker.failures worker.transaction worker.participants worker.sinks worker.fulls "
-        "worker.recovery"
+        "worker.recovery worker.inputs"
     ),
     "runtime": (
         "errors config common output sink handler reference ports telemetry health kafka.admin "
@@ -174,7 +175,7 @@ ALLOWED: dict[str, str] = {
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
-        "worker.followers worker.handler worker.failures worker.sinks worker.recovery worker runtime"
+        "worker.followers worker.handler worker.failures worker.sinks worker.recovery worker runtime worker.inputs"
     ),
 }
 #: cycles between modules, and why each is there

@@ -81,10 +81,10 @@ def test_a_full_list_of_pending_effects_stops_further_records() -> None:
             assert time.monotonic() < until, worker.status()
             time.sleep(0.001)
         track = Track(worker)
-        track.go_live(reports[0].position, reports[0].stream, reports[0].topic_id)
+        track.go_live(reports[0])
         log = driver.broker.log(driver.names.input, 0)
         for value in range(50):
-            log.append(driver._encode(value))
+            log.append(driver._encoders[log.topic](value))
         track.hand_over(list(log.committed(0)))
         while (worker.status().transaction or 0) < 5:
             assert time.monotonic() < until, worker.status()

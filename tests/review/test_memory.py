@@ -94,9 +94,9 @@ class Partition:
     def feed(self, op: Op) -> None:
         said = next(report for report in self.reports if report.kind == "live")
         track = Track(self.worker)
-        track.go_live(said.position, said.stream, said.topic_id)
+        track.go_live(said)
         log = self.driver.broker.log(self.driver.names.input, 0)
-        log.append(self.driver._encode(op))
+        log.append(self.driver._encoders[log.topic](op))
         track.hand_over(list(log.committed(said.position)))
 
     def gone(self) -> bool:

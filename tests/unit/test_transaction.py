@@ -40,6 +40,8 @@ def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Comm
     return CommitDraft(
         before=commit_record(4),
         position=position,
+        positions={NAMES.input: position},
+        runs=b"",
         frozen=Frozen(delta, 99, 3),
         side=SideInputs(),
         records=0,

@@ -40,12 +40,13 @@ def missing_records(place: Place, position: int, offered: int) -> PartitionError
     )
 
 
-def retention_gap(place: Place, position: int, why: str) -> RetentionGap:
+def retention_gap(place: Place, position: int, why: str, topic: str = "") -> RetentionGap:
+    """Return the error for records of an input, by default the first one, that are gone."""
     return RetentionGap(
         f"the input no longer holds the records from {position} on: {why}. Nothing was skipped. Next: restore the "
         f"records, or stop the service and run `statehold repair accept-gap MODULE:SERVICE --why TEXT --dry-run`, "
         f"which shows where it can continue",
-        topic=place.input,
+        topic=topic or place.input,
         partition=place.partition,
         position=position,
     )

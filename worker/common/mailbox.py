@@ -28,7 +28,7 @@ class Mailbox:
     """Bounded by the manager's flow control, which reads `depth`; it drops batches of older streams only."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.RLock())
         self._batches: deque[Batch] = deque()
         self._signalled = False
         self._stream = 0

@@ -14,7 +14,7 @@ from statehold.worker.common.context import Tools
 def log_pause(tools: Tools, record: CommitRecord) -> None:
     """Log that a command has paused or resumed the partition."""
     by = record.paused.issuer if record.paused is not None else None
-    position = record.positions[tools.place.input]
+    position = record.position(tools.place.input)
     tools.log.info("paused" if record.paused else "resumed", by=by, position=position)
 
 

@@ -39,7 +39,7 @@ def find_bury_command(tools: Tools, signals: Signals, offset: int, record: Commi
                     asked = Asked.by(message)
                 except BadCommand:  # the feed logs it
                     continue
-                if asked is not None and _is_for(asked.bury, offset, record.positions[tools.place.input]):
+                if asked is not None and _is_for(asked.bury, offset, record.position(tools.place.input)):
                     found = asked
     except (StateholdError, OutOfRange, Cancelled) as error:
         if signals.leaving():

@@ -98,7 +98,12 @@ class FailureDecisions:
     ) -> FailureDecision | None:
         """Return the decision of a `dlq bury` for this record; None without one, or if it is rejected."""
         error, tools = failure.error, self._tools
-        if message is None or not isinstance(error, RecordError) or error.topic not in tools.place.names.inputs or tools.control is None:
+        if (
+            message is None
+            or not isinstance(error, RecordError)
+            or error.topic not in tools.place.names.inputs
+            or tools.control is None
+        ):
             return None
         found = find_bury_command(tools, self._signals, failure.offset, record)
         if found is None or found.bury is None:

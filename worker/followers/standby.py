@@ -129,7 +129,7 @@ class Standbys:
             {
                 "partition": partition,
                 "transaction": copy.shown.n,
-                "position": copy.shown.positions[copy.place.input],
+                "position": copy.shown.position(copy.place.input),
                 "keys": copy.state.keys,
                 "age": round(max(0.0, now - copy.fresh), 3),
                 "loading": None,

@@ -93,19 +93,15 @@ class RestoreCost:
         """Return the predicted seconds of a restore now. Any thread."""
         return self._speeds.now.predict(self.work).total
 
-    def committed(self, record: CommitRecord, delta: tuple[Changes, ...] | None) -> None:
-        """Add a committed transaction that the policy has counted."""
+    def committed(self, record: CommitRecord, position: int, delta: tuple[Changes, ...] | None) -> None:
+        """Add a committed transaction that the policy has counted, up to this position."""
         work, size = self.work, self._policy.bytes
-        positions = 0
-        for topic, position in record.positions.items():
-            if topic in record.topic_ids:
-                positions += position
         self.work = msgspec.structs.replace(
             work,
             transactions=work.transactions + record.n - self._n,
             increment_bytes=work.increment_bytes + max(0, size - self._seen_bytes),
             entries=work.entries + sum(map(len, map(_keys, delta or ()))),
-            gap=0 if delta is not None else work.gap + max(0, positions - record.start),
+            gap=0 if delta is not None else work.gap + max(0, position - record.start),
             keys=record.keys,
         )
         self._n, self._seen_bytes = record.n, size
@@ -182,4 +178,4 @@ class Deltas(Participant):
             entries=sum(map(len, map(_keys, changes))),
             keys=record.keys,
         )
-        self._cost.committed(record, draft.delta)
+        self._cost.committed(record, draft.position, draft.delta)

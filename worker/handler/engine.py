@@ -28,6 +28,7 @@ from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import EventTime, event_time
+from statehold.worker.handler.input_methods import input_methods
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, failed
 
 
@@ -68,10 +69,13 @@ class Engine:
         self.dead_letters: DeadLetterBook | None = None
         #: event time; None if the handler has no timer and no expiry
         self.event_time: EventTime | None = None
+        #: the methods of several inputs; None for a handler with on_record or on_batch
+        self._methods = input_methods(self.handler, names.inputs if names is not None else ())
+        self._on_record = self.handler.on_record if self._methods is None else self._methods.handle
         if any("." in name for name in state.tables):  # the system tables
             system = by_default_name(state.tables)
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
-            self.event_time = event_time(self.handler, system, self._handling)
+            self.event_time = event_time(self.handler, system, self._handling, self._on_record)
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
         #: the input's commands of the open transaction, in order
@@ -80,8 +84,9 @@ class Engine:
         #: the live loop accepts only values that leave room on the stack for a replay
         self.leaves_room = False
         self._batched = kind.on_batch is not Handler.on_batch
-        self._single = kind.on_record is not Handler.on_record
-        self._on_record = self.handler.on_record if self.event_time is None else self.event_time.handle
+        self._single = not self._batched or kind.on_record is not Handler.on_record
+        if self.event_time is not None:
+            self._on_record = self.event_time.handle
 
     # Handling
 
@@ -103,7 +108,7 @@ class Engine:
         for i, message in enumerate(messages):
             if book is not None and book.takes(message):
                 handle = book.take
-            elif is_command(message):
+            elif is_command(message) and self._may_command(message):
                 handle = self._commands.handle
             else:
                 continue
@@ -172,10 +177,16 @@ class Engine:
 
     def _decoded(self, messages: Sequence[Message], given: list[Any]) -> tuple[list[Any], HandlingFailed | None]:
         """Return the values up to the first that cannot be decoded, and its failure."""
+        methods, decode = self._methods, self._decode
         try:
-            return list(map(self._decode, given)), None
+            return list(map(decode, given) if methods is None else map(methods.decode, messages)), None
         except Exception:  # noqa: BLE001  because a decoder may raise anything; find the record
-            return decode_until_bad(self._decode, messages)
+            one = (lambda message: decode(message.value())) if methods is None else methods.decode
+            return decode_until_bad(one, messages)
+
+    def _may_command(self, message: Message) -> bool:
+        """Return whether a record with the header of a command is one: of several inputs only the first has them."""
+        return self._methods is None or self._names is None or message.topic() == self._names.input
 
     def obey(self, message: Message) -> bool:
         """Handle a user's command of the control topic, a dead-letter command, or a tick.

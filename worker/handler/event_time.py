@@ -7,6 +7,7 @@ record, so a replay in other batches leads to the same state (rules D1, M4).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakMethod
 
@@ -26,10 +27,15 @@ class EventTime:
     """Timers and expiry of one handler; used by the partition's thread."""
 
     def __init__(
-        self, handler: Handler[Any], clock: ClockTable, tables: dict[str, Table[Any, Any]], handling: Handling
+        self,
+        handler: Handler[Any],
+        clock: ClockTable,
+        tables: dict[str, Table[Any, Any]],
+        handling: Handling,
+        on_record: Callable[[Record[Any]], None],
     ) -> None:
         self._handler, self._clock = handler, clock
-        self._on_record = handler.on_record
+        self._on_record = on_record
         self._expiring = list(expiring(tables))
         for table in self._expiring:
             if isinstance(table, Dedupe):
@@ -59,7 +65,7 @@ class EventTime:
         return any(table.has_due(now) for table in self._dated)
 
     def handle(self, record: Record[Any]) -> None:
-        """Advance event time, then call `on_record`."""
+        """Advance event time, then call the handler."""
         self.reach(record.timestamp)
         self._on_record(record)
 
@@ -107,9 +113,14 @@ class WindowTime(EventTime):
     """
 
     def __init__(
-        self, handler: Handler[Any], clock: ClockTable, tables: dict[str, Table[Any, Any]], handling: Handling
+        self,
+        handler: Handler[Any],
+        clock: ClockTable,
+        tables: dict[str, Table[Any, Any]],
+        handling: Handling,
+        on_record: Callable[[Record[Any]], None],
     ) -> None:
-        super().__init__(handler, clock, tables, handling)
+        super().__init__(handler, clock, tables, handling, on_record)
         #: by name, because a new order of the declarations must not change a replay
         self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, Windows)]
         on_late = WeakMethod(handler.on_late)  # weak, because a cycle would keep a dropped state in memory
@@ -142,10 +153,15 @@ class WindowTime(EventTime):
             self._timers.firing = None
 
 
-def event_time(handler: Handler[Any], tables: dict[str, Table[Any, Any]], handling: Handling) -> EventTime | None:
+def event_time(
+    handler: Handler[Any],
+    tables: dict[str, Table[Any, Any]],
+    handling: Handling,
+    on_record: Callable[[Record[Any]], None],
+) -> EventTime | None:
     """Return None for a handler without timers, windows and expiry."""
     clock = tables.get(CLOCK)
     if not isinstance(clock, ClockTable):
         return None
     kind = WindowTime if any(isinstance(table, Windows) for table in tables.values()) else EventTime
-    return kind(handler, clock, tables, handling)
+    return kind(handler, clock, tables, handling, on_record)

@@ -92,13 +92,13 @@ def require_storable(tables: Mapping[str, Table[Any, Any]], found: UnstorableVal
 
 
 def decode_until_bad(
-    decode: Callable[[Any], Any], messages: Sequence[Message]
+    decode: Callable[[Message], Any], messages: Sequence[Message]
 ) -> tuple[list[Any], HandlingFailed | None]:
     """Return the values up to the first that cannot be decoded, and its failure."""
     values: list[Any] = []
     for message in messages:
         try:
-            values.append(decode(message.value()))
+            values.append(decode(message))
         except Exception as error:  # noqa: BLE001  a decoder may raise anything
             return values, undecodable(message, error if message.value() is not None else TypeError(_NULL))
     return values, None

@@ -37,7 +37,7 @@ class ControlCommands(Participant):
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """Return whether a command waits that no commit record contains yet."""
         asked, _ = self._control.waiting(record.positions.get(self._topic, 0))
-        position = record.positions[self._tools.place.input]
+        position = record.position(self._tools.place.input)
         return len(asked) > 0 and not _precedes(asked[0], position, paused=record.paused is not None)
 
     def side_inputs(self, work: SideWork) -> None:

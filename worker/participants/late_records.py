@@ -43,7 +43,7 @@ class LateRecords(Participant):
             self._tools.log.warning(
                 "late_records",
                 windows=counts,
-                position=record.positions[self._tools.place.input],
+                position=record.position(self._tools.place.input),
                 cause="their windows had closed, so no window has them. Next: lengthen the grace, or define on_late",
             )
         self._counts = {}

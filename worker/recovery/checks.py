@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from statehold.errors import (
@@ -14,6 +14,7 @@ from statehold.errors import (
     OffsetDisagrees,
     TornTransaction,
 )
+from statehold.ports import Reader
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import retention_gap
@@ -50,14 +51,16 @@ def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
     return attempt()
 
 
-def require_input(tools: Tools, bounds: tuple[int, int], position: int, commit_record: CommitRecord) -> None:
-    """Require the input between the positions of state and commit record. :raises RetentionGap: some of it is gone."""
-    start, end = bounds
-    if position < start:
-        raise retention_gap(tools.place, position, f"the topic begins at {start}")
-    handled = commit_record.positions[tools.place.names.input]
-    if handled > end:
-        raise retention_gap(tools.place, handled, f"the topic ends at {end}: records that were handled are gone")
+def require_inputs(tools: Tools, reader: Reader, positions: Mapping[str, int], commit_record: CommitRecord) -> None:
+    """Require each input from the state's position on. Blocks. :raises RetentionGap: some of it is gone."""
+    for topic in tools.place.names.inputs:
+        start, end = reader.bounds(topic, tools.place.partition)
+        if positions[topic] < start:
+            raise retention_gap(tools.place, positions[topic], f"the topic begins at {start}", topic)
+        handled = commit_record.positions[topic]
+        if handled > end:
+            why = f"the topic ends at {end}: records that were handled are gone"
+            raise retention_gap(tools.place, handled, why, topic)
 
 
 def compare_with_group(tools: Tools, commit_record: CommitRecord, *, others: bool) -> None:

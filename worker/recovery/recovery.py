@@ -26,7 +26,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
 from statehold.worker.failures.retry_records import log_unread_retries
 from statehold.worker.handler.engine import Engine
-from statehold.worker.recovery.checks import compare_with_group, recheck, require_input
+from statehold.worker.recovery.checks import compare_with_group, recheck, require_inputs
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class Recovery:
             self._copy = None  # a partition that fails holds no state
 
     def _restore_once(self) -> Recovered:
-        tools, names, partition = self._tools, self._names, self._partition
+        tools = self._tools
         engines: list[Engine] = []
 
         def new_state() -> State:
@@ -117,9 +117,9 @@ class Recovery:
             commit_record = restored.commit_record
             behind = self._offset_behind(commit_record)
             compare_with_group(tools, commit_record, others=True)
-            require_input(tools, reader.bounds(names.input, partition), restored.position, commit_record)
+            require_inputs(tools, reader, restored.positions, commit_record)
             if tools.references.shared:
-                tools.references.await_version(commit_record.reference, partition, self._leaving)
+                tools.references.await_version(commit_record.reference, self._partition, self._leaving)
             engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
             if len(commit_record.positions) > 1:
                 log_unread_retries(tools, engine, reader, commit_record)
@@ -188,12 +188,12 @@ class Recovery:
         :raises OffsetDisagrees: the offset differs by more. :raises RestoreTimeout: the group's coordinator did not
             answer within `restore.deadline`.
         """
-        names, partition, position = self._names, self._partition, commit_record.positions[self._names.input]
+        names, partition, position = self._names, self._partition, commit_record.position(self._names.input)
         until = self._tools.clock() + self._tools.settings.restore.deadline
         try:
             committed = self._retrying(
                 "read the group's offset",
-                partial(self._tools.offsets.committed, names.input, partition),
+                self._committed,
                 lambda _: self._tools.clock() >= until,
             )
         except Misconfigured:
@@ -220,6 +220,11 @@ class Recovery:
             partition=partition,
             position=position,
         )
+
+    def _committed(self) -> int | None:
+        """Return the position that the group has committed; None if the offset of an input is missing or expired."""
+        offsets = [self._tools.offsets.committed(topic, self._partition) for topic in self._names.inputs]
+        return None if None in offsets else sum(offset for offset in offsets if offset is not None)
 
     def _retrying(self, doing: str, call: Callable[[], T], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
         """Call until it works, until `stop` returns True, or until the partition leaves; brokers come and go.
@@ -258,7 +263,7 @@ class Recovery:
             bytes=sum(sum(map(len, table.stored.values())) for table in state.tables.values()),
             seconds=round(restored.seconds, 3),
             n=restored.commit_record.n,
-            position=restored.commit_record.positions[self._names.input],
+            position=restored.commit_record.position(self._names.input),
             digest=digest.show(state.digest),
         )
 

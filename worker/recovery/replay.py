@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from statehold.declared.policies import policy_of
@@ -22,6 +22,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.followers.reference import history
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
+from statehold.worker.inputs.recorded_order import RecordedOrder
 
 #: records handled at once; few enough that a slow handler shows progress
 _BATCH: Final = 500
@@ -44,7 +45,7 @@ class GapReplay:
         :raises RetentionGap: a record is gone.
         """
         engine, start, commit_record = self._engine, self._restored.position, self._restored.commit_record
-        end = commit_record.positions[self._names.input]
+        end = commit_record.position(self._names.input)
         replayed = 0
         if start < end or self._restored.pinned:
             engine.mute(replaying=True)
@@ -67,11 +68,11 @@ class GapReplay:
         engine, progress = self._engine, self._progress
         progress.watch(engine.state)
         progress.enter("replay", start, end)
-        reader, count = WatchedReader(self._tools.reader(self._leaving), progress, _BATCH), 0
+        readers = [WatchedReader(self._tools.reader(self._leaving), progress, _BATCH) for _ in self._names.inputs]
+        count = 0
         try:
-            self._use_old_references(reader)
-            batches = reader.read(self._names.input, self._partition, start, end)
-            for piece in in_order(batches, self._restored.pinned):
+            self._use_old_references(readers[0])
+            for piece in in_order(self._batches(readers, start, end), self._restored.pinned):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(self._names.control, self._partition, piece))
                     commit(engine)
@@ -84,9 +85,18 @@ class GapReplay:
             raise retention_gap(self._tools.place, start, str(error)) from error
         finally:
             progress.leave()
-            reader.close()
+            for reader in readers:
+                reader.close()
         engine.renew()
         return count
+
+    def _batches(self, readers: Sequence[Reader], start: int, end: int) -> Iterator[Sequence[Message]]:
+        """Yield the records of the gap in the order in which the previous owner handled them."""
+        restored = self._restored
+        if not self._names.others:
+            return readers[0].read(self._names.input, self._partition, start, end)
+        order = RecordedOrder(readers, self._tools.place, restored.positions, restored.commit_record.positions)
+        return order.batches(restored.runs)
 
     def _use_old_references(self, reader: Reader) -> None:
         """Use the reference data that the gap's records saw: one version, because a new version comes with a delta."""

@@ -106,7 +106,7 @@ class SinkCoordinator(Participant):
         except Outdated as error:
             raise self._fenced(error, record) from error
         except RowsRefused as error:
-            raise sink_refused(self._tools.place, error, record.positions[self._tools.place.input]) from error
+            raise sink_refused(self._tools.place, error, record.position(self._tools.place.input)) from error
         try:
             self.ahead = ahead_of(held, record, self._tools.place.names)
         except Disagreement as error:
@@ -184,7 +184,7 @@ class SinkCoordinator(Participant):
             self.close()
             raise ParticipantFailed(self, error) from error
         except RowsRefused as error:
-            raise sink_refused(self._tools.place, error, record.positions[self._tools.place.input]) from error
+            raise sink_refused(self._tools.place, error, record.position(self._tools.place.input)) from error
         self._held, self._written = SinkPosition(self._held.epoch, position, packed), note
         meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
@@ -219,7 +219,7 @@ class SinkCoordinator(Participant):
 
     def _failed(self, kind: type[PartitionError], why: str, record: CommitRecord) -> PartitionError:
         place = self._tools.place
-        return kind(why, topic=place.input, partition=place.partition, position=record.positions[place.input])
+        return kind(why, topic=place.input, partition=place.partition, position=record.position(place.input))
 
     def _fenced(self, error: Outdated, record: CommitRecord) -> PartitionError:
         self._tools.metrics.inc(metrics.SINK_REJECTED)

@@ -44,7 +44,7 @@ def ahead_of(held: SinkPosition | None, record: CommitRecord, names: Names) -> N
 
     :raises Disagreement: the difference is not one transaction that follows `record`, the last commit record.
     """
-    position = record.positions[names.input]
+    position = record.position(names.input)
     if held is None:
         raise Disagreement("it holds no position of this partition, so its rows are unknown")
     try:

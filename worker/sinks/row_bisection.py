@@ -41,7 +41,7 @@ class RowBisection:
 
         :raises SinkRefused: the handler has no policies, or neither a record nor a dead letter put the row.
         """
-        pinned, start = draft.side.pinned, draft.before.positions[self._place.input]
+        pinned, start = draft.side.pinned, draft.before.position(self._place.input)
         if not self._decisions.has_policies or not (draft.records or pinned):
             raise sink_refused(self._place, error, start) from error
         try:
@@ -61,7 +61,7 @@ class RowBisection:
         """End the search where everything in question has committed."""
         if record.positions.get(self._place.names.control, 0) >= self._commands:
             self._commands = -1
-        if record.positions[self._place.input] >= self._until:
+        if record.position(self._place.input) >= self._until:
             self._until, self._policy.limit = -1, 0
         self._show()
 

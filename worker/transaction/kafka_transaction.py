@@ -57,8 +57,8 @@ class KafkaTransaction:
 
     @property
     def position(self) -> int:
-        """Next offset of the input, as committed."""
-        return self.record.positions[self._input]
+        """The committed position; see `CommitRecord.position`."""
+        return self.record.position(self._input)
 
     def require_clean(self) -> None:
         """:raises ProducerDropped: a delayed request or an incomplete abort could harm a transaction (rule T2)."""
@@ -107,7 +107,7 @@ class KafkaTransaction:
         assert self.stage is Stage.OPEN, f"a second commit in stage {self.stage.name}: settle or abort the first one"
         if self.record.format >= frame.PINNING:  # an older release would read the number as a part of the generation
             self.producer.lineage = f"{self.record.lineage}{NUMBER}{self.record.n + 1}"
-        self.producer.send_offsets(draft.position, membership)
+        self.producer.send_offsets(draft.positions, membership)
         self.stage = Stage.OFFSETS
         for payload in chunks:
             self._send_changelog(payload)
@@ -133,7 +133,7 @@ class KafkaTransaction:
 
     def _next_record(self, draft: CommitDraft, chunks: int) -> CommitRecord:
         before, n, side, commands = self.record, self.record.n + 1, draft.side, draft.commands
-        positions = {self._input: draft.position, **side.retries}
+        positions = {**draft.positions, **side.retries}
         if side.next > 0:
             positions[self._control] = side.next
         return msgspec.structs.replace(
@@ -141,7 +141,8 @@ class KafkaTransaction:
             n=n,
             attempt=self.producer.attempt,
             positions=positions,
-            start=before.positions[self._input],
+            runs=draft.runs,
+            start=before.position(self._input),
             topic_ids=self._place.topic_ids,
             digest=digest.to_bytes(draft.frozen.digest),
             keys=draft.frozen.keys,

@@ -63,8 +63,11 @@ class CommitDraft(msgspec.Struct):
 
     #: the commit record before it
     before: CommitRecord
-    #: next offset of the input
+    #: the partition's position after it (`CommitRecord.position`), the next offset of each input, and the order of its
+    #: records (`CommitRecord.runs`)
     position: int
+    positions: Mapping[str, int]
+    runs: bytes
     frozen: Frozen
     side: SideInputs
     #: input records of the transaction, and seconds in the handler

@@ -165,9 +165,12 @@ class TransactionPipeline:
             for begun in self.participants.on_began:  # side inputs alone make this transaction
                 begun()
         side = self._side_inputs()
+        positions, runs = state.buffer.reach(state.kafka.record, self._tools.place.input, state.position)
         draft = CommitDraft(
             before=state.kafka.record,
             position=state.position,
+            positions=positions,
+            runs=runs,
             frozen=engine.freeze(),
             side=side,
             records=state.policy.records,

@@ -9,10 +9,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 from weakref import WeakSet
 
 from statehold.config.sections.processing import CommitSettings
 from statehold.record import Message, at
+from statehold.snapshot.format import runs
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 from statehold.worker.transaction.plan import Mode
 
@@ -130,6 +133,27 @@ class RecordBuffer:
     def close(self) -> None:
         """Close the open transaction; the next records belong to another one."""
         self._closed, self._kept = self._kept, []
+
+    def reach(self, before: CommitRecord, input: str, position: int) -> tuple[dict[str, int], bytes]:
+        """Return the next offset of each input after the open transaction, and the order of its records.
+
+        `before`: the commit record before it. `position`: the partition's position after it.
+        """
+        if not before.inputs:
+            return {input: position}, b""
+        order: list[Any] = list(chain.from_iterable(self._kept))
+        positions = {topic: before.positions[topic] for topic in before.inputs}
+        left = set(before.inputs)
+        for message in reversed(order):
+            topic = before.inputs[message.input]
+            if topic in left:
+                left.discard(topic)
+                positions[topic] = (message.offset() or 0) + 1
+                if not left:
+                    break
+        reached = sum(positions.values())
+        assert reached == position, f"the inputs' positions {positions} add up to {reached}, not to {position}"
+        return positions, runs.pack(runs.of(order))
 
     def committed(self) -> None:
         """The closed transaction has committed."""

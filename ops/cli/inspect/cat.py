@@ -14,7 +14,7 @@ from statehold import serde
 from statehold.admin.topics import reaching
 from statehold.config.settings import Settings
 from statehold.declared.attributes import declared
-from statehold.declared.serdes import input_type
+from statehold.declared.inputs import value_types
 from statehold.errors import StartError, TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
@@ -107,7 +107,8 @@ def _lines(topic: str, service: Service | None) -> Lines:
         return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
     tables, outputs = declared(service.handler_class)
     codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
-    codecs[service.input] = serde.for_messages(input_type(service.handler_class))
+    for topic, value in value_types(service.handler_class, service.inputs).items():
+        codecs[topic] = serde.for_messages(value)
     return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
 
 

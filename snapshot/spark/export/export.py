@@ -216,7 +216,7 @@ def _exported(reader: Reader, plan: FoldPlan, moments: Mapping[int, Moment]) -> 
     return Exported(
         plan.partition,
         moments.get(plan.partition, LATEST).asked,
-        commit_record.positions[place.input],
+        commit_record.position(place.input),
         commit_record.n,
         commit_record.keys,
         digest.show(commit_record.digest),
@@ -240,7 +240,7 @@ def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | Non
                 f"difference",
                 topic=plan.place.input,
                 partition=partition,
-                position=plan.goal.commit_record.positions[plan.place.input],
+                position=plan.goal.commit_record.position(plan.place.input),
             )
         damaged[partition].add(plan.base.offset)
     if wrong:

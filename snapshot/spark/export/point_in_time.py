@@ -52,7 +52,7 @@ def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] 
         newest = planning.make(reader, place, damaged=damaged)
         if moment.kind == "latest":
             return newest
-        end = newest.last.positions[place.input]
+        end = newest.last.position(place.input)
         if moment.kind == "position" and moment.value > end:
             beyond = f"{moment.asked} is beyond the end: the last commit record has position {end}. Next: use latest"
             raise OutOfReach(beyond, topic=place.input, partition=place.partition)
@@ -130,7 +130,7 @@ def _out_of_reach(reader: Reader, place: Place, there: Kept | None) -> str:
     (_, oldest), (_, newest) = there
     begin, end = time_of(reader, place, there.oldest), time_of(reader, place, there.newest)
     return (
-        f"the state is not stored any more. Stored are positions {oldest.positions[place.input]} to "
-        f"{newest.positions[place.input]} (transactions {oldest.n} to {newest.n}, "
+        f"the state is not stored any more. Stored are positions {oldest.position(place.input)} to "
+        f"{newest.position(place.input)} (transactions {oldest.n} to {newest.n}, "
         f"{reported_time(begin)} to {reported_time(end)})"
     )

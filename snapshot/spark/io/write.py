@@ -81,6 +81,7 @@ class WrittenFull(msgspec.Struct):
             first=commit_record.n,
             through=commit_record.n,
             positions=commit_record.positions,
+            inputs=commit_record.inputs,
             topic_ids=place.topic_ids,
             digest=commit_record.digest,
             increment=increment,

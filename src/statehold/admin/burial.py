@@ -49,7 +49,7 @@ class Burial:
             record = last_commit_record(reader, names.changelog, partition)
             if record is None:
                 raise UsageError(f"{self._where}: dead-letter the record: the partition has no commit record yet")
-            position = record.positions[names.input]
+            position = record.position(names.input)
             if self._offset < position:
                 raise UsageError(
                     f"{self._where}: dead-letter the record: it is committed, the partition continues at {position}. "

@@ -235,7 +235,7 @@ class _Waiting:
     def _is_answered_by(self, record: CommitRecord, reader: Reader, names: Names) -> bool:
         sent, answer = self._sent, self.answer
         if answer.transaction is None and record.positions.get(sent.topic, 0) > sent.offset:
-            answer.transaction, answer.position = record.n, record.positions[names.input]
+            answer.transaction, answer.position = record.n, record.position(names.input)
         if answer.transaction is None or not self._full:
             return answer.transaction is not None
         later = [ref for ref in record.fulls if ref.first >= answer.transaction]

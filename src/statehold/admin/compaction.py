@@ -318,7 +318,7 @@ class Compaction:
             status=status,  # type: ignore[arg-type]
             proven=proven or status == "proven",
             transaction=commit_record.n,
-            position=commit_record.positions[self._names.input],
+            position=commit_record.position(self._names.input),
             keys=written.keys if written else commit_record.keys,
             bytes_before=sum(report.size for report in reports.values()) if reports else None,
             bytes_after=written.sent if written else None,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from statehold.errors import UsageError
+
+#: most inputs of a service: a commit record keeps the index of one in a byte
+MOST_INPUTS: Final = 100
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]*\Z")
 
@@ -36,13 +39,6 @@ class Names:
     def inputs(self) -> tuple[str, ...]:
         """All input topics, the first one first."""
         return (self.input, *self.others)
-
-    def position(self, positions: Mapping[str, int]) -> int:
-        """Return how far a partition has come: its input's next offset, the sum of them with several inputs.
-
-        With several inputs this is where `statehold.record.at` continues.
-        """
-        return sum(map(positions.__getitem__, self.inputs)) if self.others else positions[self.input]
 
     @cached_property
     def group(self) -> str:

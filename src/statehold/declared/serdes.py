@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
 from statehold import serde
@@ -10,13 +11,14 @@ from statehold.handler import Handler
 from statehold.output import Output
 
 
-def check_schemas(kind: type[Handler[Any]], input: str) -> None:
-    """Check each serde that knows its topic (`statehold.schema`).
+def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any]) -> None:
+    """Check each serde that knows its topic (`statehold.schema`). `inputs`: the type or serde of each input.
 
     :raises StartError: a serde does not fit the schema of its topic.
     """
-    if (given := _of_topic(input_type(kind), input)) is not None:
-        given.check_input()
+    for topic, value in inputs.items():
+        if (given := _of_topic(value, topic)) is not None:
+            given.check_input()
     for output in declarations(kind, Output).values():
         if (given := _of_topic(output.value_type, output.topic)) is not None:
             given.check_output()

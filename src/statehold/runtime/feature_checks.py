@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from statehold.common.declarations import declarations
 from statehold.declared.attributes import sinks_of
+from statehold.declared.inputs import check_inputs, methods
 from statehold.declared.policies import delays, sends_dead_letters
 from statehold.errors import UsageError
 from statehold.handler import Handler
@@ -13,18 +15,25 @@ from statehold.output import Output
 from statehold.reference import references
 
 
-def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) -> None:
-    """Check the handler class before a service or a driver starts.
+def check_combinations(kind: type[Handler[Any]], delta_interval: float | str, inputs: Sequence[str]) -> None:
+    """Check the handler class before a service or a driver with these inputs starts.
 
     :raises UsageError: two features exclude each other. Also raises the errors of `policies` and `references`.
     """
     _check_hooks(kind)
+    check_inputs(kind, inputs)
     _check_outputs(kind)
     letters, versions = sends_dead_letters(kind), references(kind)
     if delta_interval == "off":
         _check_without_deltas(kind, letters=letters, versions=bool(versions))
     if not sinks_of(kind):
         return
+    if len(inputs) > 1:
+        raise UsageError(
+            f"{kind.__name__} has sinks and several inputs ({', '.join(inputs)}): the database does not store the order "
+            f"of a transaction's records, so a takeover could not repeat it. Next: write an Output, and let a second "
+            f"service with one input write the rows"
+        )
     if versions:
         raise UsageError(
             f"{kind.__name__} has both sinks and reference data: the database does not store which version a "
@@ -38,7 +47,7 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) ->
 
 
 def _check_hooks(kind: type[Handler[Any]]) -> None:
-    if kind.on_record is Handler.on_record and kind.on_batch is Handler.on_batch:
+    if kind.on_record is Handler.on_record and kind.on_batch is Handler.on_batch and not methods(kind):
         raise UsageError(f"{kind.__name__} has neither on_record nor on_batch: define one of them")
 
 

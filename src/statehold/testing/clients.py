@@ -48,16 +48,18 @@ class MemoryTransactions:
         with self._broker.call("increment"):
             self._append(self._broker.log(topic, partition), payload)
 
-    def send_offsets(self, position: int, membership: Any) -> None:
-        self.send_all_offsets({self._partition: position}, membership, self.lineage)
+    def send_offsets(self, positions: Mapping[str, int], membership: Any) -> None:
+        self._add_offsets({(topic, self._partition): at for topic, at in positions.items()}, membership, self.lineage)
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
+        self._add_offsets({(self._input, partition): at for partition, at in positions.items()}, membership, lineage)
+
+    def _add_offsets(self, offsets: Mapping[tuple[str, int], int], membership: Any, lineage: str) -> None:
         self._alive()
         with self._broker.call("offsets"):
             transaction = self._broker.join_offsets(self._id, self._epoch, membership)
-            for partition, position in positions.items():
-                transaction.offsets[self._input, partition] = position
-                transaction.lineages[self._input, partition] = lineage
+            transaction.offsets.update(offsets)
+            transaction.lineages.update(dict.fromkeys(offsets, lineage))
 
     def commit(self) -> None:
         self._alive()

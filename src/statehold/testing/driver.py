@@ -14,7 +14,7 @@ from statehold.config.sections.processing import CommitSettings, SnapshotSetting
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.declared.attributes import declared, sinks_of
-from statehold.declared.serdes import input_type
+from statehold.declared.inputs import methods, value_types
 from statehold.errors import RecordError, UsageError
 from statehold.handler import Handler
 from statehold.messages import command
@@ -83,6 +83,7 @@ class Driver(Wiring):
         run_effects: bool = False,
         settings: Settings | None = None,
         input: str = "input",
+        inputs: Sequence[str] = (),
         output_partitions: int = 1,
     ) -> None:
         kind = handler if isinstance(handler, type) else type(handler())
@@ -91,10 +92,13 @@ class Driver(Wiring):
             snapshot=SnapshotSettings(delta_interval=delta_interval),
             commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL),
         )
-        super().__init__(handler, values, Names(kind.__name__.lower(), input), partitions)
-        check_combinations(kind, values.snapshot.delta_interval)
+        topics = list(inputs) or list(methods(kind)) or [input]
+        super().__init__(handler, values, Names(kind.__name__.lower(), topics[0], others=tuple(topics[1:])), partitions)
+        check_combinations(kind, values.snapshot.delta_interval, topics)
         self._batch, self._autocommit = batch, autocommit
-        self._encode = serde.for_messages(input_type(kind), self.names.input).encode
+        self._encoders = {
+            topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, topics).items()
+        }
         self._run_effects, self._output_partitions = run_effects, output_partitions
 
     # Feeding
@@ -106,10 +110,14 @@ class Driver(Wiring):
         headers: Headers | None = None,
         timestamp: int | None = None,
         partition: int = 0,
+        *,
+        input: str = "",
     ) -> int:
         """Write a record to the input and return its offset. The handler gets it once `batch` records are there.
 
-        Bytes are taken as they are, anything else is encoded as the handler's input type. `timestamp` is in
+        `input` names one of several inputs. With `batch=1` their records are handled in the order of feeding; of a
+        larger batch, and of what is fed after a `crash`, `inputs.order` decides.
+        Bytes are taken as they are, anything else is encoded as the input's type. `timestamp` is in
         milliseconds since 1970; by default the driver's clock.
 
         :raises RecordError: the record cannot be decoded or handled. It stays in the input: `withdraw` takes it out,
@@ -117,16 +125,21 @@ class Driver(Wiring):
         """
         lane = self._lane(partition)
         lane.live()
-        data = value if value is None or isinstance(value, bytes) else self._encode(value)
+        topic = self._input(input)
+        data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
         moment = int(self.clock.wall() * 1000) if timestamp is None else timestamp
-        offset = lane.input.append(data, key.encode() if isinstance(key, str) else key, headers, moment)
+        offset = self.broker.log(topic, partition).append(
+            data, key.encode() if isinstance(key, str) else key, headers, moment
+        )
         lane.deliver(flush=False)
         return offset
 
-    def feed_all(self, values: Iterable[Any], key: str | bytes | None = None, partition: int = 0) -> None:
+    def feed_all(
+        self, values: Iterable[Any], key: str | bytes | None = None, partition: int = 0, *, input: str = ""
+    ) -> None:
         """Feed several values with one key, or none."""
         for value in values:
-            self.feed(value, key, partition=partition)
+            self.feed(value, key, partition=partition, input=input)
 
     def command(
         self,
@@ -145,7 +158,7 @@ class Driver(Wiring):
         """
         header = command.header(name, id, "driver")
         if not via_control_topic:
-            return self.feed(value, headers=[header], partition=partition)
+            return self.feed(value, headers=[header], partition=partition, input=self.names.input)
         self._lane(partition).live()
         log = self.broker.log(self.names.control, partition)
         return log.append(value, None, [header], int(self.clock.wall() * 1000))
@@ -251,8 +264,8 @@ class Driver(Wiring):
         return self._lane(partition).engine().handler
 
     def position(self, partition: int = 0) -> int:
-        """The next input offset, as committed."""
-        return self.commit_record(partition).positions[self.names.input]
+        """The next input offset, as committed; with several inputs the sum of theirs."""
+        return self.commit_record(partition).position(self.names.input)
 
     def commit_record(self, partition: int = 0) -> CommitRecord:
         """Return the last commit record of a running partition."""
@@ -317,7 +330,7 @@ class Driver(Wiring):
         cause = lane.worker.cause
         if not isinstance(cause, RecordError):
             raise UsageError(f"partition {partition} has not failed because of a record")
-        lane.input.abort_record(cause.position)
+        self.broker.log(cause.topic, partition).abort_record(cause.position)
         lane.start()
 
     def rebalance(self) -> None:
@@ -348,14 +361,12 @@ class Driver(Wiring):
         :raises UsageError: the commit record that pins such a command has been truncated.
         """
         self.commit()
-        lane = self._lane(partition)
-        position = self.position(partition)
-        messages = list(lane.input.committed(0, position))
         engine = partial(
             Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions, names=self.names
         )
         recorded = self._recorded(partition)
         control, digest = self.names.control, self.commit_record(partition).digest
+        messages = recorded.messages(self.commit_record(partition))
         replay = Replay(engine, partition, messages, recorded.side_inputs(), control, digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
@@ -370,6 +381,13 @@ class Driver(Wiring):
 
     # Inside
 
+    def _input(self, name: str) -> str:
+        """Return the input of this name, or the only one. :raises UsageError:"""
+        inputs = self.names.inputs
+        if name in inputs or (not name and len(inputs) == 1):
+            return name or inputs[0]
+        raise UsageError(f"input={name!r}: {self._kind.__name__} reads {', '.join(inputs)}. Next: name one of them")
+
     def _recorded(self, partition: int) -> Recorded:
         return Recorded(self._kind, self.names, self.broker, partition)
 
@@ -378,8 +396,8 @@ class Driver(Wiring):
         if lane is None:
             if not 0 <= partition < self._partitions:
                 raise UsageError(f"partition {partition}: the driver has {self._partitions}, see Driver(partitions=)")
-            log = self.broker.log(self.names.input, partition)
-            lane = self._lanes[partition] = Lane(self._tools, self.clock, log, self._batch)
+            logs = [self.broker.log(topic, partition) for topic in self.names.inputs]
+            lane = self._lanes[partition] = Lane(self._tools, self.clock, logs, self._batch)
             self._write_genesis(partition)
             lane.start()
         return lane

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from statehold.balancer.assignment import Track
 from statehold.errors import UsageError
-from statehold.ports import WorkerReport
+from statehold.ports import InputReceiver, WorkerReport
 from statehold.testing.clock import ManualClock
 from statehold.testing.log import MemoryLog
 from statehold.testing.stepped import SteppedWorker, ToolsOf
@@ -18,11 +19,39 @@ from statehold.worker.loop import LiveLoop
 _STEPS = 10_000
 
 
+class LaneReading:
+    """`ports.InputReading`: hands over what is unread of several inputs."""
+
+    def __init__(self, logs: Sequence[MemoryLog], positions: Mapping[str, int], receiver: InputReceiver) -> None:
+        self._logs, self._receiver, self._next = logs, receiver, [positions[log.topic] for log in logs]
+        self._at_end = [False] * len(logs)
+
+    def deliver(self, batch: int, *, flush: bool) -> bool:
+        """Hand over up to `batch` records of each input; return whether there was something new."""
+        found = [list(islice(log.committed(at), batch)) for log, at in zip(self._logs, self._next, strict=True)]
+        unread = sum(map(len, found))
+        if (unread == 0 or (unread < batch and not flush)) and all(self._at_end):
+            return False
+        for index, messages in enumerate(found):
+            if messages:
+                self._receiver.add(index, messages)
+                self._next[index] = (messages[-1].offset() or 0) + 1
+            self._at_end[index] = next(self._logs[index].committed(self._next[index]), None) is None
+            if self._at_end[index]:
+                self._receiver.end(index)
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class Lane:
     """Hands records over and moves the worker until it rests; its failures are raised here."""
 
-    def __init__(self, tools: ToolsOf, clock: ManualClock, log: MemoryLog, batch: int) -> None:
-        self.input, self.partition = log, log.partition
+    def __init__(self, tools: ToolsOf, clock: ManualClock, logs: Sequence[MemoryLog], batch: int) -> None:
+        """`logs`: this partition of each input."""
+        self.inputs, self.partition = logs, logs[0].partition
+        self._reading: LaneReading | None = None
         self._tools, self._clock, self._batch = tools, clock, batch
         self._worker: SteppedWorker | None = None
         self._track: Track | None = None
@@ -60,17 +89,26 @@ class Lane:
 
     def report(self, report: WorkerReport) -> None:
         if report.kind == "live" and self._track is not None:
-            self._track.go_live(report.position, report.stream, report.topic_id)
+            self._track.go_live(report)
 
     def deliver(self, *, flush: bool) -> None:
         """Hand over what is unread in batches; a last, smaller one only with `flush`."""
         track = self._track
         while track is not None and self.live() is not None:
-            messages = list(islice(self.input.committed(track.next), self._batch))
-            if not messages or (len(messages) < self._batch and not flush):
-                return
-            track.hand_over(messages)
+            if self._reading is not None:
+                if not self._reading.deliver(self._batch, flush=flush):
+                    return
+            else:
+                messages = list(islice(self.inputs[0].committed(track.next), self._batch))
+                if not messages or (len(messages) < self._batch and not flush):
+                    return
+                track.hand_over(messages)
             self.run()
+
+    def read(self, positions: Mapping[str, int], receiver: InputReceiver) -> LaneReading:
+        """`Tools.inputs`: the records come with `deliver`."""
+        self._reading = LaneReading(self.inputs, positions, receiver)
+        return self._reading
 
     def run(self) -> None:
         """Step until nothing is left to do without new records or time. Raises the failure if the partition fails."""

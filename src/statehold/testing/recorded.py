@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from statehold.common.names import Names
@@ -10,16 +11,19 @@ from statehold.errors import UsageError
 from statehold.handler import Handler
 from statehold.messages.dead_letter import DeadLetter, Resolution, read
 from statehold.messages.pinned_command import Pinned, Placed
+from statehold.record import Message
 from statehold.reference import Version, references
 from statehold.snapshot.format import records
+from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.testing.broker import MemoryBroker
-from statehold.testing.clients import StableMemoryReader
+from statehold.testing.clients import MemoryReader, StableMemoryReader
 from statehold.testing.replay import Seen
 from statehold.worker.failures.history import At, HandledRetry, RetryHistory
 from statehold.worker.followers.reference import history
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
+from statehold.worker.inputs.recorded_order import RecordedOrder
 
 
 class Recorded:
@@ -31,6 +35,26 @@ class Recorded:
         for topic in self._tried.topics:
             mine = (each for each in broker.log(topic, 0).committed() if each.partition() == partition)
             self._tried.add(topic, mine)
+
+    def messages(self, last: CommitRecord) -> Sequence[Message]:
+        """Return the handled records of all inputs in their order; `last`: the last commit record.
+
+        :raises UsageError: the commit records that hold the order of several inputs have been truncated.
+        """
+        names, partition, broker = self._names, self._partition, self._broker
+        if not names.others:
+            return list(broker.log(names.input, partition).committed(0, last.position(names.input)))
+        place = Place(names, partition, last.partitions, last.topic_ids)
+        readers = [MemoryReader(broker, lambda: False) for _ in names.inputs]
+        order = RecordedOrder(readers, place, dict.fromkeys(names.inputs, 0), last.positions)
+        changelog = broker.log(names.changelog, partition)
+        if changelog.start > 0:
+            raise UsageError(
+                "commit records that hold the order of the inputs' records are truncated: replay before that"
+            )
+        written = (records.unpack(message.value()) for message in changelog.committed())
+        recorded = [record.runs for record in written if isinstance(record, CommitRecord)]
+        return list(chain.from_iterable(order.batches(recorded)))
 
     def side_inputs(self) -> list[Placed[Pinned | HandledRetry | Seen]]:
         """Return the side inputs and the versions of reference data, each at its place in the input.
@@ -55,7 +79,7 @@ class Recorded:
                 *commit_record.pinned,
                 *self._tried.between(before, commit_record.positions),
             ]
-            found += [Placed(commit_record.positions[names.input], each) for each in handled]
+            found += [Placed(commit_record.position(names.input), each) for each in handled]
             before = commit_record.positions
         return found
 

@@ -11,13 +11,12 @@ from statehold.snapshot.format.records import Effect
 from statehold.testing.clock import ManualClock
 from statehold.worker.common.context import EffectReport, Pending, Tools
 from statehold.worker.common.lifecycle import Event, Phase
-from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.reporting import log_failure
 from statehold.worker.common.signals import Signals
 from statehold.worker.handler import effect_calls
 from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import LiveLoop
-from statehold.worker.partition import PartitionWorker
+from statehold.worker.partition import PartitionWorker, new_mailbox
 from statehold.worker.recovery.recovery import Recovery
 from statehold.worker.recovery.replay import GapReplay
 
@@ -141,18 +140,16 @@ class _ClockEvent(threading.Event):
         return self.is_set()
 
 
-class _NoWaitMailbox(Mailbox):
-    def take(self, room: int, timeout: float) -> Batch | None:
-        return super().take(room, 0.0)
-
-
 class SteppedWorker(PartitionWorker):
     """Runs the partition's worker by steps: each `step` is one phase, or one round of the live loop."""
 
     def __init__(self, tools: Tools, clock: ManualClock) -> None:
         signals = Signals()
         signals.any = _ClockEvent(clock)
-        super().__init__(tools, signals, _NoWaitMailbox())
+        mailbox = new_mailbox(tools)
+        take = mailbox.take
+        mailbox.take = lambda room, timeout: take(room, min(timeout, 0.0))  # type: ignore[method-assign]
+        super().__init__(tools, signals, mailbox)
         self._is_waiting = False
 
     @property

@@ -84,7 +84,8 @@ class Wiring:
             service=self.names.group,
             partition=partition,
             partitions=self._partitions,
-            positions={self.names.input: 0},
+            positions=dict.fromkeys(self.names.inputs, 0),
+            inputs=self.names.inputs if self.names.others else (),
             start=0,
             topic_ids=place.topic_ids,
             digest=digest.to_bytes(0),
@@ -97,7 +98,7 @@ class Wiring:
         for record in (Header(0, producer.attempt, commit_record.lineage, 0, commit_record.writer), commit_record):
             producer.send_increment(self.names.changelog, partition, records.pack(record, commit_record.format))
         producer.commit()
-        self.broker.offsets[self.names.input, partition] = 0
+        self.broker.offsets.update(dict.fromkeys(((topic, partition) for topic in self.names.inputs), 0))
         if self._has_sinks:
             self.database.held[partition] = SinkPosition(0, 0, note_of(commit_record))
 
@@ -112,7 +113,7 @@ class Wiring:
 
     def _place(self, partition: int) -> Place:
         names = self.names
-        ids = {topic: f"id-of-{topic}" for topic in (names.input, names.changelog, names.snapshot)}
+        ids = {topic: f"id-of-{topic}" for topic in (*names.inputs, names.changelog, names.snapshot)}
         writer = Writer(instance="driver", reads=frame.NEWEST)
         snapshot = self.settings.snapshot
         roots = roots_of(self.settings) if snapshot.full_store != KAFKA or snapshot.former_stores else ()
@@ -159,6 +160,7 @@ class Wiring:
             full_sink=lambda: MemoryFullSink(self.broker, self.names.snapshot, partition),
             offsets=self.offsets,
             control=lambda wake: MemoryControl(self.broker, self.names, partition),
+            inputs=self._lanes[partition].read if self.names.others else None,
             delayed=lambda topic: MemoryDelayed(self.broker, topic, self.names.input, partition),
             membership=lambda: self._membership,
             report=self._report,

@@ -142,13 +142,13 @@ class _Replay:
     def _transaction(self, increment: Increment, given: InputRecords) -> None:
         commit_record, wrote, ordinal = increment.commit_record, Wrote(), 0
         self.report.transactions += 1
-        for message in given.before(commit_record.positions[self.place.input]):
+        for message in given.before(commit_record.position(self.place.input)):
             ordinal = self._record(
                 partial(self._handle, message), message.offset() or 0, commit_record.n, ordinal, wrote
             )
         for pinned in commit_record.pinned:  # commands were handled after the last record of their transaction
             message = PinnedMessage(self.place.names.control, self.place.partition, pinned)
-            position = commit_record.positions[self.place.input]
+            position = commit_record.position(self.place.input)
             ordinal = self._record(partial(self.engine.obey, message), position, commit_record.n, ordinal, wrote)
         for topic, retried in self.tried.between(self.positions, commit_record.positions):
             again = partial(handle, self.engine, topic, retried)

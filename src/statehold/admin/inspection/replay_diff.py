@@ -133,7 +133,7 @@ class Comparison:
                 "state",
                 commit_record.start,
                 commit_record.n,
-                f"up to position {commit_record.positions[self.place.input]} the handler's state is not the one that "
+                f"up to position {commit_record.position(self.place.input)} the handler's state is not the one that "
                 f"mark {commit_record.n} recorded; later records have covered the key",
             )
 

@@ -139,17 +139,18 @@ class KafkaTransactions:
             except Exception as error:
                 raise self._translate(error) from error
 
-    def send_offsets(self, position: int, membership: Any) -> None:
-        self._send_offsets([self._offset(self._partition, position, self.lineage)], membership)
+    def send_offsets(self, positions: Mapping[str, int], membership: Any) -> None:
+        noted = LINEAGE + self.lineage
+        offsets = [TopicPartition(topic, self._partition, offset, noted) for topic, offset in positions.items()]
+        self._send_offsets(offsets, membership)
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
         # Flush first, so that every partition has a record of this transaction before the group gets its offsets. A
         # worker that gets one of these partitions then finds an open transaction and waits for its end.
         self._flush_all(self._clock() + self._timeout)
-        self._send_offsets([self._offset(p, position, lineage) for p, position in positions.items()], membership)
-
-    def _offset(self, partition: int, position: int, lineage: str) -> TopicPartition:
-        return TopicPartition(self._input, partition, position, LINEAGE + lineage)
+        noted = LINEAGE + lineage
+        offsets = [TopicPartition(self._input, partition, offset, noted) for partition, offset in positions.items()]
+        self._send_offsets(offsets, membership)
 
     def _send_offsets(self, offsets: list[TopicPartition], membership: Any) -> None:
         # Let OutcomeUnknown pass, because a call that timed out can only be resumed, never aborted (P5).

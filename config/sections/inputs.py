@@ -1,0 +1,26 @@
+"""Settings of a service with several inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from statehold.config.common.option import Section, choice, seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputsSettings(Section, name="inputs"):
+    """The order of the records of several inputs. A service with one input uses none of these."""
+
+    order: Literal["time", "arrival"] = choice(
+        "time",
+        "Which record comes next. time: the one with the lowest timestamp; an input that has records on the broker is "
+        "waited for. arrival: the one that came first. A replay repeats the order in both cases.",
+    )
+    idle: float = seconds(
+        0.0,
+        "With order time: how long an input that has no more records is waited for, in case one with a lower timestamp "
+        "comes. It delays every record by up to this time whenever another input is quiet.",
+        low=0.0,
+        high=3600.0,
+    )

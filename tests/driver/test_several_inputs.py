@@ -1,0 +1,154 @@
+"""A handler with several inputs: the order of their records, and its repetition by every replay."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statehold import Handler, Output, Record, Table, on
+from statehold.config import Settings
+from statehold.config.sections.inputs import InputsSettings
+from statehold.config.sections.processing import SnapshotSettings
+from statehold.config.sections.service import ServiceSettings
+from statehold.testing import Driver
+
+
+class Price(msgspec.Struct, frozen=True):
+    symbol: str
+    price: int
+
+
+class Trade(msgspec.Struct, frozen=True):
+    symbol: str
+    quantity: int
+
+
+class Risk(Handler[None]):
+    """Values each trade by the newest price; the chain of values depends on the order of all records."""
+
+    prices = Table(key=str, value=int)
+    chain = Table(key=str, value=int)
+    values = Output("values", value=int)
+
+    @on("trades", value=Trade)
+    def trade(self, record: Record[Trade]) -> None:
+        trade = record.value
+        value = trade.quantity * self.prices.get(trade.symbol, 0)
+        self.chain[trade.symbol] = (self.chain.get(trade.symbol, 7) * 31 + value + 1) % 1_000_003
+        self.values.send(value, trade.symbol)
+
+    @on("prices", value=Price)
+    def price(self, record: Record[Price]) -> None:
+        self.prices[record.value.symbol] = record.value.price
+        self.chain[record.value.symbol] = (self.chain.get(record.value.symbol, 7) * 37 + record.value.price) % 1_000_003
+
+
+def driver_of(
+    *, batch: int = 1, deltas: float | Literal["commit", "off"] = "commit", order: Literal["time", "arrival"] = "time"
+) -> Driver:
+    values = Settings(
+        service=ServiceSettings(mode="development"),
+        snapshot=SnapshotSettings(delta_interval=deltas),
+        inputs=InputsSettings(order=order),
+    )
+    return Driver(Risk, settings=values, batch=batch)
+
+
+def test_each_record_goes_to_the_method_of_its_input() -> None:
+    driver = driver_of()
+    driver.feed(Price("a", 5), "a", input="prices")
+    driver.feed(Trade("a", 3), "a", input="trades")
+    driver.feed(Price("a", 6), "a", input="prices")
+    driver.feed(Trade("a", 3), "a", input="trades")
+    assert driver.outputs("values") == [15, 18]
+    assert driver.commit_record().positions == {"trades": 2, "prices": 2}
+    assert driver.commit_record().inputs == ("trades", "prices")
+    assert driver.position() == 4
+
+
+Fed = tuple[Literal["trades", "prices"], int, int]
+
+
+def records() -> st.SearchStrategy[list[Fed]]:
+    return st.lists(
+        st.tuples(st.sampled_from(["trades", "prices"]), st.integers(0, 9), st.integers(0, 20)), max_size=40
+    )
+
+
+def feed(driver: Driver, fed: Fed) -> None:
+    topic, number, time = fed
+    driver.feed(Trade("a", number) if topic == "trades" else Price("a", number), "a", timestamp=time, input=topic)
+
+
+def merged(records: list[Fed]) -> list[int]:
+    """The outputs of a plain merge by timestamp; of equal ones trades first."""
+    trades, prices = ([each for each in records if each[0] == topic] for topic in ("trades", "prices"))
+    price, outputs = 0, []
+    while trades or prices:
+        if trades and (not prices or trades[0][2] <= prices[0][2]):
+            outputs.append(trades.pop(0)[1] * price)
+        else:
+            price = prices.pop(0)[1]
+    return outputs
+
+
+@given(records(), st.sampled_from(["commit", 2.0, "off"]))
+@settings(max_examples=60, deadline=None)
+def test_inputs_that_are_complete_are_merged_by_time(
+    given: list[Fed], deltas: float | Literal["commit", "off"]
+) -> None:
+    driver = driver_of(batch=7, deltas=deltas)
+    for each in given:
+        topic, number, time = each
+        data = msgspec.json.encode(Trade("a", number) if topic == "trades" else Price("a", number))
+        driver.broker.log(topic, 0).append(data, b"a", None, time)
+    driver.table("prices")
+    driver.commit()
+    assert driver.outputs("values") == merged(given)
+    driver.replay()
+
+
+@given(
+    st.data(),
+    records(),
+    st.sampled_from(["commit", 2.0, "off"]),
+    st.sampled_from(["time", "arrival"]),
+    st.integers(1, 5),
+)
+@settings(max_examples=120, deadline=None)
+def test_a_replay_repeats_the_order_of_live(
+    data: st.DataObject,
+    given: list[Fed],
+    deltas: float | Literal["commit", "off"],
+    order: Literal["time", "arrival"],
+    batch: int,
+) -> None:
+    driver = driver_of(batch=batch, deltas=deltas, order=order)
+    for each in given:
+        feed(driver, each)
+        match data.draw(st.integers(0, 9)):
+            case 0:
+                driver.crash()
+                driver.restore()
+            case 1:
+                driver.commit()
+            case 2:
+                driver.advance(1.0)
+            case 3:
+                driver.rebalance()
+            case 4:
+                driver.take_full()
+            case 5:
+                driver.stand_by()
+                driver.crash()
+                driver.restore()
+    driver.commit()
+    before = driver.table("chain"), driver.outputs("values")
+    driver.crash()
+    driver.restore()
+    assert (driver.table("chain"), driver.outputs("values")) == before
+    assert driver.position() == len(given)
+    assert len(driver.outputs("values")) == sum(topic == "trades" for topic, _, _ in given)

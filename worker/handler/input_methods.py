@@ -1,0 +1,45 @@
+"""Hand each record of several inputs to the method that `on` has declared for its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from statehold import serde
+from statehold.declared.inputs import methods
+from statehold.handler import Handler
+from statehold.record import MergedMessage, Message, Record
+
+
+class InputMethods:
+    """The methods and decoders of one handler; used by the partition's thread."""
+
+    def __init__(self, handler: Handler[Any], inputs: Sequence[str]) -> None:
+        declared = methods(type(handler))
+        self._index = {topic: index for index, topic in enumerate(inputs)}
+        self._decoders: list[Callable[[Any], Any]] = [
+            serde.for_messages(declared[topic].value).decode for topic in inputs
+        ]
+        self._methods: list[Callable[[Record[Any]], None]] = [
+            getattr(handler, declared[topic].name) for topic in inputs
+        ]
+
+    def decode(self, message: Message) -> Any:
+        """Return the value of a record. Raises what the decoder of its input raises."""
+        return self._decoders[self._input(message)](message.value())
+
+    def handle(self, record: Record[Any]) -> None:
+        """Call the method of the record's input. Raises what the method raises."""
+        self._methods[self._input(record.message)](record)
+
+    def _input(self, message: Message) -> int:
+        # Only a record of a dead letter or of a retry topic is another message.
+        return message.input if isinstance(message, MergedMessage) else self._index[message.topic() or ""]
+
+
+def input_methods(handler: Handler[Any], inputs: Sequence[str]) -> InputMethods | None:
+    """Return None for a handler with on_record or on_batch."""
+    declared = methods(type(handler))
+    return (
+        InputMethods(handler, [topic for topic in inputs if topic in declared] or list(declared)) if declared else None
+    )

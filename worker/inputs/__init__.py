@@ -1,0 +1,1 @@
+"""Several inputs of one partition: their records become one sequence before the live loop sees them."""

@@ -1,0 +1,112 @@
+"""Decides which input's record comes next. It uses no Kafka and no clock: time is an argument."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import Literal
+
+from statehold.record import MergedMessage, Message
+
+Order = Literal["time", "arrival"]
+
+
+@dataclass(slots=True)
+class Queue:
+    """What is known of one input: its records that wait, in their order."""
+
+    #: next offset to hand over
+    position: int
+    messages: deque[Message] = field(default_factory=deque)
+    #: what decides about each of them: its timestamp, or its batch's place in the order of arrival
+    ranks: deque[int] = field(default_factory=deque)
+    #: the broker has no record behind the last one
+    at_end: bool = False
+    #: since when it is empty and at its end, in monotonic seconds; infinite: it is not
+    idle_since: float = math.inf
+
+
+class Merge:
+    """Used by one thread at a time.
+
+    `order="time"`: the waiting record with the lowest timestamp, of equal ones the input that is declared first. An
+    input without a waiting record is waited for until the broker says that it has no more, and then for `idle` seconds.
+    `order="arrival"`: the record that came first; no input is waited for.
+    """
+
+    def __init__(self, positions: Sequence[int], *, order: Order, idle: float) -> None:
+        """`positions`: next offset of each input."""
+        self._queues = [Queue(position) for position in positions]
+        self._by_time, self._idle = order == "time", idle
+        #: the sum of the positions: where the next record follows
+        self.position = sum(positions)
+        self._arrived = 0
+
+    def held(self, input: int) -> int:
+        """Return how many records of an input wait."""
+        return len(self._queues[input].messages)
+
+    @property
+    def depth(self) -> int:
+        """Number of waiting records."""
+        return sum(len(queue.messages) for queue in self._queues)
+
+    def add(self, input: int, messages: Sequence[Message]) -> None:
+        """Take records of one input, which follow those that it has given before."""
+        queue = self._queues[input]
+        queue.at_end, queue.idle_since = False, math.inf
+        queue.messages.extend(messages)
+        self._arrived += 1
+        if self._by_time:
+            queue.ranks.extend([message.timestamp()[1] for message in messages])
+        else:
+            queue.ranks.extend([self._arrived] * len(messages))
+
+    def end(self, input: int, now: float) -> None:
+        """Note that the broker has no record behind those that this input has given."""
+        queue = self._queues[input]
+        queue.at_end = True
+        if not queue.messages:
+            queue.idle_since = min(queue.idle_since, now)
+
+    def waits(self, now: float) -> float:
+        """Return for how many seconds an input is still waited for: 0 if none is, infinite without a limit."""
+        if not self._by_time:
+            return 0.0
+        left = [queue.idle_since + self._idle - now for queue in self._queues if not queue.messages]
+        return max(0.0, max(left, default=0.0))
+
+    def ready(self, now: float) -> bool:
+        """Return whether `next` would return a record."""
+        return self.waits(now) == 0.0 and any(queue.messages for queue in self._queues)
+
+    def next(self, most: int, now: float) -> list[MergedMessage]:
+        """Return up to `most` records in the order in which the partition handles them; none while it has to wait."""
+        merged: list[MergedMessage] = []
+        if not self.ready(now):
+            return merged
+        queues, position = self._queues, self.position
+        heads = [(queue.ranks[0], index) for index, queue in enumerate(queues) if queue.messages]
+        heapify(heads)
+        for _ in range(most):
+            index = heads[0][1]
+            queue = queues[index]
+            message, ranks = queue.messages.popleft(), queue.ranks
+            offset = message.offset() or 0
+            at = position - queue.position + offset
+            merged.append(MergedMessage(message, index, at))
+            queue.position, position = offset + 1, at + 1
+            ranks.popleft()
+            if ranks:
+                heapreplace(heads, (ranks[0], index))
+                continue
+            heappop(heads)
+            if queue.at_end:
+                queue.idle_since = now
+            if not heads or self.waits(now):
+                break
+        self.position = position
+        return merged
