@@ -57,8 +57,8 @@ class Place(msgspec.Struct, frozen=True):
     def check(self, commit_record: CommitRecord) -> None:
         """Check that the commit record belongs to this partition and that this code can read its tables.
 
-        :raises DamagedIncrement, InputsChanged, PartitionCountChanged, TopicReplaced: the commit record belongs to another
-            partition.
+        :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the commit record belongs to another partition.
+        :raises InputsChanged: the state was built from other inputs.
         :raises UnknownSchema: this code cannot read the tables. :raises UpgradeUnfinished: it must not write them yet.
         """
         position = commit_record.position(self.input)
@@ -80,9 +80,9 @@ class Place(msgspec.Struct, frozen=True):
             )
         if (commit_record.inputs or (self.input,)) != self.names.inputs:
             raise InputsChanged(
-                f"the state was built from the inputs {', '.join(commit_record.inputs or (self.input,))}, this code reads "
-                f"{', '.join(self.names.inputs)}. Nothing was changed. Next: run the code with those inputs, in that "
-                f"order",
+                f"the state was built from {', '.join(commit_record.inputs or (self.input,))}, this code reads "
+                f"{', '.join(self.names.inputs)}. Nothing was changed. Next: run the code with the state's inputs, "
+                f"in that order",
                 topic=self.input,
                 partition=self.partition,
                 position=position,

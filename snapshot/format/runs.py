@@ -31,12 +31,13 @@ def of(messages: Iterable[MergedMessage]) -> Iterator[Run]:
 def pack(runs: Iterable[Run]) -> bytes:
     """Return the bytes for a commit record: for each run the input, then the count in groups of 7 bits, low first."""
     packed = bytearray()
-    for index, count in runs:
+    for index, length in runs:
         packed.append(index)
-        while count > 0x7F:
-            packed.append(count & 0x7F | 0x80)
-            count >>= 7
-        packed.append(count)
+        left = length
+        while left > 0x7F:
+            packed.append(left & 0x7F | 0x80)
+            left >>= 7
+        packed.append(left)
     return bytes(packed)
 
 

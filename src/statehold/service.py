@@ -51,11 +51,12 @@ _STEP = 0.2
 class Service:
     """Runs one handler on one input topic, or on several, as a member of the group `<namespace><name>`.
 
-    `inputs` names several topics with the same number of partitions; the handler has a method for each (`statehold.on`).
-    The first one gives statehold's topics their names, so keep it first. `handler` is a `Handler` class, or a function without arguments that returns a handler. It is called once per
-    partition and start. `settings` defaults to `statehold.config.Settings()`. `namespace` overrides
-    `settings.service.namespace`. Several services may run in one process. Any thread may call `start`, `stop`, `wait`
-    and `status`. The service does not configure logging, and only `run` sets signal handlers.
+    `inputs` names several topics with the same number of partitions; the handler has a method for each
+    (`statehold.on`). The first one gives statehold's topics their names, so it has to stay the first. `handler` is a
+    `Handler` class, or a function without arguments that returns a handler. It is called once per partition and start.
+    `settings` defaults to `statehold.config.Settings()`. `namespace` overrides `settings.service.namespace`. Several
+    services may run in one process. Any thread may call `start`, `stop`, `wait` and `status`. The service does not
+    configure logging, and only `run` sets signal handlers.
 
     :raises UsageError: `input` is a list or a pattern, or neither or both of `input` and `inputs` are given.
     """
@@ -355,8 +356,8 @@ def _topics(name: str, input: str, inputs: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"Service {name!r}: give it either input=TOPIC or inputs=[TOPIC, ...]")
     if any(topic.startswith("^") for topic in topics):
         raise UsageError(
-            f"Service {name!r}: {', '.join(topics)} has a pattern, but a service reads topics by their names. Next: name "
-            f"each in Service(inputs=[...])"
+            f"Service {name!r}: {', '.join(topics)} has a pattern, but a service reads topics by their names. Next: "
+            f"name each in Service(inputs=[...])"
         )
     if len(set(topics)) < len(topics) or len(topics) > MOST_INPUTS:
         raise UsageError(f"Service {name!r}: inputs names a topic twice, or more than {MOST_INPUTS} topics")

@@ -157,8 +157,8 @@ class Tools:
     effects: EffectsOf | None = None
     #: reads the control topic during one live phase and calls its argument at each command; None: no such topic
     control: Callable[[Callable[[], None]], Control] | None = None
-    #: reads all inputs from these offsets, by topic, during one live phase; None: the manager reads the only one
-    inputs: Callable[[Mapping[str, int], InputReceiver], InputReading] | None = None
+    #: reads all inputs from these offsets of these topic ids, during one live phase; None: the manager reads the one
+    inputs: Callable[[Mapping[str, int], Mapping[str, str], InputReceiver], InputReading] | None = None
     #: reads a retry topic, by name, during one live phase
     delayed: Callable[[str], Delayed] = _no_delayed
     #: the database of the sinks; None for a handler without sinks

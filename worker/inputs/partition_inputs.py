@@ -27,7 +27,7 @@ class PartitionInputs:
         assert self._tools.inputs is not None
         positions = {topic: record.positions[topic] for topic in self._tools.place.names.inputs}
         self._stream = self._mailbox.begin(list(positions.values()))
-        self._reading = self._tools.inputs(positions, self)
+        self._reading = self._tools.inputs(positions, self._tools.place.topic_ids, self)
         return self._stream
 
     def close(self) -> None:

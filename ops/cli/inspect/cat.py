@@ -107,8 +107,8 @@ def _lines(topic: str, service: Service | None) -> Lines:
         return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
     tables, outputs = declared(service.handler_class)
     codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
-    for topic, value in value_types(service.handler_class, service.inputs).items():
-        codecs[topic] = serde.for_messages(value)
+    inputs = value_types(service.handler_class, service.inputs)
+    codecs |= {name: serde.for_messages(value) for name, value in inputs.items()}
     return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
 
 

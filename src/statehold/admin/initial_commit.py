@@ -43,21 +43,24 @@ class InitialCommits:
         :raises StartError: the start offset is unknown, or the partition had a state before.
         """
         untouched = [p for p in range(partitions) if not self._has_commit_record(p)]
-        positions = {partition: self._position(partition, start_at) for partition in untouched}
-        lineage = uuid.uuid4().hex[:16]
-        for partition, position in positions.items():
-            self._write(partition, partitions, position, lineage)
-        if not positions or start_at == "group":
-            return
-        refused = self._admin.set_committed(self._names.input, positions)
+        inputs, lineage = self._names.inputs, uuid.uuid4().hex[:16]
+        found = {p: {topic: self._position(topic, p, start_at) for topic in inputs} for p in untouched}
+        for partition, positions in found.items():
+            self._write(partition, partitions, positions, lineage)
+        for topic in inputs if found and start_at != "group" else ():
+            self._set_offsets(topic, {partition: positions[topic] for partition, positions in found.items()}, start_at)
+
+    def _set_offsets(self, topic: str, offsets: dict[int, int], start_at: str) -> None:
+        """Set the group's offsets of an input. :raises StartError: the group refuses them."""
+        refused = self._admin.set_committed(topic, offsets)
         if refused:
             to = "--to-earliest" if start_at == "beginning" else "--to-latest"
             to = to if start_at in ("beginning", "end") else f"--to-datetime {_datetime(start_at)}"
             raise StartError(
-                f"{self._names.input}: set the offsets of group {self._names.group!r}: {refused}. The initial commit "
+                f"{topic}: set the offsets of group {self._names.group!r}: {refused}. The initial commit "
                 f"records are written. Next: stop the group's members, then run `kafka-consumer-groups "
                 f"--bootstrap-server {self._settings.kafka.bootstrap_servers} --group {self._names.group} --topic "
-                f"{self._names.input} --reset-offsets {to} --execute`"
+                f"{topic} --reset-offsets {to} --execute`"
             )
 
     def _has_commit_record(self, partition: int) -> bool:
@@ -80,23 +83,23 @@ class InitialCommits:
             )
         return False
 
-    def _position(self, partition: int, start_at: str) -> int:
+    def _position(self, topic: str, partition: int, start_at: str) -> int:
         if start_at == "group":
-            committed = self._admin.committed(self._names.input, partition)
+            committed = self._admin.committed(topic, partition)
             if committed is None:
                 raise StartError(
-                    f"{self._names.input}[{partition}]: read the offset of group {self._names.group!r}: it is unset. "
+                    f"{topic}[{partition}]: read the offset of group {self._names.group!r}: it is unset. "
                     f"Nothing was written. Next: choose --start-at beginning, --start-at end or a time"
                 )
             return committed
         moment = start_at if start_at in ("beginning", "end") else _milliseconds(start_at)
-        offset = self._topics.offset(self._names.input, partition, moment)
-        return offset if offset >= 0 else self._topics.offset(self._names.input, partition, "end")
+        offset = self._topics.offset(topic, partition, moment)
+        return offset if offset >= 0 else self._topics.offset(topic, partition, "end")
 
-    def _write(self, partition: int, partitions: int, position: int, lineage: str) -> None:
+    def _write(self, partition: int, partitions: int, inputs: dict[str, int], lineage: str) -> None:
         names = self._names
         producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
-        facts = self._admin.describe([names.input, names.changelog, names.snapshot])
+        facts, position = self._admin.describe([*names.inputs, names.changelog, names.snapshot]), sum(inputs.values())
         commit_record = CommitRecord(
             n=0,
             attempt=producer.attempt,
@@ -104,7 +107,8 @@ class InitialCommits:
             service=names.group,
             partition=partition,
             partitions=partitions,
-            positions={names.input: position} | _ends(self._admin, self._side_topics, partition),
+            positions=inputs | _ends(self._admin, self._side_topics, partition),
+            inputs=names.inputs if names.others else (),
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),

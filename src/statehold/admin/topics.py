@@ -77,14 +77,14 @@ def require(
     :raises TopicMissing, TopicMismatch: the text names the topics and the command that fixes them.
     :raises KafkaTrouble: the cluster does not answer. :raises Cancelled: `cancelled` returned true.
     """
-    wanted = [names.input, names.changelog, names.snapshot, *outputs]
+    wanted = [*names.inputs, names.changelog, names.snapshot, *outputs]
     asked = list(dict.fromkeys(wanted))
     # Retry, because one unreachable broker must not fail a start; the next request goes to another broker.
     found = call_patiently(lambda: admin.describe(asked, cancelled), patience, cancelled=cancelled)
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
         _require_certainty(admin, missing)
-        named = f"--name {names.service} --input {names.input}"
+        named = f"--name {names.service}" + "".join(f" --input {topic}" for topic in names.inputs)
         named += "".join(f" --output {topic}" for topic in outputs if topic in missing)
         raise TopicMissing(
             f"missing on the cluster: {', '.join(missing)}. Nothing was created. Next: run `statehold topics create "
@@ -92,6 +92,13 @@ def require(
             f"--partitions N it also creates the input and the outputs"
         )
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
+    for topic in names.others:
+        if facts[topic].partitions != facts[names.input].partitions:
+            raise TopicMismatch(
+                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
+                f"one partition of a service reads the same partition of each input. Next: give both the same number "
+                f"of partitions, written by producers with the same partitioner"
+            )
     for topic in (names.changelog, names.snapshot):
         if facts[topic].partitions != facts[names.input].partitions:
             raise TopicMismatch(
@@ -149,6 +156,15 @@ def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
     raise KafkaTrouble(f"one broker does not know {', '.join(missing)}; no second broker confirms it")
 
 
+def _matches(fact: TopicFacts | None, first: TopicFacts | None) -> str:
+    """Return the difference of a further input from the first one, or "ok"."""
+    if fact is None:
+        return "missing"
+    if first is not None and fact.partitions != first.partitions:
+        return f"has {fact.partitions} partitions, the first input has {first.partitions}"
+    return "ok"
+
+
 class ServiceTopics:
     """`statehold topics create|check` for one service.
 
@@ -165,10 +181,13 @@ class ServiceTopics:
         """Compare every topic with its requirements. Changes nothing."""
         names = self._names
         with reaching(self._settings):
-            facts = self._admin.describe([names.input, names.changelog, names.snapshot, names.control, *self._outputs])
+            facts = self._admin.describe(
+                [*names.inputs, names.changelog, names.snapshot, names.control, *self._outputs]
+            )
         given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
         plain = [names.input, *(topic for topic in self._outputs if topic not in letters)]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
+        findings[1:1] = [TopicFinding(topic, _matches(facts[topic], given)) for topic in names.others]
         # Dead letters need the control topic, because its commands redrive and discard them; it is optional without.
         for topic in (*letters, *([names.control] if letters or facts[names.control] else [])):
             fact = facts[topic]
@@ -191,7 +210,7 @@ class ServiceTopics:
         :raises StartError: a start offset is unknown; no partition has an initial commit record then.
         """
         require_start(start_at)
-        wanted = dict.fromkeys((self._names.input, *self._outputs), partitions)
+        wanted = dict.fromkeys((*self._names.inputs, *self._outputs), partitions)
         created, count = self._make_all(wanted, replication, control)
         retries = list(filter(self._names.is_for_retries, self._outputs))
         InitialCommits(self._settings, self._names, self._admin, self._topics, self._log, retries).begin(

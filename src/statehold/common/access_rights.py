@@ -49,8 +49,11 @@ Rights = list[Right]
 def service(names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
     """Return the rights of `statehold run`, and of a service inside another program."""
     return [
-        Right("READ", TOPIC, names.input, "the records, and their offsets in the transaction"),
-        Right("DESCRIBE_CONFIGS", TOPIC, names.input, "time until retention deletes unread records", optional=True),
+        *(Right("READ", TOPIC, topic, "the records, and their offsets in the transaction") for topic in names.inputs),
+        *(
+            Right("DESCRIBE_CONFIGS", TOPIC, topic, "time until retention deletes unread records", optional=True)
+            for topic in names.inputs
+        ),
         *(Right("WRITE", TOPIC, topic, "the handler's outputs") for topic in dict.fromkeys(outputs)),
         *(Right("READ", TOPIC, topic, "reference data") for topic in references),
         *(
@@ -72,7 +75,7 @@ def service(names: Names, outputs: Sequence[str], references: Sequence[str] = ()
 def reader(names: Names, outputs: Sequence[str]) -> Rights:
     """Return the rights to read: snapshot list, show, verify and diff, cat, prove, lag, top, txn list, topics check."""
     return [
-        Right("READ", TOPIC, names.input, "cat and prove show records"),
+        *(Right("READ", TOPIC, topic, "cat and prove show records") for topic in names.inputs),
         *(Right("READ", TOPIC, topic, "cat shows the outputs") for topic in dict.fromkeys(outputs)),
         *(
             right
@@ -104,13 +107,13 @@ def commander(names: Names, outputs: Sequence[str]) -> Rights:
 
 def producer(names: Names, _: Sequence[str]) -> Rights:
     """Return the rights of the programs that write the input; none of them is part of statehold."""
-    return [Right("WRITE", TOPIC, names.input, "records, with or without idempotence")]
+    return [Right("WRITE", TOPIC, topic, "records, with or without idempotence") for topic in names.inputs]
 
 
 def compactor(names: Names, _: Sequence[str]) -> Rights:
     """Return the rights of `statehold compact`, on Spark."""
     return [
-        Right("DESCRIBE", TOPIC, names.input, "its partitions and its id"),
+        *(Right("DESCRIBE", TOPIC, topic, "its partitions and its id") for topic in names.inputs),
         Right("READ", TOPIC, names.changelog, "commit records and deltas"),
         Right("DELETE", TOPIC, names.changelog, "truncation behind the oldest kept full snapshot"),
         Right("READ", TOPIC, names.snapshot, "the base, and reading back the new full snapshot"),
@@ -122,8 +125,8 @@ def compactor(names: Names, _: Sequence[str]) -> Rights:
 
 def operator(names: Names, outputs: Sequence[str]) -> Rights:
     """Return the rights of `topics create`, of `state` and `repair` on a stopped service, and of a reader."""
-    growing = (names.input, names.changelog, names.snapshot, *filter(names.is_for_letters, outputs))
-    every = dict.fromkeys((names.input, *outputs, names.changelog, names.snapshot, names.control))
+    growing = (*names.inputs, names.changelog, names.snapshot, *filter(names.is_for_letters, outputs))
+    every = dict.fromkeys((*names.inputs, *outputs, names.changelog, names.snapshot, names.control))
     return [
         *(right for right in reader(names, outputs) if (right.operation, right.kind) != ("DESCRIBE", GROUP)),
         *(Right("CREATE", TOPIC, topic, "topics create, snapshot restore") for topic in every),

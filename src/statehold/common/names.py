@@ -20,8 +20,9 @@ class Names:
     """The cluster-wide names of one service on one input topic, or on several.
 
     The first input, `input`, gives statehold's topics and the transactional ids their names, and the group subscribes
-    to it; `others` are the further ones, in the order of their declaration. `namespace` prefixes the group, the transactional ids and statehold's topics, but not the input, because two
-    environments on one cluster must not fence each other.
+    to it; `others` are the further ones, in the order of their declaration. `namespace` prefixes the group, the
+    transactional ids and statehold's topics, but not the inputs, because two environments on one cluster must not fence
+    each other.
     """
 
     service: str

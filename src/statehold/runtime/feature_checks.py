@@ -30,9 +30,9 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str, in
         return
     if len(inputs) > 1:
         raise UsageError(
-            f"{kind.__name__} has sinks and several inputs ({', '.join(inputs)}): the database does not store the order "
-            f"of a transaction's records, so a takeover could not repeat it. Next: write an Output, and let a second "
-            f"service with one input write the rows"
+            f"{kind.__name__} has sinks and several inputs: the database does not store the order of a transaction's "
+            f"records, so a takeover could not repeat it. Next: write an Output, and let a second service with one "
+            f"input write the rows"
         )
     if versions:
         raise UsageError(

@@ -20,8 +20,9 @@ class Overview:
         #: Number of partitions of the input.
         self.partitions = partitions
         self.members = cached_members(admin.new_client, names.group, names.input)
-        self._offsets = cached_offsets(admin.new_client, names.group, names.input, partitions)
-        self._ends = CachedEnds(admin, names.input)
+        self._inputs = names.inputs
+        self._offsets = cached_offsets(admin.new_client, names.group, names.inputs, partitions)
+        self._ends = CachedEnds(admin, names.inputs)
         self._workers: dict[int, PartitionWorker] = {}
         self.standbys: Standbys | None = None
 
@@ -40,15 +41,20 @@ class Overview:
     def with_ends(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add end offset and lag to the manager's status of each partition; None while they are unknown.
 
-        A partition that is not live has the position that the group has committed.
+        A partition that is not live has the position that the group has committed. With several inputs the figures are
+        sums, and `inputs` has those of each.
         """
         ends = self._ends.look(each["partition"] for each in partitions)
         offsets = self._offsets.look() if any(each["position"] is None for each in partitions) else {}
         found = []
         for each in partitions:
-            partition, position = each["partition"], each["position"]
-            position = offsets.get(partition) if position is None else position
-            found.append({**each, "position": position, **_left(position, ends.get(partition))})
+            partition, live = each["partition"], each["live"]
+            inputs: list[dict[str, Any]] = []
+            for topic in self._inputs:
+                position = live["commit_record"]["positions"][topic] if live else offsets.get((topic, partition))
+                inputs.append({"topic": topic, "position": position, **_left(position, ends.get((topic, partition)))})
+            sums = {name: _sum([of_one[name] for of_one in inputs]) for name in ("position", "end", "lag", "hidden")}
+            found.append({**each, **sums, "inputs": inputs if len(inputs) > 1 else []})
         return found
 
 
@@ -57,3 +63,8 @@ def _left(position: int | None, end: End | None) -> dict[str, Any]:
         return {"end": None, "lag": None, "hidden": None}
     lag = None if position is None else max(0, end.stable - position)
     return {"end": max(end.stable, position or 0), "lag": lag, "hidden": end.high - end.stable}
+
+
+def _sum(numbers: list[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

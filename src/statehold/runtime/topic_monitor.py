@@ -47,7 +47,7 @@ class TopicChange(NamedTuple):
 
 def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> TopicChange | None:
     """Return the change of a topic since the service started; None without one (pure)."""
-    ours = known.name in (names.input, names.changelog, names.snapshot)
+    ours = known.name in (*names.inputs, names.changelog, names.snapshot)
     if now is None:
         advice = (
             "run `statehold snapshot restore` with a backup, or see `statehold repair --help`"
@@ -56,15 +56,15 @@ def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> TopicCha
         )
         return TopicChange(TopicMissing, f"topic {known.name} does not exist any more. Next: {advice}")
     if ours and now.id != known.id:
-        repair = "accept-gap" if known.name == names.input else "rebase"
-        processed = " No record of the new topic was processed." if known.name == names.input else ""
+        repair = "accept-gap" if known.name in names.inputs else "rebase"
+        processed = " No record of the new topic was processed." if known.name in names.inputs else ""
         return TopicChange(
             TopicReplaced,
             f"topic {known.name} was deleted and created again (id {known.id} before, {now.id} now): its offsets are "
             f"other records.{processed} Next: restore the old topic; or stop the service and run "
             f"`statehold repair {repair} MODULE:SERVICE --why TEXT --dry-run`, which shows where it would continue",
         )
-    if known.name == names.input and now.partitions != known.partitions:
+    if known.name in names.inputs and now.partitions != known.partitions:
         return TopicChange(
             PartitionCountChanged,
             f"{known.name} has {now.partitions} partitions, it had {known.partitions}: keys have moved. The state is "

@@ -34,6 +34,7 @@ from statehold.kafka.clients.hanging_markers import HiddenRecords
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.feeds.control_topic import control_feed
+from statehold.kafka.feeds.input_feed import InputFeeds
 from statehold.kafka.feeds.retry_topic import RetryFeed
 from statehold.ports import Access, WorkerReport
 from statehold.reference import references
@@ -124,6 +125,8 @@ class ServiceWiring:
         self._database = partial(database_of, service.handler_class, service.settings, service.names)
         self._database()  # raises at the start if something is missing
         self._feed = control_feed(service.settings, service.names, admin, log)
+        #: None for a service with one input, whose records the manager delivers.
+        self._inputs = InputFeeds(service.settings, service.names, log) if service.names.others else None
         #: None without standby replicas.
         self.standbys = self._standbys() if service.settings.group.standbys else None
         overview.standbys = self.standbys
@@ -142,13 +145,13 @@ class ServiceWiring:
             self.standbys.start()
         if self.references is not None:
             self.references.start()
-        readers = (self._feed, *self._delayed.values(), self.standbys, self.references)
+        readers = (self._feed, self._inputs, *self._delayed.values(), self.standbys, self.references)
         renew = [self._admin.renew, consumer.renew, *(each.renew for each in readers if each is not None)]
         self._renewal = CredentialRotation(self._service.settings, self._log, renew)
         self._renewal.start()
 
     def close(self) -> None:
-        for each in (self.standbys, self._renewal, self.references, self._feed, *self._delayed.values()):
+        for each in (self.standbys, self._renewal, self.references, self._feed, self._inputs, *self._delayed.values()):
             if each is not None:
                 each.close()
 
@@ -227,11 +230,13 @@ class ServiceWiring:
     def _tools(self, partition: int, report: Callable[[WorkerReport], None]) -> Tools:
         service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
         settings, log = service.settings, self._log.bind(partition=partition)
-        ours = (names.input, names.changelog, names.snapshot)
+        ours, inputs = (*names.inputs, names.changelog, names.snapshot), self._inputs
+        place = self._place(partition, self._facts)
         outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
         hidden = HiddenRecords(settings, admin, names, partition, outputs, number_of, log)
         return Tools(
-            place=self._place(partition, self._facts),
+            place=place,
+            inputs=None if inputs is None else partial(inputs.read, partition),
             locate=lambda: self._place(partition, require(admin, names, ())),
             settings=settings,
             handler=service.handler,
@@ -262,7 +267,7 @@ class ServiceWiring:
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:
         names = self._service.names
-        own = (names.input, names.changelog, names.snapshot)
+        own = (*names.inputs, names.changelog, names.snapshot)
         return Place(
             names=names,
             partition=partition,

@@ -105,7 +105,7 @@ class Lane:
                 track.hand_over(messages)
             self.run()
 
-    def read(self, positions: Mapping[str, int], receiver: InputReceiver) -> LaneReading:
+    def read(self, positions: Mapping[str, int], _: Mapping[str, str], receiver: InputReceiver) -> LaneReading:
         """`Tools.inputs`: the records come with `deliver`."""
         self._reading = LaneReading(self.inputs, positions, receiver)
         return self._reading

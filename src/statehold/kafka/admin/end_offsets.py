@@ -1,10 +1,10 @@
-"""Keeps the end offsets of the input: last stable offset and high watermark. No caller waits for them."""
+"""Keeps the end offsets of the inputs: last stable offset and high watermark. No caller waits for them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
@@ -32,40 +32,41 @@ class End(NamedTuple):
 class CachedEnds:
     """Any thread may use it; `look` never waits."""
 
-    def __init__(self, admin: Admin, topic: str) -> None:
-        self._admin, self._topic = admin, topic
+    def __init__(self, admin: Admin, topics: Sequence[str]) -> None:
+        self._admin, self._topics = admin, topics
         self._lock = threading.Lock()
-        self._known: dict[int, End] = {}
-        self._open: list[tuple[int, Future[Any], Future[Any]]] = []
+        self._known: dict[tuple[str, int], End] = {}
+        self._open: list[tuple[tuple[str, int], Future[Any], Future[Any]]] = []
         self._asked = float("-inf")
 
-    def look(self, partitions: Iterable[int]) -> dict[int, End]:
-        """Return what is known of these partitions, and ask again if the last request is old."""
+    def look(self, partitions: Iterable[int]) -> dict[tuple[str, int], End]:
+        """Return what is known of these partitions of each topic, and ask again if the last request is old."""
         now, wanted = time.monotonic(), list(partitions)
         with self._lock:
             self._collect(now)
             if wanted and not self._open and now - self._asked >= _EVERY:
                 self._asked = now
                 self._ask(wanted)
-            return {p: end for p in wanted if (end := self._known.get(p)) is not None and now - end.at < _STALE}
+            places = [(topic, p) for topic in self._topics for p in wanted]
+            return {at: end for at in places if (end := self._known.get(at)) is not None and now - end.at < _STALE}
 
     def _ask(self, partitions: list[int]) -> None:
-        client, places = self._admin.client, [(self._topic, p) for p in partitions]
+        client, places = self._admin.client, [(topic, p) for topic in self._topics for p in partitions]
         stable = ask_offsets(client, places, LATEST, IsolationLevel.READ_COMMITTED, _TIMEOUT)
         high = ask_offsets(client, places, LATEST, IsolationLevel.READ_UNCOMMITTED, _TIMEOUT)
-        self._open = [(place[1], stable[place], high[place]) for place in places]
+        self._open = [(place, stable[place], high[place]) for place in places]
 
     def _collect(self, now: float) -> None:
         if not all(stable.done() and high.done() for _, stable, high in self._open):
             return
         open_, self._open = self._open, []
         failed = False
-        for partition, stable, high in open_:
+        for place, stable, high in open_:
             try:
                 first, last = require_offset(stable.result(0).offset), require_offset(high.result(0).offset)
             except Exception:  # noqa: BLE001  brokers restart, and the next request may succeed
                 failed = True
             else:
-                self._known[partition] = End(first, max(first, last), now)
-        if failed:
-            self._admin.look_again(self._topic)
+                self._known[place] = End(first, max(first, last), now)
+        for topic in self._topics if failed else ():
+            self._admin.look_again(topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, Generic, TypeVar
@@ -87,10 +87,10 @@ def cached_members(
 
 
 def cached_offsets(
-    new_client: Callable[[str], AdminClient], group: str, topic: str, partitions: int
-) -> CachedAnswer[dict[int, int]]:
+    new_client: Callable[[str], AdminClient], group: str, topics: Sequence[str], partitions: int
+) -> CachedAnswer[dict[tuple[str, int], int]]:
     """Keep the group's committed offset of each partition that has one, without those of open transactions."""
-    places = [TopicPartition(topic, each) for each in range(partitions)]
+    places = [TopicPartition(topic, each) for topic in topics for each in range(partitions)]
 
     def ask(client: AdminClient) -> Future[Any]:
         request = [ConsumerGroupTopicPartitions(group, places)]
@@ -100,6 +100,6 @@ def cached_offsets(
     return CachedAnswer(
         lambda: new_client("offsets"),
         ask,
-        lambda answer: {each.partition: each.offset for each in answer.topic_partitions if each.offset >= 0},
+        lambda answer: {(at.topic, at.partition): at.offset for at in answer.topic_partitions if at.offset >= 0},
         {},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -60,14 +61,8 @@ class Feed:
     def _run(self) -> None:
         while not self._ending.is_set():
             self._renewing.clear()
-            config: dict[str, Any] = dict(client.reader(self._settings, self._group))
             memory = BrokerMemory(partial(probe_brokers, self._settings))
-            config |= {
-                "logger": quiet_logger("feed"),
-                "statistics.interval.ms": _STATISTICS_MS,
-                "stats_cb": partial(_remember, memory),
-            }
-            consumer = Consumer(config)
+            consumer = Consumer({**self._config(), "stats_cb": partial(_remember, memory)})
             try:
                 self._read(consumer, memory)
             except KafkaException as error:  # because a service must not fail for a missing control topic
@@ -77,12 +72,24 @@ class Feed:
             self._changed.put(-1)  # the next consumer reads for all lanes
             self._ending.wait(_PAUSE)
 
+    def _config(self) -> dict[str, Any]:
+        """Return the configuration of the next consumer."""
+        config: dict[str, Any] = dict(client.reader(self._settings, self._group))
+        return {**config, "logger": quiet_logger("feed"), "statistics.interval.ms": _STATISTICS_MS}
+
     def _read(self, consumer: Consumer, memory: BrokerMemory) -> None:
         """Read until the end, or until the consumer has forgotten its brokers or has an old login."""
+        turns = self._turns(consumer)
         while not self._ending.is_set() and not memory.lost and not self._renewing.is_set():
+            next(turns)
+
+    def _turns(self, consumer: Consumer) -> Iterator[None]:
+        """Assign changed lanes, poll once and hand the records over, again and again."""
+        while True:
             self._assign(consumer)
             for message in consumer.consume(_BATCH, _POLL):
                 self._hand_over(message)
+            yield
 
     def _assign(self, consumer: Consumer) -> None:
         if self._changed.empty():

@@ -1,0 +1,220 @@
+"""Reads one of several inputs, for all partitions of this process; each partition has a lane."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import RetentionGap, TopicReplaced
+from statehold.kafka.common.client_log import ClientLog
+from statehold.kafka.common.retry import OncePerMinute
+from statehold.kafka.common.topic_identity import DEBUG, TopicIdentity
+from statehold.kafka.feeds.topic_feed import Feed, FeedLane
+from statehold.ports import InputReceiver
+from statehold.telemetry.log_events import Log
+
+#: seconds without a record until polls wait for the first one, and how long they then wait
+_CALM_AFTER: Final = 1.0
+_CALM_POLL: Final = 0.1
+#: most milliseconds until the broker says that an input has no more records, for which other inputs wait
+_END_WITHIN_MS: Final = 20
+_GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+class InputLane(FeedLane):
+    """One partition of one input for one live phase."""
+
+    def __init__(self, feed: Feed, partition: int, input: int, topic_id: str, receiver: InputReceiver) -> None:
+        """`topic_id`: of the topic whose records the commit record counts; '' if unknown."""
+        super().__init__(feed, partition)
+        self._input, self.topic_id, self.receiver = input, topic_id, receiver
+        #: the partition fails; nothing more is read
+        self.failed = False
+
+    def start(self, offset: int) -> None:
+        """Partition's thread: read from this offset."""
+        self._follow(offset)
+
+    def put_all(self, messages: Sequence[Message]) -> int:
+        """Hand over records that follow the last ones; return how many wait."""
+        if (messages[0].offset() or 0) < self.next:  # a new assignment reads some again
+            messages = [message for message in messages if (message.offset() or 0) >= self.next]
+        if not messages:
+            return self.held
+        self.next = (messages[-1].offset() or 0) + 1
+        return self.receiver.add(self._input, messages)
+
+    def put(self, message: Message) -> None:
+        self.put_all([message])
+
+    @property
+    def held(self) -> int:
+        return self.receiver.held(self._input)
+
+    def end(self) -> None:
+        self.receiver.end(self._input)
+
+    def gone(self) -> None:
+        """Fail the partition: retention has deleted the next record."""
+        self.failed = True
+        self.receiver.fail(
+            RetentionGap(
+                "read the next record: retention has deleted its offset. No record was skipped. Next: restore the "
+                "records; or stop the service and run `statehold repair accept-gap MODULE:SERVICE --why TEXT "
+                "--dry-run`, which shows the offset it would continue from",
+                topic=self._feed.topic,
+                partition=self.partition,
+                position=self.next,
+            )
+        )
+
+    def replaced(self, now: str) -> None:
+        """Fail the partition: the topic was deleted and created again."""
+        self.failed = True
+        self.receiver.fail(
+            TopicReplaced(
+                f"read the input: it was deleted and created again (id {self.topic_id} before, {now} now). No record "
+                f"of the new topic was processed. Next: restore the old topic; or stop the service and run `statehold "
+                f"repair accept-gap MODULE:SERVICE --why TEXT --dry-run`, which shows where it would continue",
+                topic=self._feed.topic,
+                partition=self.partition,
+                position=self.next,
+            )
+        )
+
+
+class InputFeed(Feed):
+    """One consumer without a group and one thread; both start with the first partition."""
+
+    def __init__(self, settings: Settings, names: Names, input: int, log: Log) -> None:
+        """`input`: index among the service's inputs."""
+        super().__init__(settings, names.group, names.inputs[input], log)
+        self._input, self._flow = input, settings.flow
+        self._identity = TopicIdentity(self.topic)
+        self._minute = OncePerMinute()
+        #: the lanes that the consumer reads for, by partition, and those of them that flow control has paused
+        self._read_for: dict[int, InputLane] = {}
+        self._paused: set[int] = set()
+
+    def lane(self, partition: int, topic_id: str, receiver: InputReceiver) -> InputLane:
+        return InputLane(self, partition, self._input, topic_id, receiver)
+
+    def _config(self) -> dict[str, Any]:
+        flow, identity = self._flow, TopicIdentity(self.topic)
+        self._identity, self._read_for, self._paused = identity, {}, set()
+        return {
+            **super()._config(),
+            "fetch.wait.max.ms": _END_WITHIN_MS,
+            "queued.min.messages": flow.prefetch_records,
+            "queued.max.messages.kbytes": max(1, flow.prefetch_bytes // 1024),
+            "debug": DEBUG,
+            "log_level": 7,
+            "logger": ClientLog(lambda _, line: identity.logged(line)),
+        }
+
+    def _turns(self, consumer: Consumer) -> Iterator[None]:
+        busy = time.monotonic()
+        while True:
+            self._assign(consumer)
+            self._control_flow(consumer)
+            calm = not self._paused and time.monotonic() - busy >= _CALM_AFTER
+            messages = consumer.consume(*((1, _CALM_POLL) if calm else (self._flow.batch, self._flow.poll_timeout)))
+            self._require_same_topic()
+            if messages:
+                self._dispatch(messages)
+                busy = time.monotonic()
+            yield
+
+    def _assign(self, consumer: Consumer) -> None:
+        """Read for the lanes that have come, and no more for those that have left."""
+        if self._changed.empty():
+            return
+        while not self._changed.empty():
+            self._changed.get()
+        with self._lock:
+            wanted = {p: lane for p, lane in self._lanes.items() if isinstance(lane, InputLane) and not lane.failed}
+        left = [p for p, lane in self._read_for.items() if wanted.get(p) is not lane]
+        if left:
+            consumer.incremental_unassign([TopicPartition(self.topic, p) for p in left])
+        come = {p: lane for p, lane in wanted.items() if self._read_for.get(p) is not lane}
+        if come:
+            consumer.incremental_assign([TopicPartition(self.topic, p, lane.next) for p, lane in come.items()])
+        self._read_for = wanted
+        self._paused -= set(left)
+
+    def _control_flow(self, consumer: Consumer) -> None:
+        """Pause partitions whose records wait, because another input is waited for or the handler is slow."""
+        for partition, lane in self._read_for.items():
+            held, paused = lane.held, partition in self._paused
+            if held >= self._flow.high and not paused:
+                consumer.pause([TopicPartition(self.topic, partition)])
+                self._paused.add(partition)
+            elif paused and held <= self._flow.low:
+                consumer.resume([TopicPartition(self.topic, partition)])
+                self._paused.discard(partition)
+
+    def _dispatch(self, messages: Sequence[Message]) -> None:
+        """Hand the records to their lanes, in the order in which they came."""
+        for (partition, error), group in groupby(messages, lambda each: (each.partition() or 0, each.error())):
+            lane = self._read_for.get(partition)
+            if lane is None or lane.failed:
+                continue
+            if error is None:
+                lane.put_all(list(group))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                lane.end()
+            elif error.code() in _GONE:
+                lane.gone()
+                self._changed.put(partition)
+            elif self._minute():
+                self.log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
+
+    def _require_same_topic(self) -> None:
+        now = self._identity.topic.id
+        if not now:
+            return
+        for partition, lane in self._read_for.items():
+            if lane.topic_id and lane.topic_id != now and not lane.failed:
+                lane.replaced(now)
+                self._changed.put(partition)
+
+
+class InputFeeds:
+    """The feeds of all inputs of a service with several."""
+
+    def __init__(self, settings: Settings, names: Names, log: Log) -> None:
+        self.feeds = [InputFeed(settings, names, index, log) for index in range(len(names.inputs))]
+
+    def read(
+        self, partition: int, positions: Mapping[str, int], ids: Mapping[str, str], receiver: InputReceiver
+    ) -> Lanes:
+        """Read all inputs of a partition from these offsets, by topic. `ids`: of the topics that the offsets count."""
+        lanes = [feed.lane(partition, ids.get(feed.topic, ""), receiver) for feed in self.feeds]
+        for lane, feed in zip(lanes, self.feeds, strict=True):
+            lane.start(positions[feed.topic])
+        return Lanes(lanes)
+
+    def renew(self) -> None:
+        for feed in self.feeds:
+            feed.renew()
+
+    def close(self) -> None:
+        for feed in self.feeds:
+            feed.close()
+
+
+class Lanes:
+    """`ports.InputReading`: one lane of each input."""
+
+    def __init__(self, lanes: Sequence[InputLane]) -> None:
+        self._lanes = lanes
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.close()
