@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from statehold.common.decoding import with_room
-from statehold.errors import StateholdError
 from statehold.messages.command import OWN, TICK, Command, command_of
 from statehold.messages.dead_letter import BURY, REQUESTS, BuryRequest, bury_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
@@ -250,7 +249,7 @@ class InputReceiver(Protocol):
         """Return how many records of an input wait to be handled."""
         ...
 
-    def fail(self, cause: StateholdError) -> None:
+    def fail(self, cause: BaseException) -> None:
         """Fail the partition: an input cannot be read on."""
         ...
 

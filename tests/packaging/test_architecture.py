@@ -30,7 +30,7 @@ ALLOWED: dict[str, str] = {
     "failures": "errors",
     "handler": "errors common record tables failures",
     "reference": "errors serde common",
-    "ports": "errors common output record messages",
+    "ports": "common output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
     "kafka.common": "errors config common ports telemetry",

@@ -42,6 +42,7 @@ USES = {
     "kafka.clients.missed_assignment": "the default of a given clock",
     "kafka.common.lost_brokers": "the default of a given clock",
     "kafka.common.retry": "a pause that a stop ends; once a minute for the log",
+    "kafka.feeds.input_feed": "waits longer while no record comes",
     "kafka.survey.cluster": "compares the brokers' clocks with this machine's",
     "kafka.tools.command_producer": "the timestamp of a command record",
     "worker.followers.queries": "a pause of a query's own thread",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statehold.errors import StateholdError
 from statehold.ports import InputReading
 from statehold.record import Message
 from statehold.snapshot.format.records import CommitRecord
@@ -45,7 +44,7 @@ class PartitionInputs:
     def held(self, input: int) -> int:
         return self._mailbox.held(self._stream, input)
 
-    def fail(self, cause: StateholdError) -> None:
+    def fail(self, cause: BaseException) -> None:
         if self._stream >= 0:
             self._signals.fail(cause)
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import RetentionGap, TopicReplaced
+from statehold.errors import RetentionGap, TopicReplaced, of_thread
 from statehold.kafka.common.client_log import ClientLog
 from statehold.kafka.common.retry import OncePerMinute
 from statehold.kafka.common.topic_identity import DEBUG, TopicIdentity
@@ -124,7 +124,8 @@ class InputFeed(Feed):
             self._assign(consumer)
             self._control_flow(consumer)
             calm = not self._paused and time.monotonic() - busy >= _CALM_AFTER
-            messages = consumer.consume(*((1, _CALM_POLL) if calm else (self._flow.batch, self._flow.poll_timeout)))
+            most, wait = (1, _CALM_POLL) if calm else (self._flow.batch, self._flow.poll_timeout)
+            messages = consumer.consume(most, wait)
             self._require_same_topic()
             if messages:
                 self._dispatch(messages)
@@ -161,19 +162,33 @@ class InputFeed(Feed):
 
     def _dispatch(self, messages: Sequence[Message]) -> None:
         """Hand the records to their lanes, in the order in which they came."""
-        for (partition, error), group in groupby(messages, lambda each: (each.partition() or 0, each.error())):
+        for (partition, is_error), group in groupby(messages, _kind):
             lane = self._read_for.get(partition)
-            if lane is None or lane.failed:
-                continue
-            if error is None:
+            if is_error:
+                for each in group:
+                    self._note(lane, each.error())
+            elif lane is not None and not lane.failed:
                 lane.put_all(list(group))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                lane.end()
-            elif error.code() in _GONE:
-                lane.gone()
-                self._changed.put(partition)
-            elif self._minute():
-                self.log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
+
+    def _note(self, lane: InputLane | None, error: KafkaError | None) -> None:
+        code = None if error is None else error.code()
+        if lane is not None and not lane.failed and code == KafkaError._PARTITION_EOF:
+            lane.end()
+        elif lane is not None and not lane.failed and code in _GONE:
+            lane.gone()
+            self._changed.put(lane.partition)
+        elif code not in (*_GONE, KafkaError._PARTITION_EOF) and self._minute():
+            self.log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
+
+    def _died(self, error: Exception) -> None:
+        """Fail the partitions, because nothing reads for them."""
+        super()._died(error)
+        with self._lock:
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            if isinstance(lane, InputLane):
+                lane.failed = True
+                lane.receiver.fail(of_thread(error))
 
     def _require_same_topic(self) -> None:
         now = self._identity.topic.id
@@ -183,6 +198,12 @@ class InputFeed(Feed):
             if lane.topic_id and lane.topic_id != now and not lane.failed:
                 lane.replaced(now)
                 self._changed.put(partition)
+
+
+def _kind(message: Message) -> tuple[int, bool]:
+    """Return the partition of a message and whether it is an error."""
+    partition = message.partition()
+    return -1 if partition is None else partition, message.error() is not None
 
 
 class InputFeeds:

@@ -67,10 +67,16 @@ class Feed:
                 self._read(consumer, memory)
             except KafkaException as error:  # because a service must not fail for a missing control topic
                 self.log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
+            except Exception as error:  # noqa: BLE001  because a thread must not die unseen (invariant 10)
+                self._died(error)
             finally:
                 consumer.close()
             self._changed.put(-1)  # the next consumer reads for all lanes
             self._ending.wait(_PAUSE)
+
+    def _died(self, error: Exception) -> None:
+        """Log a bug in this thread, which then reads on with a new consumer."""
+        self.log.error("thread_died", thread=f"read-{self.topic}", cause=repr(error), exc_info=True)
 
     def _config(self) -> dict[str, Any]:
         """Return the configuration of the next consumer."""

@@ -1,0 +1,214 @@
+"""A service with two inputs on a real broker: order, kills, a silent input, inputs that do not fit."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from tests.system import verify
+from tests.system.apps.chained import Link, chained, following
+from tests.system.apps.tally import Event
+from tests.system.conftest import StageFactory
+from tests.system.processes import Process, await_true
+from tests.system.stage import Feeder, Stage
+
+from statehold import Service
+from statehold.admin.topics import ServiceTopics
+from statehold.common.names import Names
+from statehold.errors import TopicMismatch
+
+pytestmark = pytest.mark.kafka
+
+SHORT = {"STATEHOLD_COMMIT__MAX_RECORDS": "150"}
+#: so that a kill leaves a gap, which the next owner has to handle in the same order
+GAPS = {**SHORT, "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "30"}
+
+
+class ChainedProcess(Process):
+    command = ("-m", "tests.system.apps.chained")
+
+
+class Pair:
+    """A stage with a second input."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.second = stage, f"{stage.names.input}-b"
+        self.names = Names(stage.names.service, stage.names.input, stage.names.namespace, (self.second,))
+        self.feeders = {topic: Feeder(stage.servers, topic) for topic in self.names.inputs}
+        #: an hour ago: brokers accept no timestamps of the future, and delete old records
+        self.begin = int((time.time() - 3600) * 1000)
+
+    def create_topics(self, **settings: str) -> Pair:
+        topics = ServiceTopics(self.stage.settings(**settings), self.names, [self.stage.output])
+        findings = topics.create("beginning", partitions=self.stage.partitions)
+        assert all(finding.good for finding in findings), findings
+        return self
+
+    def process(self, name: str, **more: str) -> Process:
+        environment = self.stage.environment(PROBE_SECOND=self.second, **more)
+        return self.stage.processes.setdefault(name, ChainedProcess(name, self.stage.directory, environment))
+
+    def produce(self, topic: str, times: list[int], partition: int = 0) -> None:
+        """Write records with these timestamps, in milliseconds after the start of the test's time."""
+        producer, refused = Producer({"bootstrap.servers": self.stage.servers, "linger.ms": 5}), list[object]()
+        for number, moment in enumerate(times):
+            value = b'{"id":%d,"amount":%d}' % (number, number % 97)
+            producer.produce(
+                topic,
+                value,
+                b"k",
+                partition,
+                timestamp=self.begin + moment,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+        assert (producer.flush(60), refused) == (0, [])
+        self.feeders[topic].fed += len(times)
+
+    @property
+    def fed(self) -> int:
+        return sum(feeder.fed for feeder in self.feeders.values())
+
+    def handled(self) -> int:
+        """Return how many records of both inputs have committed."""
+        return sum(max(0, offset) for topic in self.names.inputs for offset in self._positions(topic).values())
+
+    def has_handled(self, count: int) -> bool:
+        return self.handled() >= count
+
+    def _positions(self, topic: str) -> dict[int, int]:
+        return self.stage.group.positions(topic)
+
+    def await_all(self, seconds: float = 120) -> None:
+        await_true(lambda: self.handled() >= self.fed, f"{self.fed} records committed", seconds)
+
+    def links(self) -> dict[int, list[Link]]:
+        """Return the outputs by the input partition, in their order."""
+        found: dict[int, list[Link]] = defaultdict(list)
+        for rows in verify.read_all(self.stage.servers, self.stage.output).values():
+            for row in rows:
+                link = msgspec.json.decode(row.value, type=Link)
+                found[link.partition].append(link)
+        return found
+
+    def verify(self) -> dict[int, list[Link]]:
+        """Each record once, each input in its order, each link made of the one before; return the links."""
+        found, ends = self.links(), {}
+        for topic in self.names.inputs:
+            rows = verify.read_all(self.stage.servers, topic)
+            ends[topic] = {partition: [(r.offset, event(r).amount) for r in each] for partition, each in rows.items()}
+        for partition in range(self.stage.partitions):
+            link, amounts = 1, {topic: iter(ends[topic].get(partition, [])) for topic in self.names.inputs}
+            for each in found[partition]:
+                offset, amount = next(amounts[each.topic])
+                link = following(link, each.topic, offset, amount)
+                assert (each.offset, each.link) == (offset, link), f"partition {partition}, {each}"
+            left = {topic: list(rest) for topic, rest in amounts.items()}
+            assert not any(left.values()), f"partition {partition} has not handled {left}"
+        return found
+
+
+def event(row: verify.Row) -> Event:
+    return msgspec.json.decode(row.value, type=Event)
+
+
+def merged(links: list[Link], inputs: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the records in the order of a plain merge by timestamp; of equal ones the first input's."""
+    queues = {topic: [each for each in links if each.topic == topic] for topic in inputs}
+    for queue in queues.values():
+        queue.sort(key=lambda each: each.offset)
+    while any(queues.values()):
+        topic = min((topic for topic in inputs if queues[topic]), key=lambda topic: queues[topic][0].time)
+        each = queues[topic].pop(0)
+        yield each.topic, each.offset
+
+
+@pytest.fixture
+def pairs(stages: StageFactory) -> Callable[[int], Pair]:
+    return lambda partitions: Pair(stages(partitions))
+
+
+def test_complete_inputs_are_merged_by_time(pairs: Callable[[int], Pair]) -> None:
+    """One input has four times as many records as the other; many timestamps are equal."""
+    pair, source = pairs(2).create_topics(), random.Random(11)
+    for partition in range(2):
+        pair.produce(pair.names.inputs[0], sorted(source.randrange(1, 2000) for _ in range(500)), partition)
+        pair.produce(pair.second, sorted(source.randrange(1, 2000) for _ in range(2000)), partition)
+    process = pair.process("merged", **SHORT).start()
+    process.await_live(0, 1)
+    pair.await_all()
+    assert process.stop() == 0
+    for links in pair.verify().values():
+        assert [(each.topic, each.offset) for each in links] == list(merged(links, pair.names.inputs))
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_killed_while_both_inputs_flow(pairs: Callable[[int], Pair], order: str) -> None:
+    """The gap is handled again in the order of live: else the links would not fit, and the digest would differ."""
+    pair = pairs(2).create_topics(**GAPS)
+    process, gaps = pair.process("killed", **GAPS, STATEHOLD_INPUTS__ORDER=order), 0
+    for number in range(4):
+        process.start().await_live(0, 1)
+        gaps += sum(each["records"] for each in process.events("replayed"))
+        reached = pair.handled()
+        for topic in random.Random(number).sample(pair.names.inputs, 2):
+            pair.feeders[topic].feed(700, 50)
+        await_true(partial(pair.has_handled, reached + 600), "600 more records committed")
+        process.kill()
+    process.start().await_live(0, 1)
+    gaps += sum(each["records"] for each in process.events("replayed"))
+    pair.await_all()
+    assert process.stop() == 0
+    pair.verify()
+    assert gaps > 0, "nothing was replayed, so nothing was shown"
+
+
+def test_an_input_without_records_is_not_waited_for(pairs: Callable[[int], Pair]) -> None:
+    pair = pairs(1).create_topics()
+    process = pair.process("alone").start()
+    process.await_live(0)
+    pair.feeders[pair.second].feed(300, 10)
+    pair.await_all()
+    pair.feeders[pair.names.inputs[0]].feed(1, 1)
+    pair.await_all()
+    assert process.stop() == 0
+    pair.verify()
+
+
+def test_a_fast_input_waits_in_kafka_and_not_in_memory(pairs: Callable[[int], Pair]) -> None:
+    """50,000 records of one input lie behind the one record of the other that has to come first."""
+    pair = pairs(1).create_topics()
+    pair.produce(pair.second, list(range(100_000, 150_000)))
+    settings = {"STATEHOLD_FLOW__HIGH": "2000", "STATEHOLD_FLOW__LOW": "500", "STATEHOLD_INPUTS__IDLE": "3600"}
+    process = pair.process("fast", **settings).start()
+    process.await_live(0)
+    pair.produce(pair.names.inputs[0], [1000])
+    await_true(lambda: pair.handled() >= 1, "the record that comes first")
+    assert pair.handled() == 1  # the others wait for the next record of the first input
+    pair.produce(pair.names.inputs[0], [200_000])
+    await_true(lambda: pair.handled() >= 50_001, "all records before the last one")
+    assert process.stop() == 0
+
+
+def test_inputs_with_different_numbers_of_partitions_are_rejected(pairs: Callable[[int], Pair]) -> None:
+    pair = pairs(2)
+    pair.stage.create_by_hand(pair.names.inputs[0], pair.stage.output)
+    pair.stage.partitions = 3
+    pair.stage.create_by_hand(pair.second)
+    pair.stage.partitions = 2
+    topics = ServiceTopics(pair.stage.settings(), pair.names, [pair.stage.output])
+    findings = {finding.topic: finding.state for finding in topics.create("beginning")}
+    assert findings[pair.second] == "has 3 partitions, the first input has 2"
+    service = Service(
+        pair.names.service,
+        inputs=pair.names.inputs,
+        handler=chained(pair.names.input, pair.second, pair.stage.output),
+        settings=pair.stage.settings(),
+    )
+    with pytest.raises(TopicMismatch, match=f"{pair.second} has 3 partitions, {pair.names.input} has 2"):
+        service.start()
