@@ -119,7 +119,7 @@ class Case:
         """Return input, changelog, snapshot, outputs, control and internal topics; None for a missing one."""
         own = []
         if self.given is not None:
-            own = [self.given.input, self.given.changelog, self.given.snapshot, self.given.control, *self.outputs]
+            own = [*self.given.inputs, self.given.changelog, self.given.snapshot, self.given.control, *self.outputs]
         return self.cluster.topics(list(dict.fromkeys(own))) | self._internal()
 
     def _internal(self) -> dict[str, Topic | None]:
@@ -145,7 +145,7 @@ class Case:
     @property
     def data(self) -> list[str]:
         """Return the existing topics of the service."""
-        others = [name for name in (self.names.input, *self.outputs) if self.topics[name] is not None]
+        others = [name for name in (*self.names.inputs, *self.outputs) if self.topics[name] is not None]
         return list(dict.fromkeys([*others, *self.ours]))
 
     @cached_property
@@ -160,7 +160,7 @@ class Case:
     def places(self) -> list[Place]:
         """Return each partition, as the topics are now."""
         names = self.names
-        facts = {name: self.topic(name) for name in (names.input, names.changelog, names.snapshot)}
+        facts = {name: self.topic(name) for name in (*names.inputs, names.changelog, names.snapshot)}
         ids = {name: fact.id for name, fact in facts.items()}
         count = len(facts[names.input].partitions)
         kept = min(len(facts[names.changelog].partitions), len(facts[names.snapshot].partitions), count)

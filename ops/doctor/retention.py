@@ -20,7 +20,10 @@ class InputRetention:
     warns: ClassVar = "retention.bytes is set: how long that lasts depends on the load"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, topic = FindingsOf(self), case.names.input
+        for topic in case.names.inputs:
+            yield from self._look(case, topic, FindingsOf(self))
+
+    def _look(self, case: Case, topic: str, seen: FindingsOf) -> Iterator[Finding]:
         case.topic(topic)
         kept = int(case.topic_setting(topic, "retention.ms"))
         outage = case.settings.doctor.longest_outage
@@ -36,10 +39,10 @@ class InputRetention:
                 "retention.bytes is set: under load records are deleted sooner than retention.ms says",
                 case.set_topic(topic, "retention.bytes", -1),
             )
-        yield from self._positions(case, seen)
+        yield from self._positions(case, topic, seen)
 
-    def _positions(self, case: Case, seen: FindingsOf) -> Iterator[Finding]:
-        topic, replays = case.names.input, case.settings.snapshot.delta_interval != "commit"
+    def _positions(self, case: Case, topic: str, seen: FindingsOf) -> Iterator[Finding]:
+        replays = case.settings.snapshot.delta_interval != "commit"
         for each in case.surveys:
             if each.commit_record is None:
                 continue

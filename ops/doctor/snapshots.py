@@ -33,7 +33,7 @@ class Provable:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
         left = _REBUILT
-        again = f"statehold snapshot verify --name {names.service} --input {names.input}"
+        again = f"statehold snapshot verify {names.options}"
         for place, each in zip(case.places, case.surveys, strict=True):
             where = f"{names.input}[{each.partition}]"
             command = f"{again} --partitions {each.partition}"

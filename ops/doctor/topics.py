@@ -24,8 +24,8 @@ class Topics:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
-        command = f"statehold topics create --name {names.service} --input {names.input} --start-at ..."
-        for topic in (names.input, names.changelog, names.snapshot, *case.outputs):
+        command = f"statehold topics create {names.options} --start-at ..."
+        for topic in (*names.inputs, names.changelog, names.snapshot, *case.outputs):
             if case.topics[topic] is None:
                 more = f" --output {topic}" if topic in case.outputs else ""
                 more += " --partitions N" if topic not in (names.changelog, names.snapshot) else ""
@@ -108,14 +108,15 @@ class CleanupPolicy:
                 value = case.topic_setting(topic, key)
                 if value != wanted:
                     yield seen.failed(topic, f"{key} is {value}, must be {wanted}", case.set_topic(topic, key, wanted))
-        case.topic(names.input)
-        policy = case.topic_setting(names.input, "cleanup.policy")
-        if "compact" in policy:
-            yield seen.warned(
-                names.input,
-                f"cleanup.policy is {policy}: records vanish behind newer ones of their key, also unread ones",
-                case.set_topic(names.input, "cleanup.policy", "delete"),
-            )
+        for topic in names.inputs:
+            case.topic(topic)
+            policy = case.topic_setting(topic, "cleanup.policy")
+            if "compact" in policy:
+                yield seen.warned(
+                    topic,
+                    f"cleanup.policy is {policy}: records vanish behind newer ones of their key, also unread ones",
+                    case.set_topic(topic, "cleanup.policy", "delete"),
+                )
 
 
 class PartitionCounts:
@@ -128,7 +129,7 @@ class PartitionCounts:
         seen, names = FindingsOf(self), case.names
         count = len(case.topic(names.input).partitions)
         fix = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
-        for topic in (names.changelog, names.snapshot):
+        for topic in (*names.others, names.changelog, names.snapshot):
             had = len(case.topic(topic).partitions)
             if had != count:
                 yield seen.failed(topic, f"has {had} partitions, {names.input} has {count}", fix)

@@ -22,9 +22,10 @@ _PATIENCE: Final = 10.0
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """One partition. `records` counts offsets up to the last stable one, including transaction markers between records.
+    """One partition; with several inputs the sum of all, and the age of the oldest next record.
 
-    It is 0 if only markers are left, because a consumer has read everything then.
+    `records` counts offsets up to the last stable one, including transaction markers between records. It is 0 if only
+    markers are left, because a consumer has read everything then.
     """
 
     partition: int
@@ -39,6 +40,8 @@ class Lag(msgspec.Struct, frozen=True):
     hidden: int
     #: records on retry topics that no commit record has passed, due or not
     later: int = 0
+    #: with several inputs: `records` of each
+    inputs: dict[str, int] = {}
 
 
 class Lags:
@@ -60,16 +63,33 @@ class Lags:
 
     def now(self, wanted: Sequence[int] = ()) -> list[Lag]:
         """Measure each partition. Blocks for one request and, if a partition is behind, one record."""
-        committed = self.cluster.committed(self._names.input, self.partitions)
-        return [self._lag(each, committed.get(each)) for each in wanted or range(self.partitions)]
+        committed = {topic: self.cluster.committed(topic, self.partitions) for topic in self._names.inputs}
+        found = []
+        for partition in wanted or range(self.partitions):
+            each = [self._lag(topic, partition, committed[topic].get(partition)) for topic in committed]
+            found.append(self._sum(partition, each))
+        return found
 
-    def _lag(self, partition: int, position: int | None) -> Lag:
-        start, end, high = self.cluster.ends(self._names.input, partition)
+    def _sum(self, partition: int, inputs: list[Lag]) -> Lag:
+        positions = [each.position for each in inputs if each.position is not None]
+        return Lag(
+            partition,
+            sum(positions) if len(positions) == len(inputs) else None,
+            sum(each.end for each in inputs),
+            sum(each.records for each in inputs),
+            max(each.seconds for each in inputs),
+            sum(each.hidden for each in inputs),
+            self._later(partition),
+            dict(zip(self._names.inputs, (each.records for each in inputs), strict=True)) if len(inputs) > 1 else {},
+        )
+
+    def _lag(self, topic: str, partition: int, position: int | None) -> Lag:
+        start, end, high = self.cluster.ends(topic, partition)
         begin = start if position is None else position
         behind = max(0, end - begin)
-        seconds = self._age(partition, max(begin, start), end) if behind else None
+        seconds = self._age(topic, partition, max(begin, start), end) if behind else None
         records = behind if seconds is not None else 0
-        return Lag(partition, position, end, records, round(seconds or 0.0, 3), high - end, self._later(partition))
+        return Lag(partition, position, end, records, round(seconds or 0.0, 3), high - end)
 
     def _later(self, partition: int) -> int:
         """Count the records, by reading them, because each is followed by a transaction marker."""
@@ -82,10 +102,10 @@ class Lags:
             count += sum(map(len, self._reader.read(topic, partition, begin, end)))
         return count
 
-    def _age(self, partition: int, begin: int, end: int) -> float | None:
+    def _age(self, topic: str, partition: int, begin: int, end: int) -> float | None:
         """Return the age of the next record; None if only transaction markers are left, so that none can be read."""
         try:
-            for batch in self._reader.read(self._names.input, partition, begin, end, most=1):
+            for batch in self._reader.read(topic, partition, begin, end, most=1):
                 return max(0.0, time.time() - batch[0].timestamp()[1] / 1000)
         except OutOfRange:
             return 0.0

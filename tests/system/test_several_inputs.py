@@ -6,6 +6,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 import msgspec
@@ -22,6 +23,7 @@ from statehold import Service
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.errors import TopicMismatch
+from statehold.ops.reports.lag import Lags
 
 pytestmark = pytest.mark.kafka
 
@@ -166,6 +168,21 @@ def test_killed_while_both_inputs_flow(pairs: Callable[[int], Pair], order: str)
     assert process.stop() == 0
     pair.verify()
     assert gaps > 0, "nothing was replayed, so nothing was shown"
+
+
+def test_lag_counts_every_input(pairs: Callable[[int], Pair]) -> None:
+    pair = pairs(1).create_topics()
+    pair.produce(pair.names.input, [1, 2, 3])
+    pair.produce(pair.second, [1, 2])
+    with closing(Lags(pair.stage.settings(), pair.names)) as lags:
+        (before,) = lags.now()
+        assert (before.records, before.position, before.inputs) == (5, 0, {pair.names.input: 3, pair.second: 2})
+        process = pair.process("behind").start()
+        process.await_live(0)
+        pair.await_all()
+        (after,) = lags.now()
+        assert (after.records, after.position) == (0, 5)
+    assert process.stop() == 0
 
 
 def test_an_input_without_records_is_not_waited_for(pairs: Callable[[int], Pair]) -> None:

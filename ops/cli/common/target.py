@@ -65,7 +65,10 @@ ServiceName = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="Name the service without its code.", callback=with_name),
 ]
-InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Name its input topic.")]
+InputName = Annotated[
+    str | None,
+    typer.Option("--input", metavar="TOPIC[,TOPIC...]", help="Name its input topic, or several in their order."),
+]
 Outputs = Annotated[
     list[str] | None, typer.Option("--output", metavar="TOPIC", help="Name an output topic; may be repeated.")
 ]
@@ -186,7 +189,8 @@ def names_of(settings: Settings, target: str | None, name: str | None, input_top
         raise WrongOption(
             "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
         )
-    names = Names(name, input_topic, settings.service.namespace)
+    first, *others = input_topic.split(",")
+    names = Names(name, first, settings.service.namespace, tuple(others))
     remember(settings, names)
     return names
 

@@ -50,7 +50,7 @@ def lag(
         worst = max(late, key=lambda each: each.records)
         output.complain(
             f"{names.group}: {len(late)} partition(s) too far behind, partition {worst.partition} by {worst.records} "
-            f"records and {worst.seconds:g} s; `statehold top --name {names.service} --input {names.input}` shows why"
+            f"records and {worst.seconds:g} s; `statehold top {names.options}` shows why"
         )
         raise typer.Exit(Answer.NO)
 

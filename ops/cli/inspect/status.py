@@ -110,7 +110,8 @@ def _show(found: LocalProcess) -> None:
         return
     status = found.status
     state = "running" if status["running"] else "not running"
-    output.report(f"{status['service']} reads {status['input']} of {status['brokers']}: {state}")
+    inputs = ", ".join(status.get("inputs", [status["input"]]))
+    output.report(f"{status['service']} reads {inputs} of {status['brokers']}: {state}")
     output.report(f"instance {status['instance']}, pid {status['pid']}, statehold {status['version']}")
     if outage := status.get("outage"):
         output.report(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
@@ -120,7 +121,9 @@ def _show(found: LocalProcess) -> None:
     if (least := _retention(partitions)) is not None:
         output.report(f"retention leaves the next record at least {least:.1f} h")
     if partitions:
-        _show_partitions(partitions, f"--name {status['name']} --input {status['input']}")
+        _show_partitions(
+            partitions, f"--name {status['name']} --input {','.join(status.get('inputs', [status['input']]))}"
+        )
     elif not outage:
         output.report("no partition: starting, or other members of the group have them all")
     for copy in status.get("standbys", ()):

@@ -50,11 +50,11 @@ class Burial:
             if record is None:
                 raise UsageError(f"{self._where}: dead-letter the record: the partition has no commit record yet")
             position = record.position(names.input)
-            if self._offset < position:
+            if all(self._offset < record.positions.get(topic, 0) for topic in names.inputs):
                 raise UsageError(
                     f"{self._where}: dead-letter the record: it is committed, the partition continues at {position}. "
-                    f"Nothing was sent. Next: `statehold dlq show {partition}@{self._offset} --name {names.service} "
-                    f"--input {names.input}` shows whether it is a dead letter"
+                    f"Nothing was sent. Next: `statehold dlq show {partition}@{self._offset} "
+                    f"{names.options}` shows whether it is a dead letter"
                 )
             if record.paused is not None:
                 raise UsageError(
@@ -113,8 +113,8 @@ class Burial:
                 what = "does not exist" if fact is None else f"has {fact.partitions} of {given.partitions} partitions"
                 raise TopicMissing(
                     f"{topic}: dead-letter a record: the topic {what}. Nothing was sent. Next: run `statehold topics "
-                    f"create --name {names.service} --input {names.input} --output {names.dead} --start-at end`, "
-                    f"which creates it; grant the service WRITE on {names.dead} and READ on {names.control}, restart "
+                    f"create {names.options} --output {names.dead} --start-at end`, which creates it; "
+                    f" grant the service WRITE on {names.dead} and READ on {names.control}, restart "
                     f"it, and run this command again"
                 )
 

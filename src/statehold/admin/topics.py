@@ -84,7 +84,7 @@ def require(
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
         _require_certainty(admin, missing)
-        named = f"--name {names.service}" + "".join(f" --input {topic}" for topic in names.inputs)
+        named = names.options
         named += "".join(f" --output {topic}" for topic in outputs if topic in missing)
         raise TopicMissing(
             f"missing on the cluster: {', '.join(missing)}. Nothing was created. Next: run `statehold topics create "

@@ -41,6 +41,11 @@ class Names:
         """All input topics, the first one first."""
         return (self.input, *self.others)
 
+    @property
+    def options(self) -> str:
+        """The options that name the service on a command line, without its code."""
+        return f"--name {self.service} --input {','.join(self.inputs)}"
+
     @cached_property
     def group(self) -> str:
         return f"{self.namespace}{self.service}"

@@ -94,9 +94,11 @@ class TopicMonitor:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"topology-{names.service}", daemon=True)
         self._reported: str | None = None
-        self._rates: dict[int, Rate] = {}
+        self._rates: dict[tuple[str, int], Rate] = {}
         self._size = float(RECORD_OVERHEAD)
-        self._measured = self._warned = -math.inf
+        self._measured = -math.inf
+        #: when a warning was last logged, by input
+        self._warned: dict[str, float] = {}
         #: partition -> lower bound in hours until retention deletes its next record.
         self._hours: dict[int, float] = {}
 
@@ -176,38 +178,54 @@ class TopicMonitor:
         if not here:
             self._hours = {}
             return
-        retention = Retention.of(self._topics.settings(self._names.input))
-        positions = self._admin.positions(self._names.input, [partition["partition"] for partition in here])
+        hours: dict[int, float] = {}
+        for topic in self._names.inputs:
+            retention = Retention.of(self._topics.settings(topic))
+            found = self._hours_left(topic, here, retention, now)
+            self._warn(topic, found, retention, now)
+            hours |= {number: min(left, hours.get(number, math.inf)) for number, left in found.items()}
+        self._hours = hours
+
+    def _hours_left(
+        self, topic: str, here: Sequence[dict[str, Any]], retention: Retention, now: float
+    ) -> dict[int, float]:
+        """Return the hours until retention deletes the next record of each partition of an input."""
+        positions = self._admin.positions(topic, [partition["partition"] for partition in here])
         hours: dict[int, float] = {}
         for partition in here:
             number = partition["partition"]
             if number in positions:
                 needed = max(0, positions[number] - (partition.get("gap") or 0))
-                hours[number] = self._hours_of(number, needed, retention, now)
-        self._hours = hours
-        least = min(hours.values(), default=math.inf)
-        if least < _NEAR * retention.milliseconds / 3_600_000 and now - self._warned >= _REPORT_EVERY:
-            self._warned = now
-            worst = min(hours, key=hours.__getitem__)
-            self._log.warning("retention_near", partition=worst, hours=round(least, 2), topic=self._names.input)
+                hours[number] = self._hours_of(topic, number, needed, retention, now)
+        return hours
 
-    def _hours_of(self, partition: int, needed: int, retention: Retention, now: float) -> float:
-        topic = self._names.input
+    def _warn(self, topic: str, hours: dict[int, float], retention: Retention, now: float) -> None:
+        """Log a warning once an hour if a record is near its deletion."""
+        least = min(hours.values(), default=math.inf)
+        if (
+            least < _NEAR * retention.milliseconds / 3_600_000
+            and now - self._warned.get(topic, -math.inf) >= _REPORT_EVERY
+        ):
+            self._warned[topic] = now
+            worst = min(hours, key=hours.__getitem__)
+            self._log.warning("retention_near", partition=worst, hours=round(least, 2), topic=topic)
+
+    def _hours_of(self, topic: str, partition: int, needed: int, retention: Retention, now: float) -> float:
         low, end = self._admin.bounds(topic, partition, self._settings.kafka.socket_timeout, self._ending.is_set)
-        rate = self._rates.setdefault(partition, Rate())
+        rate = self._rates.setdefault((topic, partition), Rate())
         rate.saw(now, end)
         if needed < low:
             return 0.0
-        moment = self._sample(partition, needed, end) if needed < end and retention != Retention() else None
+        moment = self._sample(topic, partition, needed, end) if needed < end and retention != Retention() else None
         ahead = UnreadRecords(max(0, end - needed), moment)
         return hours_left(retention, ahead, self._size, rate.per_second, time.time())
 
-    def _sample(self, partition: int, start: int, end: int) -> int | None:
+    def _sample(self, topic: str, partition: int, start: int, end: int) -> int | None:
         """Return the timestamp of the next record, and measure the mean record size."""
         with closing(
             KafkaReader(self._settings, self._names.group, self._admin, self._ending.is_set, time.monotonic)
         ) as reader:
-            for batch in reader.read(self._names.input, partition, start, min(end, start + _SAMPLE), _SAMPLE):
+            for batch in reader.read(topic, partition, start, min(end, start + _SAMPLE), _SAMPLE):
                 sizes = [len(message.value() or b"") + len(message.key() or b"") for message in batch]
                 self._size = max(self._size, RECORD_OVERHEAD + sum(sizes) / len(sizes))
                 return int(batch[0].timestamp()[1])
