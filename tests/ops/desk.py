@@ -19,7 +19,7 @@ from statehold.admin.topics import ServiceTopics
 from statehold.config.common.secret import Secret
 from statehold.config.sections.connection import GroupSettings, KafkaSettings
 from statehold.config.sections.ops import OpsSettings
-from statehold.config.sections.processing import SnapshotSettings
+from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 
@@ -84,10 +84,10 @@ class Names(NamedTuple):
 
 
 def a_desk(names: Names, instance: str = "one", **more: Any) -> Service:
-    """A service that listens on a free port; `more` are fields of `OpsSettings`, `handler` one of `Desk`'s kind."""
+    """A service that listens on a free port; `more` are fields of `OpsSettings`, a `handler`, or other sections."""
     base = more.pop("handler", Desk)
     handler = type("Desk", (base,), {"done": Output(names.output, value=int)})
-    snapshot = more.pop("snapshot", SnapshotSettings())
+    snapshot, commit = more.pop("snapshot", SnapshotSettings()), more.pop("commit", CommitSettings())
     group = GroupSettings(session_timeout=6.0, standbys=more.pop("standbys", 0))
     ops = OpsSettings(**{"listen": "127.0.0.1:0", **more})
     settings = Settings(
@@ -96,6 +96,7 @@ def a_desk(names: Names, instance: str = "one", **more: Any) -> Service:
         group=group,
         ops=ops,
         snapshot=snapshot,
+        commit=commit,
     )
     return Service(names.service, input=names.input, handler=handler, settings=settings)
 
