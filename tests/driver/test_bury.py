@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
 from statehold import Handler, Output, Record, Table
-from statehold.errors import HandlerFailed, UndecodableRecord
+from statehold.errors import HandlerFailed, OutputRefused, UndecodableRecord
 from statehold.failures import dead_letter, park, retry, stop
 from statehold.messages.command import GO_ON, PAUSE
 from statehold.messages.dead_letter import BURY, PARKED
+from statehold.record import MemoryMessage
 from statehold.testing import Driver
+from statehold.worker.handler.record_failure import SideInputFailed
 
 DELTAS: list[Interval] = ["commit", 5.0]
 
@@ -225,6 +227,19 @@ def test_on_a_paused_partition_it_is_rejected_because_the_command_that_resumes_m
     driver.restore()
     assert [each.offset for each in driver.letters()] == [1]
     driver.replay()
+
+
+def test_a_side_input_that_fails_before_the_record_is_not_the_record() -> None:
+    """An output of a command of the control topic is rejected; its error names the input's next offset."""
+    driver = Driver(Ledger)
+    post(driver, None, 1)
+    driver.commit()
+    driver.bury(1)
+    live = driver._lane(0).live()
+    failure = SideInputFailed(1, OutputRefused("too large", topic="input", partition=0, position=1))
+    with pytest.raises(OutputRefused, match="too large"):
+        live.pipeline.decisions.face(failure, MemoryMessage("input", 0, 1, b""), driver.commit_record())
+    assert live.engine.dead_letters is None
 
 
 def test_an_undecodable_record_too() -> None:

@@ -86,7 +86,10 @@ class FailureDecisions:
         decision = self._decide(failure, policy, self._attempts) if policy is not None else None
         if decision is not None:
             self._limits.require(failure)
-        elif (decision := self._ask_operator(failure, message, record)) is None:
+        elif (
+            # A side input fails at the next record's offset, and that record has not failed.
+            isinstance(failure, SideInputFailed) or (decision := self._ask_operator(failure, message, record)) is None
+        ):
             if policy is not None:
                 self._end(policy, failure.error)
             raise failure.error from failure.error.__cause__
