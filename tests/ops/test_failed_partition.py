@@ -11,6 +11,10 @@ from confluent_kafka import Producer
 from tests.ops.desk import POISON, Desk, Fragile, Names, Order, a_desk, ask, await_true, create_topics, feed
 
 from statehold import Service
+from statehold.admin.burial import Burial
+from statehold.admin.topics import ServiceTopics
+from statehold.messages.command import issuer
+from statehold.ops.cli.topics import dlq
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Level
@@ -88,3 +92,20 @@ def test_the_lag_of_a_group_that_has_read_everything_is_zero(names: Names) -> No
     (lag,) = lags.now()
     lags.close()
     assert (lag.position, lag.end, lag.records, lag.seconds) == (3, 4, 0, 0.0)
+
+
+def test_two_commands_for_one_record_both_report_its_dead_letter(stack: ExitStack, names: Names) -> None:
+    made = a_desk(names, "web1")
+    topics = ServiceTopics(made.settings, made.names, [*made.outputs, made.names.dead])
+    assert all(finding.good for finding in topics.create("beginning", partitions=1))
+    feed(names, [Order("ann", POISON)])
+    service = running(stack, names, Fragile)
+    await_true(lambda: partition(service).get("phase") == "failed", "it has failed")
+    burials = [Burial(service.settings, service.names, 0, 0) for _ in range(2)]
+    sent = [each.send(each.find(), "ticket 17", overtake=True) for each in burials]
+    service.retry(0)
+    assert all(each.passed(command, 60) for each, command in zip(burials, sent, strict=True))
+    letters = [each.letter() for each in burials]
+    assert [(each.offset, each.reason) for each in letters if each is not None] == [(0, "ticket 17")] * 2
+    said = [dlq._made_by(letter, each.id) for letter, each in zip(letters, burials, strict=True) if letter is not None]
+    assert said == [f", made by another command of {issuer()} (ticket 17)", ""], "the newest command made it"

@@ -188,7 +188,7 @@ def bury(
     if as_json:
         shown.print_json(None if letter is None else {"letter": _place(letter), **_plain(letter)})
     elif letter is not None:
-        shown.report(f"{_place(letter)} is a dead letter: {letter.error}: {letter.text}")
+        shown.report(f"{_place(letter)} is a dead letter{_made_by(letter, burial.id)}: {letter.error}: {letter.text}")
     if letter is None:
         shown.complain(_not_passed(partition, offset, retry, passed=passed))
         raise typer.Exit(1)
@@ -201,6 +201,13 @@ def _require_order(kind: type[Handler[Any]], partition: int, offset: int) -> Non
             f"{partition}@{offset}: {kind.__name__} declares no dead_letter policy, so it blocks no key, and later "
             f"records of the same key would overtake this one. Nothing was sent. Next: add --overtake if that is safe"
         )
+
+
+def _made_by(letter: DeadLetter, own: str) -> str:
+    """Return who made it, if it was not the command with the id `own`."""
+    if letter.id == own:
+        return ""
+    return f", made by another command of {letter.who} ({letter.reason})" if letter.id else ", made by the policy"
 
 
 def _not_passed(partition: int, offset: int, retry: str, *, passed: bool) -> str:

@@ -34,7 +34,10 @@ class Burial:
     def __init__(self, settings: Settings, names: Names, partition: int, offset: int) -> None:
         self._settings, self._names, self._partition, self._offset = settings, names, partition, offset
         self._admin = Admin(settings, names.group)
-        self._id = command.new_id()
+        #: of the command
+        self.id = command.new_id()
+        #: end of the partition's dead letters before the command; older ones may be of another life of the record
+        self._letters_before = 0
         self._where = f"{names.input}[{partition}]@{offset}"
 
     def find(self) -> FailedRecord:
@@ -46,6 +49,7 @@ class Burial:
         self._require_topics()
         names, partition = self._names, self._partition
         with closing(CommittedReader(self._settings, names.group, self._admin)) as reader:
+            _, self._letters_before = reader.bounds(names.dead, partition)
             record = last_commit_record(reader, names.changelog, partition)
             if record is None:
                 raise UsageError(f"{self._where}: dead-letter the record: the partition has no commit record yet")
@@ -78,8 +82,8 @@ class Burial:
         """Send the command. The worker obeys when it meets the record again. Raises the errors of `Commander.send`."""
         names, partition = self._names, self._partition
         value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why))
-        sent = Commander(self._settings, names).send_each(BURY, partition, [value], self._id)
-        return SentCommand(partition, self._id, self._offset, sent.after, names.input)
+        sent = Commander(self._settings, names).send_each(BURY, partition, [value], self.id)
+        return SentCommand(partition, self.id, self._offset, sent.after, names.input)
 
     def passed(self, sent: SentCommand, timeout: float) -> bool:
         """Wait until the partition has passed the record, at most `timeout` seconds. False: it has not."""
@@ -87,14 +91,17 @@ class Burial:
         return answer.position is not None and answer.position > self._offset
 
     def letter(self) -> DeadLetter | None:
-        """Return the dead letter that this command has made; None if the record was processed instead."""
+        """Return the record's dead letter; None if the record was processed instead.
+
+        Its `id` is another one if another command or a policy has made it. Call it after `find` and `passed`.
+        """
         letters = (
             each
             for _, records in DeadLetters(self._settings, self._names).records([self._partition])
             for each in records
-            if isinstance(each, DeadLetter)
+            if isinstance(each, DeadLetter) and each.at >= self._letters_before
         )
-        return next((each for each in letters if (each.offset, each.id) == (self._offset, self._id)), None)
+        return next((each for each in letters if each.offset == self._offset), None)
 
     def _require_topics(self) -> None:
         names = self._names
