@@ -5,9 +5,11 @@ A command declares `as_json`, `overrides` and `target` or `name`; `share` adds t
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from statehold.ops.cli.common import output
 
@@ -71,6 +73,20 @@ def with_name(ctx: typer.Context, value: str | None) -> str | None:
     """Return the value of --name; --service with a name instead of MODULE:SERVICE means the same."""
     service = ctx.meta.get(_SERVICE)
     return value if not service or ":" in service else value or str(service)
+
+
+class NumbersCommand(TyperCommand):
+    """A command whose arguments are numbers: a negative one is reported as such, not as an unknown option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = list(args)  # because the parser empties its list
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            found = next((each for each in given if re.fullmatch(r"-[0-9]+", each)), None)
+            if found is None or getattr(error, "option_name", None) != found[:2]:
+                raise
+            raise output.WrongOption(f"{found}: a partition or an offset must not be negative") from error
 
 
 #: each shared option -> the parameter of a command that it sets

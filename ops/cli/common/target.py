@@ -78,7 +78,24 @@ ViaControlTopic = Annotated[
         "--via-control-topic", help="Use the control topic, if other readers of the input cannot skip a command."
     ),
 ]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Record this reason in the changelog permanently.")]
+
+
+def written_reason(text: str) -> str:
+    """Return the reason. :raises WrongOption: it is blank, such as an unset variable of a script."""
+    if not text.strip():
+        raise WrongOption('--why is empty: write the reason, such as --why "ticket 17"')
+    return text
+
+
+Why = Annotated[
+    str,
+    typer.Option(
+        "--why",
+        metavar="TEXT",
+        help="Record this reason in the changelog permanently.",
+        callback=written_reason,
+    ),
+]
 Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Record this person. [default: user@host]")]
 
 #: no topic has more partitions, so that a mistyped range fills no memory

@@ -15,8 +15,9 @@ from statehold.handler import Handler
 from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resolution
 from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.shared_options import NumbersCommand
 from statehold.ops.cli.common.subject import Subject, with_subject
-from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.cli.common.target import Partitions, partitions_of, written_reason
 from statehold.ops.cli.common.waiting import progress
 from statehold.ops.remote import local_services
 from statehold.ops.remote.local_services import NoProcess
@@ -121,7 +122,10 @@ def replay(
 @app.command()
 @with_subject
 def discard(
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the trace.")],
+    why: Annotated[
+        str,
+        typer.Option("--why", metavar="TEXT", help="Store this reason with the trace.", callback=written_reason),
+    ],
     about: Subject,
     partitions: Partitions = None,
     key: Key = None,
@@ -142,12 +146,15 @@ def discard(
     _settle(dead, DISCARD, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
 
 
-@app.command()
+@app.command(cls=NumbersCommand)
 @with_subject
 def bury(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Name the failed partition.")],
     offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Name the record at which it has failed.")],
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the dead letter.")],
+    why: Annotated[
+        str,
+        typer.Option("--why", metavar="TEXT", help="Store this reason with the dead letter.", callback=written_reason),
+    ],
     about: Subject,
     overtake: Annotated[
         bool,
