@@ -143,7 +143,7 @@ def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
     """
     if (rest := without_none(kind)) is not kind:
         found = for_messages(rest, topic)
-        return Nullable(type(found)(kind) if isinstance(found, Json | Pydantic) else found)
+        return Nullable(type(found)(rest | None) if isinstance(found, Json | Pydantic) else found)
     kind = _bare(kind)
     if (given := of_topic(kind)) is not None:
         return given.for_topic(topic)
@@ -153,7 +153,13 @@ def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
 
 
 def without_none(kind: Any) -> Any:
-    """Return a union without its None, such as `Order` for `Order | None`; any other type as it is."""
+    """Return a union without its None, such as `Order` for `Order | None`; any other type as it is.
+
+    An `Annotated` union without a serde keeps its other metadata, such as limits of msgspec.
+    """
+    if get_origin(kind) is Annotated and not any(map(_given, kind.__metadata__)):
+        rest = without_none(kind.__origin__)
+        return kind if rest is kind.__origin__ else Annotated[rest, *kind.__metadata__]
     kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else ()
     return reduce(or_, [each for each in kinds if each is not NoneType]) if NoneType in kinds else kind
 

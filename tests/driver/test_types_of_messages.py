@@ -52,6 +52,8 @@ NULLABLE = {
     "union": (str | int | None, "seven"),
     "model": (Quote | None, Quote(id=1)),
     "avro": (Annotated[Order, AVRO] | None, Order(1)),
+    "described": (Annotated[Order | None, "an order"], Order(1)),
+    "limited": (Annotated[str | None, msgspec.Meta(max_length=5)], "seven"),
 }
 STRICT = {
     "struct": Order,
@@ -93,6 +95,12 @@ def test_a_type_without_none_never_receives_a_null_value(name: str) -> None:
     with pytest.raises(UndecodableRecord, match=r"the record's value is null.*Handler\[Order \| None\]"):
         driver.feed(None)
     assert driver.table("seen") == {}
+
+
+def test_the_limits_of_an_annotated_type_stay() -> None:
+    driver = Driver(collecting(NULLABLE["limited"][0]))
+    with pytest.raises(UndecodableRecord, match="length <= 5"):
+        driver.feed(b'"thirteen"')
 
 
 def test_json_null_is_still_none() -> None:
