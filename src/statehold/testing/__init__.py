@@ -1,7 +1,8 @@
 """Test a handler without Kafka: `from statehold.testing import Driver`."""
 
 from statehold.testing.driver import Driver, OutputRecord
+from statehold.testing.interleavings import Arrival, interleavings
 from statehold.testing.replay import BatchesMatter
 from statehold.testing.stepped import EffectCall
 
-__all__ = ["BatchesMatter", "Driver", "EffectCall", "OutputRecord"]
+__all__ = ["Arrival", "BatchesMatter", "Driver", "EffectCall", "OutputRecord", "interleavings"]
