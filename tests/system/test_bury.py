@@ -127,7 +127,7 @@ def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(stages: St
     for number in range(5):
         bad.append(poison(stage, number))
         await_failure(process, bad[-1])
-        burial = Burial(stage.settings(), stage.names, 0, bad[-1])
+        burial = Burial(stage.settings(), stage.names, stage.names.input, 0, bad[-1])
         sent = burial.send(burial.find(), f"round {number}", overtake=True)
         moment = moments.uniform(0.2, 3.0)
         process.kill()

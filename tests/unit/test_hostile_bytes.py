@@ -211,7 +211,7 @@ def test_a_request_that_names_no_dead_letter_is_rejected_where_it_arrives() -> N
 def test_headers_of_dead_letters_and_retries_are_read_or_foreign(headers: list[tuple[str, Any]]) -> None:
     message = MemoryMessage("dead", 0, 0, b"", headers=headers)
     dead_letter.read(message)
-    Retried.by(message, "input")
+    Retried.by(message, ["input"])
 
 
 @pytest.mark.parametrize("number", [b"x", b"", b"9" * 5000, b"1e3", "٣".encode(), b"9" * 19, b"1_0", b" 1"])
@@ -221,7 +221,7 @@ def test_a_header_that_is_no_number_is_foreign(word: str, number: bytes) -> None
         headers = [(prefix + each, number if each == word else b"1") for each in words]
         message = MemoryMessage("dead", 0, 0, b"", headers=headers)
         if word in words:
-            assert (dead_letter.read(message) or Retried.by(message, "input")) is None
+            assert (dead_letter.read(message) or Retried.by(message, ["input"])) is None
 
 
 @given(st.text(max_size=40) | st.from_regex(r"[a-z]{1,4} n=[0-9]{1,9}") | st.just("a n=" + "9" * 5000))

@@ -42,7 +42,7 @@ def feed() -> Feed:
 
 @pytest.fixture
 def lane(feed: Any) -> Any:
-    return RetryLane(feed, 0, "input")
+    return RetryLane(feed, 0, ["input"])
 
 
 def put(lane: Any, *offsets: int, due: int = 100) -> None:

@@ -20,8 +20,12 @@ from statehold.worker.common.signals import Signals
 _LONG: Final = 20.0
 
 
-def find_bury_command(tools: Tools, signals: Signals, offset: int, record: CommitRecord) -> Asked | None:
-    """Return the newest unacknowledged command for this record of the input; `record` is the last commit record.
+def find_bury_command(
+    tools: Tools, signals: Signals, failed: tuple[str, int], record: CommitRecord
+) -> Asked | None:
+    """Return the newest unacknowledged command for the record with this topic and offset.
+
+    `record` is the last commit record.
 
     Reads the control topic to its end, because its feed may not have read the command yet. An error counts as None.
 
@@ -39,7 +43,7 @@ def find_bury_command(tools: Tools, signals: Signals, offset: int, record: Commi
                     asked = Asked.by(message)
                 except BadCommand:  # the feed logs it
                     continue
-                if asked is not None and _is_for(asked.bury, offset, record.position(tools.place.input)):
+                if asked is not None and _is_for(asked.bury, failed, tools.place.input, record):
                     found = asked
     except (StateholdError, OutOfRange, Cancelled) as error:
         if signals.leaving():
@@ -50,5 +54,7 @@ def find_bury_command(tools: Tools, signals: Signals, offset: int, record: Commi
     return found
 
 
-def _is_for(request: BuryRequest | None, offset: int, position: int) -> bool:
-    return request is not None and (request.offset, request.position) == (offset, position)
+def _is_for(request: BuryRequest | None, failed: tuple[str, int], input: str, record: CommitRecord) -> bool:
+    if request is None or request.position != record.position(input):
+        return False
+    return (request.topic or input, request.offset) == failed

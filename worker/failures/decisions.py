@@ -38,13 +38,13 @@ class FailureDecisions:
         self._tools, self._signals = tools, signals
         self._kind: type[Handler[Any]] = type(engine.handler)
         self._engine = engine
-        self._input = tools.place.names.input
+        self._inputs = tools.place.names.inputs
         #: the record that is retried in place, and its failed attempts
         self._at, self._attempts = -1, 0
         #: records before this place cannot become dead letters, because a sink has their rows
         self.handled_until = -1
-        #: offset of the last record that an operator's command dead-lettered
-        self.commanded = -1
+        #: topic and offset of the last record that an operator's command dead-lettered
+        self.commanded = "", -1
         #: called when the handler declares no dead letters and gets the first one
         self.on_first: Callable[[], None] = lambda: None
 
@@ -74,7 +74,7 @@ class FailureDecisions:
         if isinstance(failure, BatchFailed):  # its records are handled again one by one
             return
         policy = None if isinstance(failure, SideInputFailed) else self._policy(failure.error)
-        place = (self._input, failure.at) if message is None else coordinates(message)
+        place = (self._inputs[0], failure.at) if message is None else coordinates(message)
         book = self._engine.dead_letters
         if book is not None and place in book.decisions:
             raise failure.error from failure.error.__cause__
@@ -104,18 +104,18 @@ class FailureDecisions:
         if (
             message is None
             or not isinstance(error, RecordError)
-            or error.topic not in tools.place.names.inputs
+            or error.topic not in self._inputs
             or tools.control is None
         ):
             return None
-        found = find_bury_command(tools, self._signals, failure.offset, record)
+        found = find_bury_command(tools, self._signals, coordinates(message), record)
         if found is None or found.bury is None:
             return None
         command, request = found.command, found.bury
         if cause := self._rejects(request, message):
             tools.log.warning("command_rejected", offset=command.offset, cause=f"{command.name}: {cause}")
             return None
-        self.commanded = failure.offset
+        self.commanded = coordinates(message)
         noted = failure_of(raised(error), self._attempts, ordered=not request.overtake)
         by = {"id": command.id or str(command.offset), "who": command.issuer, "reason": request.why}
         return FailureDecision(msgspec.structs.replace(noted, **by))
@@ -183,7 +183,7 @@ class FailureDecisions:
 
     def _policy(self, error: StateholdError) -> Policy | None:
         """Return the policy for a record of the input; a command of the control topic has no policy."""
-        if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic != self._input:
+        if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic not in self._inputs:
             return None
         return policy_of(self._kind, error)
 

@@ -13,7 +13,7 @@ from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Failure, Re
 from statehold.messages.retry_record import Retried
 from statehold.ports import Reader
 from statehold.record import Message
-from statehold.worker.handler.dead_letters import FailureDecision
+from statehold.worker.handler.dead_letters import FailureDecision, coordinates
 from statehold.worker.handler.engine import Engine
 
 #: topic and offset
@@ -50,7 +50,7 @@ class RetryHistory:
     """The records of one partition's retry topics."""
 
     def __init__(self, kind: type[Handler[object]], names: Names) -> None:
-        self._input = names.input
+        self._inputs = names.inputs
         self._delays = {names.retry(delay): delay for delay in delays(kind)} if kind.on_failure else {}
         self._found: dict[str, list[Retried]] = {topic: [] for topic in self._delays}
 
@@ -61,7 +61,7 @@ class RetryHistory:
 
     def add(self, topic: str, messages: Iterable[Message]) -> None:
         """Add the records of one retry topic, in their order."""
-        found = (Retried.by(message, self._input) for message in messages)
+        found = (Retried.by(message, self._inputs) for message in messages)
         self._found[topic] += [each for each in found if each is not None]
 
     def between(self, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[HandledRetry]:
@@ -73,28 +73,28 @@ class RetryHistory:
     def decisions(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, FailureDecision]:
         """Return the decision about each failed record, by topic and offset."""
         found: dict[At, FailureDecision] = {}
-        last: dict[int, At] = {}
-        for offset, tries in self._by_offset().items():
-            for (place, _), (_, decision) in pairwise([((self._input, offset), None), *tries]):
+        last: dict[At, At] = {}
+        for record, tries in self._by_record().items():
+            for (place, _), (_, decision) in pairwise([(record, None), *tries]):
                 assert decision is not None
                 found[place] = decision
-            last[offset] = tries[-1][0]
+            last[record] = tries[-1][0]
         for each in letters:
             if isinstance(each, DeadLetter) and each.why == "raised":
                 by = {"id": each.id, "who": each.who, "reason": each.reason}
                 failure = Failure(each.error, each.text, each.attempts, each.ordered, **by)
-                found[last.get(each.offset, (each.topic, each.offset))] = FailureDecision(failure)
+                found[last.get((each.topic, each.offset), (each.topic, each.offset))] = FailureDecision(failure)
             elif isinstance(each, Resolution) and each.what == FAILED_AGAIN:
                 found[control, each.command] = FailureDecision(Failure(each.error, each.text, 1))
         return found
 
-    def _by_offset(self) -> dict[int, list[tuple[At, FailureDecision]]]:
-        """Return the attempts by input offset, in order: topic and offset, and the decision that led there."""
-        found: dict[int, list[tuple[At, FailureDecision]]] = {}
+    def _by_record(self) -> dict[At, list[tuple[At, FailureDecision]]]:
+        """Return the attempts by record, in order: topic and offset, and the decision that led there."""
+        found: dict[At, list[tuple[At, FailureDecision]]] = {}
         for topic, tries in self._found.items():
             for each in tries:
                 decision = FailureDecision(each.failure, self._delays[topic], each.level, each.due)
-                found.setdefault(each.message.offset() or 0, []).append(((topic, each.at), decision))
+                found.setdefault(coordinates(each.message), []).append(((topic, each.at), decision))
         for tried in found.values():
             tried.sort(key=lambda each: each[1].level)
         return found

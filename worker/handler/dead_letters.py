@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from statehold.common.names import Names
-from statehold.messages.command import COMMAND_HEADER, Command
+from statehold.messages.command import Command
 from statehold.messages.dead_letter import (
     DISCARD,
     DISCARDED,
@@ -24,14 +24,15 @@ from statehold.messages.dead_letter import (
     BlockedKey,
     DeadLetterRequest,
     Failure,
-    RedrivenMessage,
+    is_of,
     letter,
+    redriven,
     request_of,
     trace,
 )
 from statehold.messages.retry_record import retried
 from statehold.output import Sent
-from statehold.record import Message
+from statehold.record import Message, at
 from statehold.table import Table
 
 
@@ -62,6 +63,7 @@ class DeadLetterBook:
         #: the state keeps blocked keys and resolved dead letters, because the handler declares dead letters
         self.keeps_order = True
         self.muted = False
+        self._noun = "offset" if len(names.inputs) == 1 else "place"
         #: of records that are handled again, by topic and offset
         self.decisions: dict[tuple[str, int], FailureDecision] = {}
         #: the open transaction needs a delta, because a replay would not decide again
@@ -79,14 +81,12 @@ class DeadLetterBook:
         """Number of blocked keys, as committed."""
         return len(self._blocked.stored)
 
-    def takes(self, message: Message) -> bool:
+    def takes(self, message: Message, *, command: bool) -> bool:
         """Return whether this record becomes a dead letter or a retry instead of a handler call."""
         if coordinates(message) in self.decisions:
             return True
         key = message.key()
-        if key is None or key not in self._blocked:
-            return False
-        return not any(name == COMMAND_HEADER for name, _ in message.headers() or ())
+        return key is not None and key in self._blocked and not command
 
     def take(self, message: Message) -> None:
         """Apply the decision about a failed record, or let it follow the dead letters of its blocked key."""
@@ -106,23 +106,23 @@ class DeadLetterBook:
             self._dead_letter(message, decision.failure)
 
     def _follow(self, message: Message) -> None:
-        key, offset = message.key(), message.offset() or 0
+        key, place = message.key(), at(message)
         row = self._blocked[key]
-        failure = Failure(row.error, f"its key waits since offset {row.first}", 0, ordered=True)
+        failure = Failure(row.error, f"its key waits since {self._noun} {row.first}", 0, ordered=True)
         self._send("followed", letter(self._dead, message, "followed", failure, row.last))
-        self._blocked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
+        self._blocked[key] = msgspec.structs.replace(row, last=place, waiting=row.waiting + 1)
 
     def _dead_letter(self, message: Message, failure: Failure) -> None:
         """Write the dead letter; a record without a key blocks nothing."""
-        key, offset = message.key(), message.offset() or 0
+        key, place = message.key(), at(message)
         ordered, previous = failure.ordered and key is not None and self.keeps_order, -1
         if ordered:
             row = self._blocked.get(key)
             if row is not None:  # blocked by a decision of this transaction
                 previous = row.last
-                self._blocked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
+                self._blocked[key] = msgspec.structs.replace(row, last=place, waiting=row.waiting + 1)
             else:
-                self._blocked[key] = BlockedKey(offset, offset, error=failure.error)
+                self._blocked[key] = BlockedKey(place, place, error=failure.error)
         stored = msgspec.structs.replace(failure, ordered=ordered)
         self._send("raised", letter(self._dead, message, "raised", stored, previous))
 
@@ -147,7 +147,7 @@ class DeadLetterBook:
         if decision is not None:
             what = FAILED_AGAIN
         elif what == REPLAYED:
-            run(RedrivenMessage(self._names.input, self._partition, request))
+            run(redriven(self._names.inputs, self._partition, request))
         if what != FAILED_AGAIN:
             self._resolve(request)
         failure = decision.failure if decision is not None else None
@@ -156,25 +156,25 @@ class DeadLetterBook:
 
     def _may(self, request: DeadLetterRequest) -> bool:
         """Return whether the dead letter may be resolved: once, and those of a blocked key in order."""
-        if not self.keeps_order:
+        if not self.keeps_order or not is_of(self._names.inputs, request):
             return False
         if not request.ordered:
-            return request.offset not in self._resolved
+            return request.place not in self._resolved
         row = self._blocked.get(request.key or b"")
-        if row is None or not row.first <= request.offset <= row.last:
+        if row is None or not row.first <= request.place <= row.last:
             return False
         return request.previous == row.settled
 
     def _resolve(self, request: DeadLetterRequest) -> None:
         if not request.ordered:
-            self._resolved[request.offset] = 1
+            self._resolved[request.place] = 1
             return
         key = request.key or b""
         row = self._blocked[key]
         if row.waiting == 1:
             self._blocked.delete(key)
         else:
-            self._blocked[key] = msgspec.structs.replace(row, settled=request.offset, waiting=row.waiting - 1)
+            self._blocked[key] = msgspec.structs.replace(row, settled=request.place, waiting=row.waiting - 1)
 
     # The transaction
 

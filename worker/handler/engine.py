@@ -106,9 +106,10 @@ class Engine:
         """Cut the batch at each record that does not go to on_record or on_batch: a dead letter, or a command."""
         start = 0
         for i, message in enumerate(messages):
-            if book is not None and book.takes(message):
+            command = self._is_command(message)
+            if book is not None and book.takes(message, command=command):
                 handle = book.take
-            elif is_command(message) and self._may_command(message):
+            elif command:
                 handle = self._commands.handle
             else:
                 continue
@@ -123,7 +124,7 @@ class Engine:
 
         :raises HandlingFailed: it fails again.
         """
-        if is_command(message):
+        if self._is_command(message):
             self._commands.handle(message)
         else:
             self._run([message], one_by_one=True)
@@ -184,9 +185,9 @@ class Engine:
             one = (lambda message: decode(message.value())) if methods is None else methods.decode
             return decode_until_bad(one, messages)
 
-    def _may_command(self, message: Message) -> bool:
-        """Return whether a record with the header of a command is one: of several inputs only the first has them."""
-        return self._methods is None or self._names is None or message.topic() == self._names.input
+    def _is_command(self, message: Message) -> bool:
+        """Return whether a record is a command: of several inputs only the first has them."""
+        return is_command(message) and (self._names is None or message.topic() == self._names.input)
 
     def obey(self, message: Message) -> bool:
         """Handle a user's command of the control topic, a dead-letter command, or a tick.

@@ -16,7 +16,6 @@ class InputMethods:
 
     def __init__(self, handler: Handler[Any], inputs: Sequence[str]) -> None:
         declared = methods(type(handler))
-        self._index = {topic: index for index, topic in enumerate(inputs)}
         self._decoders: list[Callable[[Any], Any]] = [
             serde.for_messages(declared[topic].value).decode for topic in inputs
         ]
@@ -26,15 +25,16 @@ class InputMethods:
 
     def decode(self, message: Message) -> Any:
         """Return the value of a record. Raises what the decoder of its input raises."""
-        return self._decoders[self._input(message)](message.value())
+        return self._decoders[_input_of(message)](message.value())
 
     def handle(self, record: Record[Any]) -> None:
         """Call the method of the record's input. Raises what the method raises."""
-        self._methods[self._input(record.message)](record)
+        self._methods[_input_of(record.message)](record)
 
-    def _input(self, message: Message) -> int:
-        # Only a record of a dead letter or of a retry topic is another message.
-        return message.input if isinstance(message, MergedMessage) else self._index[message.topic() or ""]
+
+def _input_of(message: Message) -> int:
+    # With one input it is the message that the client has made.
+    return message.input if isinstance(message, MergedMessage) else 0
 
 
 def input_methods(handler: Handler[Any], inputs: Sequence[str]) -> InputMethods | None:

@@ -102,14 +102,18 @@ class ControlCommands(Participant):
                 paused = each.command.name == PAUSE
             elif _precedes(each, work.position, paused=paused):
                 return asked[:i], each.command.offset
-            elif each.bury is not None and each.bury.offset != self._decisions.commanded:
+            elif each.bury is not None and not self._has_obeyed(each.bury):
                 self._log_ended(each.command, each.bury, passed=each.bury.position != work.position)
         return asked, end
 
+    def _has_obeyed(self, request: BuryRequest) -> bool:
+        return (request.topic or self._tools.place.input, request.offset) == self._decisions.commanded
+
     def _log_ended(self, command: Command, request: BuryRequest, *, passed: bool) -> None:
         partition, offset = self._tools.place.partition, request.offset
+        letter = self._tools.place.names.letter(request.topic, partition, offset)
         cause = (
-            f"the partition has passed the record. `statehold dlq show {partition}@{offset}` shows whether it is a "
+            f"the partition has passed the record. `statehold dlq show {letter}` shows whether it is a "
             "dead letter; otherwise the handler processed it"
             if passed
             else f"the partition is paused. Next: `statehold resume --partitions {partition}`, then send it again"

@@ -26,7 +26,12 @@ app = typer.Typer(help="List, redrive and discard dead letters; make one of a fa
 
 Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the dead letters of this key.")]
 Place = Annotated[
-    str | None, typer.Option("--letter", metavar="P@OFFSET", help="Only this one: partition and offset of the record.")
+    str | None,
+    typer.Option(
+        "--letter",
+        metavar="P@OFFSET",
+        help="Only this one: partition and offset of the record, with several inputs TOPIC:P@OFFSET.",
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every waiting dead letter.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which dead letters match.")]
@@ -50,10 +55,10 @@ def list_(
     Exit code 0: listed, even if the list is empty.
     """
     dead = DeadLetters(about.settings, about.names)
-    found = dead.waiting(partitions_of(partitions), _wanted(key, None))
+    found = dead.waiting(partitions_of(partitions), _wanted(about, key, None))
     letters = [letter for each in found.values() for letter in each]
     if as_json:
-        shown.print_json([{"letter": _place(letter), **_plain(letter)} for letter in letters])
+        shown.print_json([{"letter": letter.name, **_plain(letter)} for letter in letters])
         return
     if not letters:
         shown.report("no dead letter waits")
@@ -62,14 +67,16 @@ def list_(
     for line in by_key(letters).values():
         first = line[0]
         said = f"{first.error}: {first.text}" if first.why == "raised" else f"(follows) {first.error}"
-        rows.append((_place(first), _text(first.key), len(line), shown.moment(first.timestamp), said))
+        rows.append((first.name, _text(first.key), len(line), shown.moment(first.timestamp), said))
     shown.print_table(("letter", "key", "letters", "failed", "error"), rows)
 
 
 @app.command("show")
 @with_subject
 def show_(
-    place: Annotated[str, typer.Argument(metavar="P@OFFSET", help="Name the record by partition and offset.")],
+    place: Annotated[str, typer.Argument(
+            metavar="P@OFFSET", help="Name the record by partition and offset, with several inputs TOPIC:P@OFFSET."
+        )],
     about: Subject,
     as_json: AsJson = False,
 ) -> None:
@@ -79,9 +86,15 @@ def show_(
 
     Exit code 0: shown; 1: that record has no dead letter.
     """
-    partition, offset = _parsed(place)
+    topic, partition, offset = _parsed(about, place)
     dead = DeadLetters(about.settings, about.names)
-    found = [each for _, records in dead.records([partition]) for each in records if each.offset == offset]
+    letters = [each for _, records in dead.records([partition]) for each in records]
+    mine = {
+        each.place
+        for each in letters
+        if isinstance(each, DeadLetter) and each.offset == offset and topic in ("", each.topic)
+    }
+    found = [each for each in letters if each.place in mine]
     if not found:
         shown.complain(f"no letter of record {place}; `statehold dlq list` names those that wait")
         raise typer.Exit(1)
@@ -116,7 +129,7 @@ def replay(
     Exit code 0: all were handled; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
-    _settle(dead, REPLAY, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
+    _settle(dead, REPLAY, partitions, _chosen(about, key, letter, everything), why, dry_run, timeout, as_json)
 
 
 @app.command()
@@ -143,7 +156,7 @@ def discard(
     Exit code 0: all were discarded; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
-    _settle(dead, DISCARD, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
+    _settle(dead, DISCARD, partitions, _chosen(about, key, letter, everything), why, dry_run, timeout, as_json)
 
 
 @app.command(cls=NumbersCommand)
@@ -162,6 +175,9 @@ def bury(
             "--overtake", help="Allow later records of its key to be handled first, if the handler blocks no keys."
         ),
     ] = False,
+    topic: Annotated[
+        str, typer.Option("--topic", metavar="TOPIC", help="Name the record's input, if the service has several.")
+    ] = "",
     timeout: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long until the partition has passed it.")
     ] = 60.0,
@@ -177,7 +193,8 @@ def bury(
 
     Exit code 0: it is a dead letter; 1: the partition has not passed it in time, or the handler has processed it.
     """
-    burial = Burial(about.settings, about.names, partition, offset)
+    topic = _input_of(about, topic, "--topic TOPIC")
+    burial = Burial(about.settings, about.names, topic, partition, offset)
     found = burial.find()
     if about.service is not None and not overtake and found.message.key() is not None:
         _require_order(about.service.handler_class, partition, offset)
@@ -193,11 +210,11 @@ def bury(
     passed = burial.passed(sent, timeout)
     letter = burial.letter() if passed else None
     if as_json:
-        shown.print_json(None if letter is None else {"letter": _place(letter), **_plain(letter)})
+        shown.print_json(None if letter is None else {"letter": letter.name, **_plain(letter)})
     elif letter is not None:
-        shown.report(f"{_place(letter)} is a dead letter{_made_by(letter, burial.id)}: {letter.error}: {letter.text}")
+        shown.report(f"{letter.name} is a dead letter{_made_by(letter, burial.id)}: {letter.error}: {letter.text}")
     if letter is None:
-        shown.complain(_not_passed(partition, offset, retry, passed=passed))
+        shown.complain(_not_passed(about.names.letter(topic, partition, offset), retry, passed=passed))
         raise typer.Exit(1)
 
 
@@ -217,11 +234,11 @@ def _made_by(letter: DeadLetter, own: str) -> str:
     return f", made by another command of {letter.who} ({letter.reason})" if letter.id else ", made by the policy"
 
 
-def _not_passed(partition: int, offset: int, retry: str, *, passed: bool) -> str:
+def _not_passed(name: str, retry: str, *, passed: bool) -> str:
     if passed:
-        return f"{partition}@{offset}: the handler has processed the record, so it is no dead letter"
+        return f"{name}: the handler has processed the record, so it is no dead letter"
     return (
-        f"{partition}@{offset}: the partition has not passed the record in time. The command stays on the control "
+        f"{name}: the partition has not passed the record in time. The command stays on the control "
         f"topic and counts when a retry meets the record and it fails again. Next: `{retry}`; if "
         f"that failed, the event command_rejected in the service's log says why"
     )
@@ -244,7 +261,7 @@ def _settle(
             shown.print_json([_plain(letter) for letter in letters])
         else:
             for letter in letters:
-                shown.report(f"{what.removeprefix('dlq-')} {_place(letter)} key {_text(letter.key)}: {letter.error}")
+                shown.report(f"{what.removeprefix('dlq-')} {letter.name} key {_text(letter.key)}: {letter.error}")
         _require_some(letters)
         return
     with progress("the partitions' answers", timeout):
@@ -264,10 +281,9 @@ def _settle(
 
 def _undone(outcome: DeadLetterResult) -> str:
     if outcome.failed:
-        first = f"{outcome.partition}@{outcome.failed[0]}"
         return (
             f"partition {outcome.partition}: {len(outcome.failed)} failed again, and those behind them wait. Next: "
-            f"`statehold dlq show {first}` shows the reason"
+            f"`statehold dlq show {outcome.failed[0]}` shows the reason"
         )
     if outcome.late:
         return (
@@ -287,30 +303,40 @@ def _require_some(found: Sequence[object]) -> None:
         raise typer.Exit(1)
 
 
-def _chosen(key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
+def _chosen(about: Subject, key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
     """:raises UsageError: neither or more than one is given."""
     if (key is not None) + (place is not None) + everything != 1:
         raise WrongOption("choose dead letters by one of --key TEXT, --letter P@OFFSET and --all")
-    return _wanted(key, place)
+    return _wanted(about, key, place)
 
 
-def _wanted(key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
-    at = _parsed(place) if place is not None else None
+def _wanted(about: Subject, key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
+    at = _parsed(about, place) if place is not None else None
     return lambda letter: (
-        (key is None or letter.key == key.encode()) and (at is None or (letter.partition, letter.offset) == at)
+        (key is None or letter.key == key.encode())
+        and (at is None or (letter.topic if at[0] else "", letter.partition, letter.offset) == at)
     )
 
 
-def _parsed(place: str) -> tuple[int, int]:
-    """:raises UsageError: it is not `P@OFFSET`."""
-    partition, at, offset = place.partition("@")
+def _parsed(about: Subject, place: str) -> tuple[str, int, int]:
+    """Return the record's input, '' if the service has only one, its partition and offset.
+
+    :raises UsageError: it is not `P@OFFSET`, with several inputs `TOPIC:P@OFFSET`.
+    """
+    topic, _, record = place.rpartition(":")
+    partition, at, offset = record.partition("@")
     if not (at and partition.isdecimal() and offset.isdecimal()):
         raise WrongOption(f"{place!r}: write partition@offset, such as 3@1207")
-    return int(partition), int(offset)
+    topic = _input_of(about, topic, f"TOPIC:{record}")
+    return topic if about.names.others else "", int(partition), int(offset)
 
 
-def _place(letter: DeadLetter) -> str:
-    return f"{letter.partition}@{letter.offset}"
+def _input_of(about: Subject, topic: str, form: str) -> str:
+    """Return the input of this name, or the only one. :raises UsageError:"""
+    inputs = about.names.inputs
+    if topic in inputs or (not topic and len(inputs) == 1):
+        return topic or inputs[0]
+    raise WrongOption(f"{form}: name the record's input: {', '.join(inputs)}")
 
 
 def _plain(each: DeadLetter | Resolution) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def dead_letters(service: Service) -> list[dict[str, Any]]:
     lines = by_key([letter for letters in waiting.values() for letter in letters]).values()
     return [
         {
-            "letter": f"{line[0].partition}@{line[0].offset}",
+            "letter": line[0].name,
             "key": line[0].key.decode(errors="replace") if line[0].key is not None else None,
             "letters": len(line),
             "time": line[0].timestamp / 1000,

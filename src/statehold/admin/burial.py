@@ -22,7 +22,7 @@ from statehold.snapshot.restore.discovery import last_commit_record
 
 
 class FailedRecord(NamedTuple):
-    """The record at which a partition continues, and the partition's next offset, which may be lower."""
+    """The record at which a partition continues, and the partition's position, which may be lower."""
 
     message: Message
     position: int
@@ -31,14 +31,17 @@ class FailedRecord(NamedTuple):
 class Burial:
     """Of one record. Single-threaded; every method blocks, and raises KafkaTrouble when the cluster does not answer."""
 
-    def __init__(self, settings: Settings, names: Names, partition: int, offset: int) -> None:
-        self._settings, self._names, self._partition, self._offset = settings, names, partition, offset
+    def __init__(self, settings: Settings, names: Names, topic: str, partition: int, offset: int) -> None:
+        """`topic`: the record's input."""
+        self._settings, self._names = settings, names
+        self._topic, self._partition, self._offset = topic, partition, offset
         self._admin = Admin(settings, names.group)
         #: of the command
         self.id = command.new_id()
         #: end of the partition's dead letters before the command; older ones may be of another life of the record
         self._letters_before = 0
-        self._where = f"{names.input}[{partition}]@{offset}"
+        self._where = f"{topic}[{partition}]@{offset}"
+        self._letter_name = names.letter(topic, partition, offset)
 
     def find(self) -> FailedRecord:
         """Return the record, if the partition has to process it next.
@@ -53,11 +56,11 @@ class Burial:
             record = last_commit_record(reader, names.changelog, partition)
             if record is None:
                 raise UsageError(f"{self._where}: dead-letter the record: the partition has no commit record yet")
-            position = record.position(names.input)
-            if all(self._offset < record.positions.get(topic, 0) for topic in names.inputs):
+            position = record.positions.get(self._topic, 0)
+            if self._offset < position:
                 raise UsageError(
                     f"{self._where}: dead-letter the record: it is committed, the partition continues at {position}. "
-                    f"Nothing was sent. Next: `statehold dlq show {partition}@{self._offset} "
+                    f"Nothing was sent. Next: `statehold dlq show {self._letter_name} "
                     f"{names.options}` shows whether it is a dead letter"
                 )
             if record.paused is not None:
@@ -65,8 +68,8 @@ class Burial:
                     f"{self._where}: dead-letter the record: the partition is paused, so it would not meet the record. "
                     f"Nothing was sent. Next: `statehold resume --partitions {partition}`, then run this command again"
                 )
-            start, end = reader.bounds(names.input, partition)
-            found = next(_each(reader, names.input, partition, max(start, position), end), None)
+            start, end = reader.bounds(self._topic, partition)
+            found = next(_each(reader, self._topic, partition, max(start, position), end), None)
         if found is None or found.offset() != self._offset:
             there = (
                 "holds no committed record from there" if found is None else f"has its next record at {found.offset()}"
@@ -76,19 +79,25 @@ class Burial:
                 f"record at which it has failed can be dead-lettered. Nothing was sent. Next: `statehold status "
                 f"--name {names.service}` names that record"
             )
-        return FailedRecord(found, position)
+        return FailedRecord(found, record.position(names.input))
 
     def send(self, found: FailedRecord, why: str, *, overtake: bool) -> SentCommand:
         """Send the command. The worker obeys when it meets the record again. Raises the errors of `Commander.send`."""
         names, partition = self._names, self._partition
-        value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why))
+        topic = self._topic if names.others else ""
+        value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why, topic))
         sent = Commander(self._settings, names).send_each(BURY, partition, [value], self.id)
         return SentCommand(partition, self.id, self._offset, sent.after, names.input)
 
     def passed(self, sent: SentCommand, timeout: float) -> bool:
         """Wait until the partition has passed the record, at most `timeout` seconds. False: it has not."""
         (answer,) = Commander(self._settings, self._names).await_answers([sent], timeout, full=False)
-        return answer.position is not None and answer.position > self._offset
+        if answer.transaction is None:
+            return False
+        names = self._names
+        with closing(CommittedReader(self._settings, names.group, self._admin)) as reader:
+            record = last_commit_record(reader, names.changelog, self._partition)
+        return record is not None and record.positions.get(self._topic, 0) > self._offset
 
     def letter(self) -> DeadLetter | None:
         """Return the record's dead letter; None if the record was processed instead.
@@ -101,7 +110,7 @@ class Burial:
             for each in records
             if isinstance(each, DeadLetter) and each.at >= self._letters_before
         )
-        return next((each for each in letters if each.offset == self._offset), None)
+        return next((each for each in letters if each.name == self._letter_name), None)
 
     def _require_topics(self) -> None:
         names = self._names

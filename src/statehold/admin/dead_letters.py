@@ -18,7 +18,7 @@ from statehold.kafka.feeds.control_topic import largest_command
 from statehold.messages import command
 from statehold.messages.dead_letter import FAILED_AGAIN, REPLAY, DeadLetter, Resolution, read, waiting
 
-#: Partition, blocked key, and the offset of a dead letter without one, which is alone.
+#: Partition, blocked key, and the record's place for a dead letter without one, which is alone.
 OrderKey = tuple[int, bytes | None, int]
 
 #: Dead letters per partition in a round of commands.
@@ -34,8 +34,8 @@ class DeadLetterResult(msgspec.Struct, kw_only=True):
     #: Number of requested dead letters, and how many of them were resolved.
     asked: int = 0
     done: int = 0
-    #: Offsets of records that failed again.
-    failed: list[int] = []
+    #: Names of the dead letters whose record failed again.
+    failed: list[str] = []
     #: True if no commit record acknowledged the request in time.
     late: bool = False
 
@@ -121,7 +121,7 @@ class DeadLetters:
         sent = [commander.send_each(what, partition, each, asked) for partition, each in values.items()]
         answers = commander.await_answers(sent, timeout, full=False)
         traces = {
-            (partition, each.offset): each
+            (partition, each.place): each
             for partition, found in self.records(list(chosen))
             for each in found
             if isinstance(each, Resolution) and each.id == asked
@@ -132,11 +132,11 @@ class DeadLetters:
             outcome.asked += len(letters)
             outcome.late = answer.transaction is None
             for letter in letters:
-                trace = traces.get((letter.partition, letter.offset))
+                trace = traces.get((letter.partition, letter.place))
                 if trace is None:
                     stuck.add(_order_key(letter))
                 elif trace.what == FAILED_AGAIN:
-                    outcome.failed.append(letter.offset)
+                    outcome.failed.append(letter.name)
                     stuck.add(_order_key(letter))
                 else:
                     outcome.done += 1
@@ -176,4 +176,4 @@ def _first(
 
 
 def _order_key(letter: DeadLetter) -> OrderKey:
-    return letter.partition, letter.key, -1 if letter.ordered else letter.offset
+    return letter.partition, letter.key, -1 if letter.ordered else letter.place

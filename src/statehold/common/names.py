@@ -77,6 +77,10 @@ class Names:
         """The beginning of the name of each retry topic."""
         return f"{self.group}.{self.input}.retry."
 
+    def letter(self, topic: str, partition: int, offset: int) -> str:
+        """What commands call the dead letter of a record, such as 3@1207; with several inputs trades:3@1207."""
+        return f"{partition}@{offset}" if not self.others else f"{topic}:{partition}@{offset}"
+
     def is_for_retries(self, topic: str) -> bool:
         """Return whether this is a retry topic of the service."""
         return topic.startswith(self.retries)

@@ -18,7 +18,7 @@ from statehold.errors import RecordError
 from statehold.messages.command import BadCommand, Command, command_of
 from statehold.messages.command import header as command_header
 from statehold.output import Sent
-from statehold.record import MemoryMessage, Message
+from statehold.record import MemoryMessage, MergedMessage, Message
 
 #: prefix of every header that statehold adds to the record's own
 PREFIX: Final = "statehold-dead-"
@@ -45,7 +45,10 @@ Why = Literal["raised", "followed"]
 
 
 class BlockedKey(msgspec.Struct, frozen=True, array_like=True):
-    """A key whose records are dead-lettered until its first failure is resolved; offsets of this input partition."""
+    """A key whose records are dead-lettered until its first failure is resolved.
+
+    Its records are named by their place in the partition's order, the offset if the service has one input.
+    """
 
     #: the record that failed, and the newest dead letter behind it
     first: int
@@ -84,6 +87,14 @@ class DeadLetterRequest(msgspec.Struct, frozen=True, array_like=True):
     ordered: bool
     previous: int
     why: str = ""
+    #: of a service with several inputs: the record's input, and its place in the partition's order
+    topic: str = ""
+    merged: int = -1
+
+    @property
+    def place(self) -> int:
+        """The record's place in the partition's order."""
+        return self.offset if self.merged < 0 else self.merged
 
 
 class BuryRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -96,6 +107,8 @@ class BuryRequest(msgspec.Struct, frozen=True, array_like=True):
     #: later records of the key may be handled before this one
     overtake: bool = False
     why: str = ""
+    #: of a service with several inputs: the record's input
+    topic: str = ""
 
 
 _decode_request: Final = msgspec.msgpack.Decoder(DeadLetterRequest).decode
@@ -118,21 +131,37 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     attempts: int
     ordered: bool
-    #: original offset of the key's dead letter before it; -1: the first one since the key was blocked
+    #: place of the key's dead letter before it; -1: the first one since the key was blocked
     previous: int
     #: offset of the dead letter on its own topic
     at: int
+    #: of a service with several inputs: the record's place in the partition's order
+    merged: int = -1
     #: see `Failure`
     id: str = ""
     who: str = ""
     reason: str = ""
 
+    @property
+    def place(self) -> int:
+        """The record's place in the partition's order: the offset, unless the service has several inputs."""
+        return self.offset if self.merged < 0 else self.merged
+
+    @property
+    def name(self) -> str:
+        """What commands call it, such as 3@1207; with several inputs trades:3@1207."""
+        name = f"{self.partition}@{self.offset}"
+        return name if self.merged < 0 else f"{self.topic}:{name}"
+
     def request(self, what: str, why: str) -> bytes:
         """Return the value of the command that redrives or discards it; a discard does not repeat the record."""
         value, headers = (self.value, self.headers) if what == REPLAY else (None, ())
-        return _encode(
-            DeadLetterRequest(self.offset, self.timestamp, self.key, value, headers, self.ordered, self.previous, why)
+        request = DeadLetterRequest(
+            self.offset, self.timestamp, self.key, value, headers, self.ordered, self.previous, why
         )
+        if self.merged >= 0:
+            request = msgspec.structs.replace(request, topic=self.topic, merged=self.merged)
+        return _encode(request)
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,14 +179,24 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     text: str = ""
     at: int
+    #: as for `DeadLetter`
+    merged: int = -1
+
+    @property
+    def place(self) -> int:
+        return self.offset if self.merged < 0 else self.merged
 
 
-class RedrivenMessage(MemoryMessage):
-    """The message of a redriven dead letter: the original record."""
+def is_of(inputs: Sequence[str], request: DeadLetterRequest) -> bool:
+    """Return whether a service with these inputs can have written the dead letter."""
+    return request.merged < 0 if len(inputs) == 1 else request.merged >= 0 and request.topic in inputs
 
-    def __init__(self, topic: str, partition: int, request: DeadLetterRequest) -> None:
-        offset, headers = request.offset, list(request.headers)
-        super().__init__(topic, partition, offset, request.value, request.key, headers, request.timestamp)
+
+def redriven(inputs: Sequence[str], partition: int, request: DeadLetterRequest) -> Message:
+    """Return the message of a redriven dead letter: the original record. `is_of` has accepted the request."""
+    topic, headers = request.topic or inputs[0], list(request.headers)
+    was = MemoryMessage(topic, partition, request.offset, request.value, request.key, headers, request.timestamp)
+    return was if request.merged < 0 else MergedMessage(was, inputs.index(topic), request.merged)
 
 
 def letter(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:
@@ -175,6 +214,8 @@ def letter(topic: str, message: Message, why: Why, failure: Failure, previous: i
         ordered=int(failure.ordered),
         previous=previous,
     )
+    if isinstance(message, MergedMessage):
+        own += own_headers(PREFIX, place=message.at)
     if failure.id:
         own += own_headers(PREFIX, id=failure.id, who=failure.who, reason=failure.reason[:TEXT])
     return as_received(topic, message, own)
@@ -185,6 +226,8 @@ def trace(
 ) -> Sent:
     """Return the resolution of a dead letter, for the topic of the dead letters."""
     facts: dict[str, object] = {"offset": request.offset, "why": request.why, "command": command.offset}
+    if request.merged >= 0:
+        facts |= {"input": request.topic, "place": request.merged}
     if failure is not None:
         facts |= {"error": failure.error, "text": failure.text[:TEXT]}
     headers = [command_header(what, command.id, command.issuer), *own_headers(PREFIX, **facts)]
@@ -250,6 +293,7 @@ def _read(message: Message) -> DeadLetter | Resolution | None:
             error=facts.get("error", ""),
             text=facts.get("text", ""),
             at=message.offset() or 0,
+            merged=number(facts.get("place", "-1")),
         )
     return DeadLetter(
         topic=facts["topic"],
@@ -266,6 +310,7 @@ def _read(message: Message) -> DeadLetter | Resolution | None:
         ordered=facts["ordered"] == "1",
         previous=number(facts["previous"]),
         at=message.offset() or 0,
+        merged=number(facts.get("place", "-1")),
         id=facts.get("id", ""),
         who=facts.get("who", ""),
         reason=facts.get("reason", ""),
@@ -277,9 +322,9 @@ def waiting(records: Iterable[DeadLetter | Resolution | None]) -> list[DeadLette
     found: dict[int, DeadLetter] = {}
     for each in records:
         if isinstance(each, DeadLetter):
-            found[each.offset] = each
+            found[each.place] = each
         elif each is not None and each.what in (REPLAYED, DISCARDED):
-            found.pop(each.offset, None)
+            found.pop(each.place, None)
     return list(found.values())
 
 

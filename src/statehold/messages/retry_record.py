@@ -5,21 +5,23 @@ A retry record is the record as it was received, with headers of statehold behin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from statehold.messages.dead_letter import (
     TEXT,
     DeadLetterRequest,
     Failure,
-    RedrivenMessage,
     as_received,
     facts_of,
+    is_of,
     number,
     own_headers,
     received,
+    redriven,
 )
 from statehold.output import Sent
-from statehold.record import Message
+from statehold.record import MergedMessage, Message
 
 #: prefix of every header that statehold adds to the record's own
 PREFIX: Final = "statehold-retry-"
@@ -30,7 +32,7 @@ class Retried(NamedTuple):
 
     #: offset on the retry topic
     at: int
-    message: RedrivenMessage
+    message: Message
     #: the newest failure
     failure: Failure
     #: index of the policy's delay, from 0
@@ -39,23 +41,28 @@ class Retried(NamedTuple):
     due: int
 
     @classmethod
-    def by(cls, message: Message, input: str) -> Retried | None:
+    def by(cls, message: Message, inputs: Sequence[str]) -> Retried | None:
         """Return the retry in a record; None if statehold did not write it."""
         try:
-            return cls._by(message, input)
+            return cls._by(message, inputs)
         except ValueError:
             return None  # because any writer of the topic can imitate a header
 
     @classmethod
-    def _by(cls, message: Message, input: str) -> Retried | None:
+    def _by(cls, message: Message, inputs: Sequence[str]) -> Retried | None:
         headers = message.headers() or ()
         facts = facts_of(PREFIX, headers)
         if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= facts.keys():
             return None
         offset, time = number(facts["offset"]), number(facts["timestamp"])
-        kept = received(PREFIX, headers)
-        request = DeadLetterRequest(offset, time, message.key(), message.value(), kept, False, -1)
-        was = RedrivenMessage(input, message.partition() or 0, request)
+        kept, place = received(PREFIX, headers), number(facts.get("place", "-1"))
+        topic = facts["topic"] if place >= 0 else ""
+        request = DeadLetterRequest(
+            offset, time, message.key(), message.value(), kept, False, -1, topic=topic, merged=place
+        )
+        if not is_of(inputs, request):
+            return None
+        was = redriven(inputs, message.partition() or 0, request)
         failure = Failure(facts["error"], facts["text"], number(facts["attempts"]))
         return cls(message.offset() or 0, was, failure, number(facts["level"]), number(facts["due"]))
 
@@ -73,4 +80,6 @@ def retried(topic: str, message: Message, failure: Failure, level: int, due: int
         level=level,
         due=due,
     )
+    if isinstance(message, MergedMessage):
+        own += own_headers(PREFIX, place=message.at)
     return as_received(topic, message, own)

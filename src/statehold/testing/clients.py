@@ -184,8 +184,8 @@ def _asked(message: Message) -> Asked | None:
 class MemoryDelayed:
     """Implements `ports.Delayed`."""
 
-    def __init__(self, broker: MemoryBroker, topic: str, input: str, partition: int) -> None:
-        self._log, self._input, self._partition = broker.log(topic, 0), input, partition
+    def __init__(self, broker: MemoryBroker, topic: str, inputs: Sequence[str], partition: int) -> None:
+        self._log, self._inputs, self._partition = broker.log(topic, 0), inputs, partition
         self._passed = 0
 
     def due(self, position: int, now: int) -> tuple[list[Retried], int]:
@@ -203,7 +203,7 @@ class MemoryDelayed:
     def _waiting(self) -> Iterator[Retried]:
         """Yield the retry records of this partition. One log has those of all partitions."""
         mine = (each for each in self._log.committed(self._passed) if each.partition() == self._partition)
-        return (retried for message in mine if (retried := Retried.by(message, self._input)) is not None)
+        return (retried for message in mine if (retried := Retried.by(message, self._inputs)) is not None)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -191,13 +191,17 @@ class Driver(Wiring):
             log.append(value, None, [command.header(what, "", "driver")], int(self.clock.wall() * 1000))
         return len(asked)
 
-    def bury(self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "") -> None:
+    def bury(
+        self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "", input: str = ""
+    ) -> None:
         """Dead-letter the record at which the partition has failed, as `statehold dlq bury` does.
 
-        `restore` retries the partition and then does it.
+        `input` names one of several inputs. `restore` retries the partition and then does it.
         """
-        position = self.broker.offsets[self.names.input, partition]
-        value = msgspec.msgpack.encode(BuryRequest(offset, position, overtake, why))
+        topic, inputs = self._input(input), self.names.inputs
+        position = sum(self.broker.offsets[each, partition] for each in inputs)
+        request = BuryRequest(offset, position, overtake, why, topic if len(inputs) > 1 else "")
+        value = msgspec.msgpack.encode(request)
         log = self.broker.log(self.names.control, partition)
         log.append(value, None, [command.header(BURY, command.new_id(), "driver")], int(self.clock.wall() * 1000))
 

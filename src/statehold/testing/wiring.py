@@ -161,7 +161,7 @@ class Wiring:
             offsets=self.offsets,
             control=lambda wake: MemoryControl(self.broker, self.names, partition),
             inputs=self._lanes[partition].read if self.names.others else None,
-            delayed=lambda topic: MemoryDelayed(self.broker, topic, self.names.input, partition),
+            delayed=lambda topic: MemoryDelayed(self.broker, topic, self.names.inputs, partition),
             membership=lambda: self._membership,
             report=self._report,
             log=Log(self._log),

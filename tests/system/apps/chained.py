@@ -1,11 +1,12 @@
 """`python -m tests.system.apps.chained`: two inputs; each output says which record came next, and links to the last.
 
-PROBE_* as in `run`; PROBE_SECOND is the second input.
+PROBE_* as in `run`; PROBE_SECOND is the second input. Negative amounts fail; with PROBE_LETTERS they become dead letters.
 """
 
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 import msgspec
 from tests.system.apps.probed import end_with_the_test, log_json
@@ -13,6 +14,7 @@ from tests.system.apps.tally import Event
 
 from statehold import Handler, Output, Record, Service, Table, on
 from statehold.config.load import load
+from statehold.failures import dead_letter
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -34,6 +36,7 @@ def chained(first: str, second: str, output: str) -> type[Handler[None]]:
     """The handler with its topics."""
 
     class Chained(Handler[None]):
+        on_failure: ClassVar = {ValueError: dead_letter()} if "PROBE_LETTERS" in os.environ else {}
         links = Table(key=int, value=int)
         out = Output(output, value=Link)
 
@@ -46,6 +49,8 @@ def chained(first: str, second: str, output: str) -> type[Handler[None]]:
             self._add(record)
 
         def _add(self, record: Record[Event]) -> None:
+            if record.value.amount < 0:
+                raise ValueError(f"the amount {record.value.amount} is negative")
             last = self.links.get(0, 1)
             link = self.links[0] = following(last, record.topic, record.offset, record.value.amount)
             self.out.send(

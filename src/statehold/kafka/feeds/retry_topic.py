@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from confluent_kafka import Message
@@ -21,18 +22,18 @@ _LOW: Final = 500
 class RetryFeed(Feed):
     def __init__(self, settings: Settings, names: Names, log: Log, topic: str) -> None:
         super().__init__(settings, names.group, topic, log)
-        self._input = names.input
+        self._inputs = names.inputs
 
     def lane(self, partition: int) -> RetryLane:
-        return RetryLane(self, partition, self._input)
+        return RetryLane(self, partition, self._inputs)
 
 
 class RetryLane(FeedLane):
     """`ports.Delayed` of one partition for one assignment."""
 
-    def __init__(self, feed: Feed, partition: int, input: str) -> None:
+    def __init__(self, feed: Feed, partition: int, inputs: Sequence[str]) -> None:
         super().__init__(feed, partition)
-        self._input = input
+        self._inputs = inputs
         self._held: deque[Retried] = deque()
         #: the offset that was missing in the log, because a new topic counts from 0 again
         self._lost = -1
@@ -72,7 +73,7 @@ class RetryLane(FeedLane):
         offset = message.offset() or 0
         if 0 <= self.next > offset or self.full:
             return
-        retried = Retried.by(message, self._input)
+        retried = Retried.by(message, self._inputs)
         if retried is None:
             self._feed.log.error("retry_rejected", topic=self._feed.topic, partition=self.partition, offset=offset)
         with self._lock:
