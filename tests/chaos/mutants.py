@@ -172,8 +172,10 @@ def no_record_follows() -> None:
 
     takes = DeadLetterBook.takes
 
-    def judged_only(self: DeadLetterBook, message: Any) -> bool:
-        return takes(self, message) and (message.topic() or "", message.offset() or 0) in self.decisions
+    def judged_only(self: DeadLetterBook, message: Any, *, command: bool) -> bool:
+        return (
+            takes(self, message, command=command) and (message.topic() or "", message.offset() or 0) in self.decisions
+        )
 
     DeadLetterBook.takes = judged_only  # type: ignore[method-assign]
 

@@ -35,11 +35,11 @@ class Book(Handler[None]):
     repaired: ClassVar[bool] = False
 
     @on("orders", value=Note)
-    def order(self, record: Record[Note]) -> None:
+    def on_order(self, record: Record[Note]) -> None:
         self.write("orders", record)
 
     @on("cancels", value=Note)
-    def cancel(self, record: Record[Note]) -> None:
+    def on_cancel(self, record: Record[Note]) -> None:
         self.write("cancels", record)
 
     def write(self, input: str, record: Record[Note]) -> None:
@@ -106,8 +106,8 @@ def test_records_of_both_inputs_follow_a_blocked_key_and_are_redriven_in_their_o
 
 def test_dead_letters_with_one_offset_in_both_inputs_are_resolved_one_by_one() -> None:
     driver = driver_of()
-    for input in ("orders", "cancels"):
-        driver.feed(Note("a", -1), input=input)  # no key, so it blocks none
+    for topic in ("orders", "cancels"):
+        driver.feed(Note("a", -1), input=topic)  # no key, so it blocks none
     assert [each.name for each in driver.letters()] == ["orders:0@0", "cancels:0@0"]
     Book.repaired = True
     driver.release()
@@ -181,8 +181,8 @@ def test_each_record_is_handled_once_and_those_of_a_key_in_their_order(
 ) -> None:
     Book.repaired = False
     driver = driver_of(kind)
-    for i, (input, key, number) in enumerate(fed):
-        feed(driver, input, key, number)
+    for i, (topic, key, number) in enumerate(fed):
+        feed(driver, topic, key, number)
         if i in crashes:
             driver.crash()
             driver.restore()
@@ -190,7 +190,7 @@ def test_each_record_is_handled_once_and_those_of_a_key_in_their_order(
     driver.advance(12)
     driver.release()
     driver.advance(5)
-    wanted = [f"{input} {key} {number}" for input, key, number in fed]
+    wanted = [f"{topic} {key} {number}" for topic, key, number in fed]
     assert sorted(driver.outputs("lines")) == sorted(wanted)
     if kind is Book:
         for key in "ab":

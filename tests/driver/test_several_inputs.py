@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from statehold.config import Settings
 from statehold.config.sections.inputs import InputsSettings
 from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
+from statehold.errors import UsageError
 from statehold.testing import Driver
 
 
@@ -152,3 +154,13 @@ def test_a_replay_repeats_the_order_of_live(
     assert (driver.table("chain"), driver.outputs("values")) == before
     assert driver.position() == len(given)
     assert len(driver.outputs("values")) == sum(topic == "trades" for topic, _, _ in given)
+
+
+def test_a_method_of_an_input_may_not_replace_one_of_the_handler() -> None:
+    class Named(Handler[None]):
+        @on("trades", value=Trade)
+        def cancel(self, record: Record[Trade]) -> None:  # type: ignore[override]
+            """Replace Handler.cancel, which cancels a timer."""
+
+    with pytest.raises(UsageError, match=r"Named\.cancel handles the input 'trades' and replaces Handler\.cancel"):
+        Driver(Named)

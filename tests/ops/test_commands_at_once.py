@@ -75,6 +75,6 @@ def test_a_key_that_fails_again_gets_one_command(stack: ExitStack, names: Names)
     await_true(lambda: sum(map(len, dead.waiting().values())) == 201, "all of ann's orders wait")
     before = written(names, service.names.control)
     (outcome,) = dead.resolve(REPLAY, (), lambda _: True, "the rates are there", 60)
-    assert (outcome.asked, outcome.done, outcome.failed) == (1, 0, [0])
+    assert (outcome.asked, outcome.done, outcome.failed) == (1, 0, ["0@0"])
     assert written(names, service.names.control) - before == 1
     assert sum(map(len, dead.waiting().values())) == 201

@@ -101,7 +101,7 @@ def test_two_commands_for_one_record_both_report_its_dead_letter(stack: ExitStac
     feed(names, [Order("ann", POISON)])
     service = running(stack, names, Fragile)
     await_true(lambda: partition(service).get("phase") == "failed", "it has failed")
-    burials = [Burial(service.settings, service.names, 0, 0) for _ in range(2)]
+    burials = [Burial(service.settings, service.names, service.names.input, 0, 0) for _ in range(2)]
     sent = [each.send(each.find(), "ticket 17", overtake=True) for each in burials]
     service.retry(0)
     assert all(each.passed(command, 60) for each, command in zip(burials, sent, strict=True))

@@ -20,9 +20,7 @@ from statehold.worker.common.signals import Signals
 _LONG: Final = 20.0
 
 
-def find_bury_command(
-    tools: Tools, signals: Signals, failed: tuple[str, int], record: CommitRecord
-) -> Asked | None:
+def find_bury_command(tools: Tools, signals: Signals, failed: tuple[str, int], record: CommitRecord) -> Asked | None:
     """Return the newest unacknowledged command for the record with this topic and offset.
 
     `record` is the last commit record.

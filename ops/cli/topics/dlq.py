@@ -74,9 +74,12 @@ def list_(
 @app.command("show")
 @with_subject
 def show_(
-    place: Annotated[str, typer.Argument(
+    place: Annotated[
+        str,
+        typer.Argument(
             metavar="P@OFFSET", help="Name the record by partition and offset, with several inputs TOPIC:P@OFFSET."
-        )],
+        ),
+    ],
     about: Subject,
     as_json: AsJson = False,
 ) -> None:

@@ -23,7 +23,7 @@ class InputMethod(NamedTuple):
 def methods(kind: type[Handler[Any]]) -> dict[str, InputMethod]:
     """Return the methods that `on` declares, by topic, in the order of their declaration, base classes first.
 
-    :raises UsageError: two methods handle one topic.
+    :raises UsageError: two methods handle one topic, or one has the name of a method of Handler.
     """
     found: dict[str, InputMethod] = {}
     for cls in reversed(kind.__mro__):
@@ -31,6 +31,11 @@ def methods(kind: type[Handler[Any]]) -> dict[str, InputMethod]:
             declaration: InputDeclaration | None = getattr(value, DECLARATION, None) if callable(value) else None
             if declaration is None:
                 continue
+            if hasattr(Handler, name):
+                raise UsageError(
+                    f"{kind.__name__}.{name} handles the input {declaration.topic!r} and replaces Handler.{name}, "
+                    f"which statehold or the handler calls. Next: give the method another name"
+                )
             other = found.get(declaration.topic)
             if other is not None and other.name != name:
                 raise UsageError(

@@ -191,9 +191,7 @@ class Driver(Wiring):
             log.append(value, None, [command.header(what, "", "driver")], int(self.clock.wall() * 1000))
         return len(asked)
 
-    def bury(
-        self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "", input: str = ""
-    ) -> None:
+    def bury(self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "", input: str = "") -> None:
         """Dead-letter the record at which the partition has failed, as `statehold dlq bury` does.
 
         `input` names one of several inputs. `restore` retries the partition and then does it.

@@ -1,6 +1,7 @@
 """`python -m tests.system.apps.chained`: two inputs; each output says which record came next, and links to the last.
 
-PROBE_* as in `run`; PROBE_SECOND is the second input. Negative amounts fail; with PROBE_LETTERS they become dead letters.
+PROBE_* as in `run`; PROBE_SECOND is the second input. Negative amounts fail; with PROBE_LETTERS they become dead
+letters.
 """
 
 from __future__ import annotations
