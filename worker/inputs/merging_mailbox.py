@@ -77,7 +77,7 @@ class MergingMailbox(Mailbox):
             else:
                 merge.add(input, messages)
             self._measure(merge, now)
-            if self.depth:
+            if self.depth or (messages is None and merge.depth):  # from an end on the thread waits for `idle` at most
                 self._changed.notify()
             return merge.held(input)
 
