@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from structlog.testing import capture_logs
 from tests.system.processes import await_true
-from tests.system.stage import Stage
 
 from statehold import Service
+
+
+class HasService(Protocol):
+    """A stage, with one input or more."""
+
+    def service(self, **settings: str) -> Service:
+        """The service, not started."""
+        ...
 
 
 class Local:
     """`with Local(stage) as local:` starts the service and stops it at the end."""
 
-    def __init__(self, stage: Stage, **settings: str) -> None:
+    def __init__(self, stage: HasService, **settings: str) -> None:
         self.service: Service = stage.service(**settings)
         self._capture = capture_logs()
         self.log: list[MutableMapping[str, Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -12,17 +13,20 @@ from functools import partial
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 from tests.system import verify
 from tests.system.apps.chained import Link, chained, following
 from tests.system.apps.tally import Event
 from tests.system.conftest import StageFactory
+from tests.system.local import Local
 from tests.system.processes import Process, await_true
 from tests.system.stage import Feeder, Stage
+from tests.system.test_topology import delete
 
 from statehold import Service
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
-from statehold.errors import TopicMismatch
+from statehold.errors import InputsChanged, PartitionCountChanged, RetentionGap, TopicMismatch, TopicReplaced
 from statehold.ops.reports.lag import Lags
 
 pytestmark = pytest.mark.kafka
@@ -39,8 +43,8 @@ class ChainedProcess(Process):
 class Pair:
     """A stage with a second input."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage, self.second = stage, f"{stage.names.input}-b"
+    def __init__(self, stage: Stage, suffix: str = "b") -> None:
+        self.stage, self.second = stage, f"{stage.names.input}-{suffix}"
         self.names = Names(stage.names.service, stage.names.input, stage.names.namespace, (self.second,))
         self.feeders = {topic: Feeder(stage.servers, topic) for topic in self.names.inputs}
         #: an hour ago: brokers accept no timestamps of the future, and delete old records
@@ -55,6 +59,17 @@ class Pair:
     def process(self, name: str, **more: str) -> Process:
         environment = self.stage.environment(PROBE_SECOND=self.second, **more)
         return self.stage.processes.setdefault(name, ChainedProcess(name, self.stage.directory, environment))
+
+    def service(self, **more: str) -> Service:
+        """The service inside this process, not started."""
+        handler = chained(self.names.input, self.second, self.stage.output)
+        return Service(
+            self.names.service, inputs=self.names.inputs, handler=handler, settings=self.stage.settings(**more)
+        )
+
+    def outputs_of(self, topic: str) -> int:
+        """Return how many records of an input have an output."""
+        return sum(each.topic == topic for links in self.links().values() for each in links)
 
     def produce(self, topic: str, times: list[int], partition: int = 0) -> None:
         """Write records with these timestamps, in milliseconds after the start of the test's time."""
@@ -221,11 +236,77 @@ def test_inputs_with_different_numbers_of_partitions_are_rejected(pairs: Callabl
     topics = ServiceTopics(pair.stage.settings(), pair.names, [pair.stage.output])
     findings = {finding.topic: finding.state for finding in topics.create("beginning")}
     assert findings[pair.second] == "has 3 partitions, the first input has 2"
-    service = Service(
-        pair.names.service,
-        inputs=pair.names.inputs,
-        handler=chained(pair.names.input, pair.second, pair.stage.output),
-        settings=pair.stage.settings(),
-    )
     with pytest.raises(TopicMismatch, match=f"{pair.second} has 3 partitions, {pair.names.input} has 2"):
-        service.start()
+        pair.service().start()
+
+
+def test_a_state_of_other_inputs_is_not_continued(pairs: Callable[[int], Pair]) -> None:
+    """The code reads one input less, then another second input; with its own ones it continues."""
+    pair = pairs(1).create_topics()
+    pair.produce(pair.names.input, [1, 2])
+    pair.produce(pair.second, [1])
+    with Local(pair):
+        pair.await_all()
+    other = Pair(pair.stage, "other").create_topics()
+    other.produce(other.second, [1])
+    for stage, inputs in ((pair.stage, other.names.input), (other, ", ".join(other.names.inputs))):
+        with Local(stage) as local:
+            cause = local.await_failed(0, InputsChanged)
+            assert f"built from {', '.join(pair.names.inputs)}, this code reads {inputs}. Nothing was changed" in cause
+    pair.produce(pair.second, [3])
+    with Local(pair):
+        pair.await_all()
+    pair.verify()
+
+
+def test_a_second_input_created_again_while_live_is_another_topic(pairs: Callable[[int], Pair]) -> None:
+    """The reader of the input shows it: no monitor looks. A start finds it by the commit record."""
+    pair = pairs(1).create_topics()
+    pair.produce(pair.names.input, [1])
+    pair.produce(pair.second, list(range(100)))
+    with Local(pair, STATEHOLD_SERVICE__TOPOLOGY_INTERVAL="3600") as local:
+        pair.await_all()
+        delete(pair.stage, pair.second)
+        pair.stage.create_by_hand(pair.second)
+        pair.produce(pair.second, list(range(1000)))  # longer than the old one: no offset is out of range
+        cause = local.await_failed(0, TopicReplaced, 120)
+        assert cause.startswith(f"{pair.second}[0]@100: ")
+        assert "No record of the new topic was processed" in cause
+    with Local(pair) as local:
+        assert f"topic {pair.second} was deleted and created again" in local.await_failed(0, TopicReplaced)
+    assert (pair.outputs_of(pair.names.input), pair.outputs_of(pair.second)) == (1, 100)
+
+
+def test_a_second_input_that_retention_has_emptied_stops_the_partition(pairs: Callable[[int], Pair]) -> None:
+    """Deleted while the process was frozen, so that its reader finds the gap, and found again by the next start."""
+    pair = pairs(1).create_topics()
+    process = pair.process("emptied", **SHORT).start()
+    process.await_live(0)
+    pair.produce(pair.second, [1, 2])
+    pair.await_all()
+    process.signal(signal.SIGSTOP)
+    pair.produce(pair.second, [3])  # the answer to a fetch that the broker holds may have it
+    pair.produce(pair.second, [4, 5])
+    pair.stage.delete_records(pair.second, 0)
+    process.signal(signal.SIGCONT)
+    event = process.await_event("failed")
+    assert event["error"] == "RetentionGap"
+    assert event["cause"].startswith((f"{pair.second}[0]@2: ", f"{pair.second}[0]@3: "))
+    process.kill()
+    with Local(pair) as local:
+        assert local.await_failed(0, RetentionGap).startswith(f"{pair.second}[0]@")
+    assert pair.outputs_of(pair.second) in (2, 3)
+
+
+def test_a_second_input_that_grows_while_live_stops_the_service(pairs: Callable[[int], Pair]) -> None:
+    pair = pairs(2).create_topics()
+    pair.produce(pair.second, [1, 2, 3], 1)
+    with Local(pair, STATEHOLD_SERVICE__TOPOLOGY_INTERVAL="0.5") as local:
+        pair.await_all()
+        pair.stage.admin.create_partitions([NewPartitions(pair.second, 3)])[pair.second].result(30)
+        for partition in (0, 1):
+            cause = local.await_failed(partition, PartitionCountChanged, 120)
+            assert f"{pair.second} has 3 partitions, it had 2" in cause
+    assert pair.outputs_of(pair.second) == 3
+    with pytest.raises(TopicMismatch, match=f"{pair.second} has 3 partitions, {pair.names.input} has 2"):
+        pair.service().start()
