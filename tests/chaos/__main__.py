@@ -32,6 +32,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--failing", type=int, default=0, metavar="N", help="one record in N fails by design")
+    parser.add_argument("--inputs", type=int, choices=(1, 2), help="of the service; by the seed if not given")
     parser.add_argument("--target", choices=TARGETS, default="statehold")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break statehold on purpose; each must be caught")
@@ -119,16 +120,22 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
     """The shape, the schedule and the mode come from the options and the seed."""
     fails = options.failing > 0
     title, settings = schedule.mode(seed, failing=fails) if options.target == "statehold" else (options.target, {})
+    several = options.target == "statehold" and not fails
+    inputs, more, order = schedule.inputs(seed) if several else (1, "", {})
+    if options.inputs is not None and options.inputs != inputs:
+        inputs, more, order = options.inputs, f", {options.inputs} inputs", {}
     shape = Shape(
         options.brokers,
         options.workers,
         options.partitions,
         options.rate,
         target=options.target,
-        settings=settings,
+        settings=settings | order,
         failing=options.failing,
+        inputs=inputs,
     )
     codes = options.faults.split(",") if options.faults else schedule.usual(shape)
+    title += more
     planned = schedule.plan(seed, options.minutes * 60, codes, shape)
     if options.directory is not None:
         return run(shape, planned, options.directory / f"seed-{seed}", seed=seed, title=title)
@@ -143,7 +150,7 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
 
 def _given(options: argparse.Namespace) -> list[str]:
     given = {"--faults": options.faults, "--brokers": options.brokers, "--workers": options.workers}
-    given |= {"--failing": options.failing or None}
+    given |= {"--failing": options.failing or None, "--inputs": options.inputs}
     given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
     return [f"{name} {value}" for name, value in given.items() if value is not None]
 

@@ -54,6 +54,8 @@ SETTINGS = {
     "STATEHOLD_SNAPSHOT__SLICE_BUDGET": "0.0005",
     "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
 }
+#: the setting by which a service merges its inputs
+ORDER = "STATEHOLD_INPUTS__ORDER"
 CLASSIC = {"STATEHOLD_GROUP__SESSION_TIMEOUT": "6", "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.5"}
 
 
@@ -73,6 +75,8 @@ class Shape:
     #: one trade in this number fails by design; 0: none
     failing: int = 0
     proxied: bool = True
+    #: number of topics that the service reads
+    inputs: int = 1
 
 
 class Arena:
@@ -83,7 +87,11 @@ class Arena:
         directory.mkdir(parents=True, exist_ok=True)
         self.history = History(directory / "history.jsonl")
         run = uuid.uuid4().hex[:8]
-        self.names = Names(f"ledger-{run}", f"trades-{run}")
+        self.names = Names(
+            f"ledger-{run}",
+            f"trades-{run}",
+            others=tuple(f"trades{number}-{run}" for number in range(2, shape.inputs + 1)),
+        )
         self.output = f"totals-{run}"
         self.points = Points(directory / "points")
         self.calls = directory / "calls"
@@ -126,7 +134,7 @@ class Arena:
         shape = self.shape
         self.feeder = Feeder(
             self.servers,
-            self.names.input,
+            self.names.inputs,
             shape.partitions,
             self.history,
             seed=self.seed,
@@ -213,6 +221,7 @@ class Arena:
             "service": self.names.service,
             "bootstrap": self.servers,
             "input": self.names.input,
+            "others": self.names.others,
             "output": self.output,
             "points": str(self.points.directory),
             "calls": str(self.calls),
@@ -252,11 +261,12 @@ class Arena:
 
         Raises AssertionError or KafkaException when it cannot be read.
         """
-        self.feeder.learn(read_all(self.servers, self.names.input, self.history, 20.0))
+        for index, topic in enumerate(self.names.inputs):
+            self.feeder.learn(read_all(self.servers, topic, self.history, 20.0), index)
 
-    def committed_positions(self, timeout: float = 30.0) -> dict[int, int]:
-        """The group's offsets; asked of a consumer that joins nothing. Raises KafkaException."""
-        places = [TopicPartition(self.names.input, p) for p in range(self.shape.partitions)]
+    def committed_positions(self, timeout: float = 30.0, index: int = 0) -> dict[int, int]:
+        """The group's offsets of an input; asked of a consumer that joins nothing. Raises KafkaException."""
+        places = [TopicPartition(self.names.inputs[index], p) for p in range(self.shape.partitions)]
         return committed(self.servers, self.names.group, places, timeout)
 
     def await_quiet(self, seconds: float) -> bool:

@@ -153,9 +153,13 @@ class Retention(Fault):
         if "STATEHOLD_SNAPSHOT__DELTA_INTERVAL" in arena.shape.settings:
             return
         with suppress(KafkaException, AssertionError):
-            committed = arena.committed_positions(10.0)
+            committed = [
+                TopicPartition(topic, p, offset)
+                for index, topic in enumerate(arena.names.inputs)
+                for p, offset in arena.committed_positions(10.0, index).items()
+            ]
             arena.learn_input()
-            before = [TopicPartition(arena.names.input, p, offset) for p, offset in committed.items() if offset > 0]
+            before = [place for place in committed if place.offset > 0]
             for future in arena.admin.delete_records(before, request_timeout=5).values():
                 with suppress(KafkaException):
                     future.result(6)
@@ -176,7 +180,8 @@ class OutOfRange(Fault):
         arena.feeder.burst(3000, partition)
         arena.feeder.flush()
         arena.learn_input()
-        place = TopicPartition(arena.names.input, partition, arena.feeder.sent[partition][-500].offset)
+        first = [sent for sent in arena.feeder.sent[partition] if sent.input == 0]
+        place = TopicPartition(arena.names.input, partition, first[-500].offset)
         arena.admin.delete_records([place])[place].result(30)
         arena.may_stop[partition] = "RetentionGap"
         for worker in arena.workers:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.chaos.arena import Shape
 from tests.chaos.broker_faults import ConnectionsBroken, LateCommit, OutOfRange
-from tests.chaos.faults import Fault, Storm, WorkerKilled, Zombie, ZombieAtPoint, ZombieDuringTakeover
+from tests.chaos.faults import AllKilled, Fault, Storm, WorkerKilled, Zombie, ZombieAtPoint, ZombieDuringTakeover
 from tests.chaos.schedule import Planned
 from tests.support.proxy import Fault as Disturbance
 
@@ -30,9 +30,19 @@ class Catch:
     settings: Mapping[str, str] = field(default_factory=dict)
     #: one trade in this number fails by design
     failing: int = 0
+    inputs: int = 1
 
     def shape(self, mutant: str) -> Shape:
-        return Shape(1, self.workers, self.partitions, 400, settings=self.settings, mutant=mutant, failing=self.failing)
+        return Shape(
+            1,
+            self.workers,
+            self.partitions,
+            400,
+            settings=self.settings,
+            mutant=mutant,
+            failing=self.failing,
+            inputs=self.inputs,
+        )
 
     def plan(self, seed: int) -> list[Planned]:
         at, planned = 2.0, []
@@ -70,6 +80,8 @@ def rebalanced(draw: random.Random) -> list[Fault]:
 FAILED = frozenset({"letter duplicated", "tried later", "partition failed", "foreign"})
 #: a replay after each start
 SELDOM = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "60", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
+#: of several inputs
+ORDERED = frozenset({"order lost", "not merged by time"})
 TWICE = frozenset({"duplicated", "lost", "wrong value", "digest differs", "broken chain", "two owners"})
 CATCHES: dict[str, Catch] = {
     "no-fence": Catch(unbegun, TWICE | {"torn transaction", "partition failed"}, settings=SMALL),
@@ -83,4 +95,7 @@ CATCHES: dict[str, Catch] = {
     "undecided": Catch(several(WorkerKilled, 4), TWICE | FAILED, settings=SELDOM, failing=50),
     "retries-forgotten": Catch(several(WorkerKilled, 4), TWICE | FAILED, failing=50),
     "failed-skipped": Catch(several(WorkerKilled, 2), TWICE, failing=50),
+    "runs-not-recorded": Catch(several(WorkerKilled, 3), ORDERED | {"partition failed"}, settings=SELDOM, inputs=2),
+    "input-skipped": Catch(several(AllKilled, 3), ORDERED, inputs=2),
+    "ties-by-chance": Catch(several(AllKilled, 3), ORDERED, inputs=2),
 }

@@ -12,7 +12,7 @@ from typing import Any
 from tests.chaos import frames
 from tests.chaos.failing import Accounts, stored
 from tests.chaos.rows import Row
-from tests.chaos.workload import Sent, Trade
+from tests.chaos.workload import EVERYTHING, Sent, Trade, linked
 
 #: table and key
 Place = tuple[str, str]
@@ -24,8 +24,12 @@ class StateAt:
     `late` are trades that the input's order does not place, with the transactions that handled them.
     """
 
-    def __init__(self, inputs: Sequence[Sent], late: Sequence[tuple[int, Trade]] = ()) -> None:
-        self._inputs, self._next = inputs, 0
+    def __init__(
+        self, inputs: Sequence[Sent], late: Sequence[tuple[int, Trade]] = (), *, several: bool = False
+    ) -> None:
+        """`several`: the service reads two inputs, and `inputs` are the records of both in the order of handling."""
+        self._inputs, self._next, self._several = inputs, 0, several
+        self._links: dict[str, int] = {}
         self._late, self._next_late = late, 0
         self._accounts = Accounts()
         self._totals: dict[str, tuple[int, int]] = {}
@@ -55,9 +59,11 @@ class StateAt:
         return self._stored
 
     def _book(self, trade: Trade) -> None:
-        total, count = self._totals.get(trade.account, (0, 0))
-        self._totals[trade.account] = total, count = total + trade.amount, count + 1
-        self._put((frames.ACCOUNTS, trade.account), frames.stored(total, count))
+        for account in (trade.account, EVERYTHING) if self._several else (trade.account,):
+            total, count = self._totals.get(account, (0, 0))
+            self._totals[account] = total, count = total + trade.amount, count + 1
+            link = self._links[account] = linked(self._links.get(account, 1), trade)
+            self._put((frames.ACCOUNTS, account), frames.stored(total, count, link if self._several else None))
 
     def _put(self, place: Place, value: bytes) -> None:
         table, key = place
@@ -70,9 +76,10 @@ class Chain:
     """The changelog of one partition, its snapshot topic partition, its input."""
 
     def __init__(
-        self, partition: int, topic: str, inputs: Sequence[Sent], late: Sequence[tuple[int, Trade]] = ()
+        self, partition: int, topics: Sequence[str], inputs: Sequence[Sent], late: Sequence[tuple[int, Trade]] = ()
     ) -> None:
-        self.partition, self._topic, self._inputs, self._late = partition, topic, inputs, late
+        """`inputs`: records in the order of handling; with several topics their offsets are places."""
+        self.partition, self._topics, self._inputs, self._late = partition, topics, inputs, late
         self.findings: list[str] = []
         self.commit_records: list[dict[str, Any]] = []
         self.attempts: list[str] = []
@@ -123,11 +130,17 @@ class Chain:
         self._deltas[n] = [entry for part in parts for entry in part[3]]
 
     def position(self, commit_record: dict[str, Any]) -> int:
-        return int(commit_record["positions"][self._topic])
+        return self._sum(commit_record["positions"])
+
+    def _sum(self, positions: dict[str, int]) -> int:
+        return sum(positions[topic] for topic in self._topics)
+
+    def _state(self) -> StateAt:
+        return StateAt(self._inputs, self._late, several=len(self._topics) > 1)
 
     def check_digests(self) -> int:
         """Every mark's digest against the input; how many were compared."""
-        state = StateAt(self._inputs, self._late)
+        state = self._state()
         for commit_record in self.commit_records:
             if state.digest(self.position(commit_record), commit_record["n"]) != commit_record["digest"]:
                 self._wrong(
@@ -169,7 +182,7 @@ class Chain:
         # Without a change there is no delta: the state of `last_delta` is that of every mark up to the next one.
         n = max(reached, last.get("last_delta", 0))
         at = commit_records.get(n, position)
-        if held != StateAt(self._inputs, self._late).stored(at, n if n in commit_records else first):
+        if held != self._state().stored(at, n if n in commit_records else first):
             self._wrong(f"the state that would be restored is not that of the input up to {at}")
 
     def _base(self, last: dict[str, Any], fulls: Sequence[Row]) -> tuple[dict[Place, bytes], int, int, int] | None:
@@ -186,7 +199,7 @@ class Chain:
             for chunk in chunks:
                 table, keys, values = chunk[3]
                 held.update(zip(((table, _text(key)) for key in keys), values, strict=True))
-            return held, first, through, manifest["positions"][self._topic]
+            return held, first, through, self._sum(manifest["positions"])
         if self.commit_records[0]["n"] > 1:
             self._wrong("the changelog before the first full snapshot is gone")
             return None

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
-from tests.chaos.arena import Arena
+from tests.chaos.arena import ORDER, Arena
 from tests.chaos.chain import Chain
 from tests.chaos.failing import LATE, STOPS, check_dead_letters, check_tries
 from tests.chaos.history import Patience
 from tests.chaos.observer import read_all
 from tests.chaos.operating import trouble
+from tests.chaos.ordering import Order, check_runs, check_times, order_of
 from tests.chaos.rows import Row
 from tests.chaos.worker import EFFECT_EVERY
 from tests.chaos.workers import Worker, pause
@@ -53,11 +54,15 @@ class Verdict:
 
 def judge(arena: Arena, verdict: Verdict) -> None:
     """Everything has stopped: read it all, and compare."""
-    arena.feeder.learn(read_all(arena.servers, arena.names.input, arena.history))
-    inputs = sorted_input(arena.feeder.sent)
+    for index, topic in enumerate(arena.names.inputs):
+        arena.feeder.learn(read_all(arena.servers, topic, arena.history), index)
     rows = read_all(arena.servers, arena.output, arena.history)
     ours = arena.shape.target == "statehold"
-    ends = arena.committed_positions() if arena.may_stop or ours else {}
+    asked = range(arena.shape.inputs) if arena.may_stop or ours else ()
+    positions = [arena.committed_positions(index=index) for index in asked]
+    ends = {p: sum(max(0, each[p]) for each in positions) for p in range(arena.shape.partitions) if positions}
+    orders = orders_of(arena, rows, positions) if arena.shape.inputs > 1 else {}
+    inputs = {p: order.sents for p, order in orders.items()} or sorted_input(arena.feeder.sent)
     stuck = check_stuck(verdict, inputs, ends, arena.may_stop) if ours else {}
     stops = {partition: max(0, ends.get(partition, 0)) for partition in arena.may_stop}
     expected = fold(inputs, stuck | stops)
@@ -69,7 +74,7 @@ def judge(arena: Arena, verdict: Verdict) -> None:
     check_stable(verdict, arena)
     if ours:
         everything = [*rows, *(row for found in aside.values() for row in found)]
-        owed = check_chains(verdict, arena, inputs, everything)
+        owed = check_chains(verdict, arena, inputs, everything, orders)
         check_effects(verdict, arena, expected, owed)
         check_logs(verdict, arena)
     verdict.figures |= {"records": expected.times.total(), "outputs": len(rows)}
@@ -178,7 +183,11 @@ def _unstable(arena: Arena, topic: str) -> list[str]:
 
 
 def check_chains(
-    verdict: Verdict, arena: Arena, inputs: dict[int, list[Sent]], rows: Sequence[Row]
+    verdict: Verdict,
+    arena: Arena,
+    inputs: dict[int, list[Sent]],
+    rows: Sequence[Row],
+    orders: Mapping[int, Order],
 ) -> set[tuple[int, int]]:
     """The footer chain, every digest, one writer at a time, and the state that the next owner would load.
 
@@ -192,7 +201,7 @@ def check_chains(
             origins[row.origin[0]].append(row.origin[1:])
     commit_records = 0
     for partition in range(arena.shape.partitions):
-        chain = Chain(partition, arena.names.input, inputs[partition], _late(partition, inputs[partition], rows))
+        chain = Chain(partition, arena.names.inputs, inputs[partition], _late(partition, inputs[partition], rows))
         chain.walk(increments[partition])
         commit_records += chain.check_digests()
         # Transactions whose marks were truncated behind a full cannot be compared any more.
@@ -200,15 +209,41 @@ def check_chains(
         newest = max(kept, default=0)
         chain.check_outputs([one for one in origins[partition] if one[0] in kept or one[0] > newest])
         chain.check_state(fulls[partition])
+        places = orders[partition].places if partition in orders else {}
         owed |= {
-            (effect[2], effect[3])
+            (effect[2], places.get((arena.names.inputs.index(effect[1]), effect[3]), effect[3]))
             for commit_record in chain.commit_records[-1:]
             for effect in commit_record.get("effects", [])
         }
         for text in chain.findings:
             verdict.add(_named(text), [text])
+        if partition in orders:
+            _check_order(verdict, arena, orders[partition], chain)
     verdict.figures["marks"] = commit_records
     return owed
+
+
+def orders_of(arena: Arena, rows: Sequence[Row], positions: Sequence[Mapping[int, int]]) -> dict[int, Order]:
+    """The order in which each partition has handled its inputs, by its outputs."""
+    decode, outputs = msgspec.json.Decoder(Running).decode, defaultdict[int, list[tuple[int, int, str]]](list)
+    for row in rows:
+        if row.origin is not None:
+            outputs[row.origin[0]].append((*row.origin[1:], decode(row.value).id))
+    return {
+        partition: order_of(partition, sents, outputs[partition], [max(0, each[partition]) for each in positions])
+        for partition, sents in arena.feeder.sent.items()
+    }
+
+
+def _check_order(verdict: Verdict, arena: Arena, order: Order, chain: Chain) -> None:
+    check_runs(order, chain.commit_records, arena.names.inputs)
+    if arena.shape.settings.get(ORDER) != "arrival":
+        writers = {record["n"]: record["writer"][2] for record in chain.commit_records}
+        born = {pid: at for worker in arena.workers for pid, at in worker.born.items()}
+        compared = check_times(order, writers, born)
+        verdict.figures["merged"] = verdict.figures.get("merged", 0) + compared
+    for anomaly, texts in order.findings.items():
+        verdict.add(anomaly, texts)
 
 
 def _late(partition: int, inputs: Sequence[Sent], rows: Sequence[Row]) -> list[tuple[int, Trade]]:

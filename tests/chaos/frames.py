@@ -31,9 +31,10 @@ def unframe(value: bytes) -> tuple[str, Any]:
     return kind.decode(), msgspec.msgpack.decode(body)
 
 
-def stored(total: int, count: int) -> bytes:
+def stored(total: int, count: int, link: int | None = None) -> bytes:
     """An account as its table stores it."""
-    return msgspec.msgpack.encode({"total": total, "count": count})
+    linked = {} if link is None else {"link": link}
+    return msgspec.msgpack.encode({"total": total, "count": count, **linked})
 
 
 def packed(value: Any) -> bytes:

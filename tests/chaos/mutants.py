@@ -227,6 +227,56 @@ def failed_skipped() -> None:
     Engine.run = forgetful  # type: ignore[method-assign]
 
 
+def runs_not_recorded() -> None:
+    """The commit record does not keep the order of its records; a replay merges them by time again."""
+    from statehold.record import MergedMessage
+    from statehold.worker.inputs.recorded_order import RecordedOrder
+    from statehold.worker.transaction.record_buffer import RecordBuffer
+
+    reach = RecordBuffer.reach
+
+    def without_runs(self: RecordBuffer, *args: Any) -> Any:
+        return reach(self, *args)[0], b""
+
+    def by_time(self: RecordedOrder, recorded: Any) -> Any:
+        heads = [next(records, None) for records in self._records]
+        while any(head is not None for head in heads):
+            times = [(head.timestamp()[1], i) for i, head in enumerate(heads) if head is not None]
+            index = min(times)[1]
+            message: Any = heads[index]
+            at = self._position - self._positions[index] + message.offset()
+            self._positions[index], self._position = message.offset() + 1, at + 1
+            heads[index] = next(self._records[index], None)
+            yield [MergedMessage(message, index, at)]
+
+    RecordBuffer.reach = without_runs  # type: ignore[method-assign, assignment]
+    RecordedOrder.batches = by_time  # type: ignore[method-assign]
+
+
+def input_skipped() -> None:
+    """An input whose next record is not known is not waited for, though the broker may have one."""
+    from statehold.worker.inputs.merge import Merge
+
+    Merge.waits = lambda *_: 0.0  # type: ignore[method-assign]
+
+
+def ties_by_chance() -> None:
+    """Which of two records with equal times comes first is drawn."""
+    import random
+
+    from statehold.worker.inputs.merge import Merge
+
+    add = Merge.add
+
+    def with_chance(self: Merge, index: int, messages: Any) -> None:
+        add(self, index, messages)
+        ranks: Any = self._queues[index].ranks
+        for place in range(len(ranks) - len(messages), len(ranks)):
+            ranks[place] += random.random() / 2
+
+    Merge.add = with_chance  # type: ignore[method-assign, assignment]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-fence": no_fence,
     "mark-before-fence": commit_record_before_fence,
@@ -239,4 +289,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "undecided": undecided,
     "retries-forgotten": retries_forgotten,
     "failed-skipped": failed_skipped,
+    "runs-not-recorded": runs_not_recorded,
+    "input-skipped": input_skipped,
+    "ties-by-chance": ties_by_chance,
 }

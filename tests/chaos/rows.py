@@ -22,6 +22,8 @@ class Row(NamedTuple):
     key: bytes = b""
     #: all the others
     headers: Mapping[str, bytes] = MappingProxyType({})
+    #: milliseconds since 1970
+    time: int = 0
 
 
 def row_of(message: Message) -> Row:
@@ -33,4 +35,4 @@ def row_of(message: Message) -> Row:
             origin = _ORIGIN.unpack(header)
     rest = {name: header for name, header in headers or () if name != "sh"}
     key = bytes(message.key() or b"")
-    return Row(message.partition() or 0, message.offset() or 0, bytes(value), origin, key, rest)
+    return Row(message.partition() or 0, message.offset() or 0, bytes(value), origin, key, rest, message.timestamp()[1])

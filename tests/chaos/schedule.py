@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.chaos import broker_faults as _  # noqa: F401  registers its faults
 from tests.chaos import coordinators as _c  # noqa: F401  so does this
-from tests.chaos.arena import Shape
+from tests.chaos.arena import ORDER, Shape
 from tests.chaos.faults import REGISTRY, Fault
 
 _FIRST = 4.0
@@ -23,6 +23,13 @@ MODES: dict[str, dict[str, str]] = {
     "marks only": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"},
 }
 PROTOCOLS: dict[str, dict[str, str]] = {"classic": {}, "consumer": {"STATEHOLD_GROUP__PROTOCOL": "consumer"}}
+
+#: how a service with two inputs merges them
+ORDERS: dict[str, dict[str, str]] = {
+    "by time": {},
+    "by time, idle inputs awaited": {"STATEHOLD_INPUTS__IDLE": "0.2"},
+    "by arrival": {ORDER: "arrival"},
+}
 
 
 class Planned(NamedTuple):
@@ -61,6 +68,18 @@ def mode(seed: int, *, failing: bool = False) -> tuple[str, dict[str, str]]:
     modes = MODES | {"marks only": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "60"}} if failing else MODES
     dial, protocol = draw.choice(list(modes)), draw.choice(list(PROTOCOLS))
     return f"{protocol}, {dial}", modes[dial] | PROTOCOLS[protocol]
+
+
+def inputs(seed: int) -> tuple[int, str, dict[str, str]]:
+    """How many inputs the service reads under this seed: their number, and what is added to the mode and its settings.
+
+    Half of the seeds have two. Records that fail by design come by one.
+    """
+    draw = random.Random(f"inputs {seed}")
+    if draw.random() < 0.5:
+        return 1, "", {}
+    order = draw.choice(list(ORDERS))
+    return 2, f", two inputs {order}", ORDERS[order]
 
 
 def _fits(kind: type[Fault], shape: Shape) -> bool:

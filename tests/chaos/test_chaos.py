@@ -23,10 +23,10 @@ SHORT = ["F1", "F4", "F15", "F17", "F18"]
 
 
 def chaos(directory: Path, seed: int, seconds: float, codes: list[str] | None, brokers: int = 1) -> Result:
-    title, settings = schedule.mode(seed)
-    shape = Shape(brokers, 2 if codes else 3, 4, 200, settings=settings)
+    (title, settings), (inputs, more, order) = schedule.mode(seed), schedule.inputs(seed)
+    shape = Shape(brokers, 2 if codes else 3, 4, 200, settings=settings | order, inputs=inputs)
     planned = schedule.plan(seed, seconds, codes or schedule.usual(shape), shape)
-    return run(shape, planned, directory, seed=seed, title=title)
+    return run(shape, planned, directory, seed=seed, title=title + more)
 
 
 def test_nothing_is_lost_or_doubled_under_a_fixed_schedule_of_faults(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def header(n: int, start: int, attempt: str = "one") -> Row:
 
 
 def walked(*rows: Row) -> Chain:
-    chain = Chain(0, "in", SENT)
+    chain = Chain(0, ["in"], SENT)
     chain.walk(rows)
     chain.check_digests()
     return chain

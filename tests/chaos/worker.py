@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import msgspec
 import structlog
 from tests.chaos import clock, failing, mutants, points
-from tests.chaos.workload import Running, Trade
+from tests.chaos.workload import EVERYTHING, Running, Trade, linked
 
-from statehold import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Service, Table, on
 from statehold.common.exit_codes import exit_of
 from statehold.config.load import load
 from statehold.errors import StateholdError
@@ -56,7 +56,7 @@ class Totals(Handler[Trade]):
             self.effect(self.called, trade.id, self.replaying)
 
     def called(self, key: EffectKey, trade: str, replaying: bool) -> None:
-        os.write(self.calls, f"{trade} {key[1]} {key[2]} {key[3]} {int(replaying)}\n".encode())
+        write_call(self.calls, key, trade, replaying)
 
 
 class Fails(Totals):
@@ -78,6 +78,54 @@ class Fails(Totals):
             failing.fail(trade.symbol, time.time() - record.timestamp / 1000, self.met, self.fixed, trade.id)
 
 
+class Linked(msgspec.Struct, frozen=True):
+    """An account's total and number of trades, and what depends on their order."""
+
+    total: int = 0
+    count: int = 0
+    link: int = 1
+
+
+def both(first: str, second: str, output: str, calls: str) -> type[Handler[None]]:
+    """The handler of two inputs. It books each trade on its account, and on one that every order changes."""
+    file = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    class Both(Handler[None]):
+        accounts = Table(key=str, value=Linked)
+        answers = Output(output, value=Running)
+
+        @on(first, value=Trade)
+        def trade_of_first(self, record: Record[Trade]) -> None:
+            self._handle(record.value)
+
+        @on(second, value=Trade)
+        def trade_of_second(self, record: Record[Trade]) -> None:
+            self._handle(record.value)
+
+        def _handle(self, trade: Trade) -> None:
+            self._book(EVERYTHING, trade)
+            after = self._book(trade.account, trade)
+            self.answers.send(Running(trade.id, trade.account, after.total, after.count), key=trade.account)
+            if int(trade.id[1:]) % EFFECT_EVERY == 0:
+                self.effect(self.called, trade.id, self.replaying)
+
+        def _book(self, account: str, trade: Trade) -> Linked:
+            before = self.accounts.get(account, Linked())
+            link = linked(before.link, trade)
+            after = self.accounts[account] = Linked(before.total + trade.amount, before.count + 1, link)
+            return after
+
+        def called(self, key: EffectKey, trade: str, replaying: bool) -> None:
+            write_call(file, key, trade, replaying)
+
+    return Both
+
+
+def write_call(file: int, key: EffectKey, trade: str, replaying: bool) -> None:
+    """Write down that an effect ran."""
+    os.write(file, f"{trade} {key[1]} {key[2]} {key[3]} {int(replaying)}\n".encode())
+
+
 def totals(output: str, calls: str, fixed_dir: str = "") -> type[Totals]:
     """The handler with its output topic and its file of effects; with `fixed_dir` the one that fails."""
 
@@ -95,6 +143,10 @@ def totals(output: str, calls: str, fixed_dir: str = "") -> type[Totals]:
 
 def service_of(job: dict[str, Any]) -> Service:
     """As the job says; settings come from STATEHOLD_*."""
+    if job["others"]:
+        (second,) = job["others"]
+        kind = both(job["input"], second, job["output"], job["calls"])
+        return Service(job["service"], inputs=[job["input"], second], handler=kind, settings=load())
     handler = totals(job["output"], job["calls"], job["fixed"])
     return Service(job["service"], input=job["input"], handler=handler, settings=load())
 

@@ -32,6 +32,8 @@ class Worker:
         #: of processes that ended by themselves
         self.exit_codes: list[int] = []
         self.starts = 0
+        #: process id -> a moment before it began
+        self.born: dict[int, float] = {}
         self.asked_to_end = False
         #: bytes of the log that `news` has returned
         self._read_to = 0
@@ -54,6 +56,7 @@ class Worker:
         with self.log.open("ab") as log:
             log.write(json.dumps({"event": "started_by_harness", "t": self._history.now()}).encode() + b"\n")
             log.flush()
+            before = self._history.now()
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
@@ -63,6 +66,7 @@ class Worker:
                 stderr=log,
                 start_new_session=True,
             )
+        self.born[self.pid] = before
         self._history.note("process", worker=self.name, what="start", pid=self.pid)
 
     def kill(self) -> None:

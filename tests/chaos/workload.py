@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from tests.chaos.rows import Row
 
 ACCOUNTS = 120
 _STEP = 0.02
+#: milliseconds: with several inputs times are multiples of it, so that many are equal
+_TICK = 50
 
 
 class Trade(msgspec.Struct, frozen=True):
@@ -35,6 +38,15 @@ class Trade(msgspec.Struct, frozen=True):
         return self.quantity * self.price * (1 if self.side == "BUY" else -1)
 
 
+#: the account on which a service with two inputs books every trade, too
+EVERYTHING = "*"
+
+
+def linked(link: int, trade: Trade) -> int:
+    """Return what follows in a chain that depends on the order of its trades."""
+    return (link * 31 + trade.amount) % 1_000_000_007
+
+
 class Running(msgspec.Struct, frozen=True):
     """The answer to one trade: the account's total and number of trades after it."""
 
@@ -49,7 +61,11 @@ class Sent(NamedTuple):
 
     offset: int
     trade: Trade
+    #: when it was acknowledged, or found on the input
     at: float
+    #: index of the input, and the record's time in milliseconds since 1970
+    input: int = 0
+    time: int = 0
 
 
 @dataclass
@@ -114,7 +130,7 @@ class Feeder:
     def __init__(
         self,
         servers: str,
-        topic: str,
+        topics: Sequence[str],
         partitions: int,
         history: History,
         *,
@@ -122,9 +138,10 @@ class Feeder:
         accounts: int = ACCOUNTS,
         failing: int = 0,
     ) -> None:
-        self._topic, self._partitions, self._history = topic, partitions, history
+        self._topics, self._partitions, self._history = topics, partitions, history
         self._accounts = accounts
         self._random, self._kinds = random.Random(seed), Kinds(seed, failing)
+        self._inputs = random.Random(f"inputs {seed}")
         self._number = self._withheld = 0
         self.per_second = 0
         #: partitions that get nothing for a while
@@ -134,7 +151,7 @@ class Feeder:
         self._stop = threading.Event()
         self._encode = msgspec.json.Encoder().encode
         self._lock, self._adding = threading.Lock(), threading.Lock()
-        self._known: set[tuple[int, int]] = set()
+        self._known: set[tuple[int, int, int]] = set()
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -175,20 +192,20 @@ class Feeder:
             pass
         return left == 0 and not self.failed
 
-    def learn(self, rows: Sequence[Row]) -> None:
+    def learn(self, rows: Sequence[Row], index: int = 0) -> None:
         """What is on the input, as far as it was not deleted, whatever the acknowledgements have said."""
         for row in rows:
-            if (row.partition, row.offset) not in self._known:
+            if (index, row.partition, row.offset) not in self._known:
                 trade = msgspec.json.decode(trade_of(row.value), type=Trade)
-                self._add(row.partition, row.offset, trade)
+                self._add(row.partition, row.offset, trade, index, row.time)
                 self._history.note("learned", trade=trade.id, partition=row.partition, offset=row.offset)
 
-    def _add(self, partition: int, offset: int, trade: Trade) -> None:
+    def _add(self, partition: int, offset: int, trade: Trade, index: int, moment: int) -> None:
         """Once: an acknowledgement may come when the record has been found on the input already."""
         with self._adding:
-            if (partition, offset) not in self._known:
-                self._known.add((partition, offset))
-                self.sent[partition].append(Sent(offset, trade, self._history.now()))
+            if (index, partition, offset) not in self._known:
+                self._known.add((index, partition, offset))
+                self.sent[partition].append(Sent(offset, trade, self._history.now(), index, moment))
 
     def _run(self) -> None:
         due, last = 0.0, self._history.now()
@@ -204,6 +221,7 @@ class Feeder:
     def _produce(self, partition: int | None) -> None:
         with self._lock:
             trade, where = self._make(partition)
+            index = self._inputs.randrange(len(self._topics))
         if where in self.silent and partition is None:
             self._withheld += 1
             return
@@ -212,14 +230,16 @@ class Feeder:
             if error is not None:
                 self.failed.append(f"{trade.id}: {error}")
             elif (offset := message.offset()) is not None:
-                self._add(where, offset, trade)
+                self._add(where, offset, trade, index, message.timestamp()[1])
             else:  # sent again and known to the brokers already, who do not say where: `learn` looks it up
                 self._history.note("no offset", trade=trade.id, partition=where)
 
+        moment = int(time.time() * 1000)
+        moment -= moment % _TICK if len(self._topics) > 1 else 0
         while True:
             try:
                 key, value = trade.account.encode(), written(trade.symbol, self._encode(trade))
-                self._producer.produce(self._topic, value, key, where, on_delivery=delivered)
+                self._producer.produce(self._topics[index], value, key, where, on_delivery=delivered, timestamp=moment)
                 return
             except BufferError:
                 self._producer.poll(0.05)
