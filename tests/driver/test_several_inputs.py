@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,8 @@ from statehold.config import Settings
 from statehold.config.sections.inputs import InputsSettings
 from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
-from statehold.errors import UsageError
+from statehold.errors import DamagedIncrement, NonDeterministicReplay, RetentionGap, StateRefused, UsageError
+from statehold.snapshot.format.records import pack, unpack
 from statehold.testing import Driver
 
 
@@ -164,3 +166,27 @@ def test_a_method_of_an_input_may_not_replace_one_of_the_handler() -> None:
 
     with pytest.raises(UsageError, match=r"Named\.cancel handles the input 'trades' and replaces Handler\.cancel"):
         Driver(Named)
+
+
+@pytest.mark.parametrize(
+    ("runs", "error", "reported"),
+    [
+        (b"\x09\x01", DamagedIncrement, "is not the order of the records of 2 inputs"),
+        (b"\x00", DamagedIncrement, "is not the order of the records of 2 inputs"),
+        (b"", RetentionGap, "trades[0]@0: handle the gap again: up to offset 3 the input has more records"),
+        (b"\x01\x03\x00\x04", RetentionGap, "trades[0]@3: handle the gap again: up to offset 3 the input has fewer"),
+        (b"\x01\x03\x00\x03", NonDeterministicReplay, "replaying 0 to 6 gave digest"),
+    ],
+)
+def test_a_commit_record_with_other_runs_is_rejected(runs: bytes, error: type[StateRefused], reported: str) -> None:
+    driver = driver_of(deltas="off")
+    for number in range(3):
+        feed(driver, ("trades", number, number))
+        feed(driver, ("prices", number, number))
+    written = driver.commit_record()
+    driver.crash()
+    log = driver.broker.log(driver.names.changelog, 0)
+    at = max(each.offset() for each in log.committed() if unpack(each.value()) == written)
+    log.replace(at, pack(msgspec.structs.replace(written, runs=runs)))
+    with pytest.raises(error, match=re.escape(reported)):
+        driver.restore()

@@ -82,7 +82,7 @@ ALLOWED: dict[str, str] = {
         "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
         "snapshot.restore worker.common worker.transaction"
     ),
-    "worker.inputs": "errors record ports snapshot.format worker.common",
+    "worker.inputs": "errors record ports snapshot.format snapshot.restore worker.common",
     "worker.recovery": (
         "errors record messages ports snapshot.format snapshot snapshot.restore declared worker.common "
         "worker.followers worker.handler worker.failures worker.inputs"

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from tests.unit.making import LogReader
 
 from statehold.common.names import Names
-from statehold.errors import RetentionGap
+from statehold.errors import DamagedIncrement, RetentionGap
 from statehold.ports import OutOfRange
 from statehold.record import MergedMessage
 from statehold.snapshot.format import runs
-from statehold.snapshot.format.frame import BadFrame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer
 from statehold.snapshot.format.runs import Run
@@ -109,7 +108,7 @@ def test_foreign_runs_raise_only_declared_errors_and_repeat_no_record_twice(reco
     try:
         for batch in reading:
             found += [(each.input, each.offset()) for each in batch]
-    except (BadFrame, RetentionGap):
+    except (DamagedIncrement, RetentionGap):
         assert len(found) <= 6
     else:
         assert len(found) == 6

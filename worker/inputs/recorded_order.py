@@ -9,7 +9,9 @@ from statehold.errors import RetentionGap
 from statehold.ports import Reader
 from statehold.record import MergedMessage, Message
 from statehold.snapshot.format import runs
+from statehold.snapshot.format.frame import BadFrame
 from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.restore.delta_apply import damaged
 
 #: most records of a batch
 _BATCH = 500
@@ -36,12 +38,12 @@ class RecordedOrder:
     def batches(self, recorded: Iterable[bytes]) -> Iterator[list[MergedMessage]]:
         """Yield the records in their order; `recorded`: `CommitRecord.runs` of the transactions between.
 
-        :raises RetentionGap: an input lacks a record. :raises frame.BadFrame: these are no runs. Otherwise as
+        :raises RetentionGap: an input lacks a record. :raises DamagedIncrement: these are no runs. Otherwise as
             `Reader.read`.
         """
         batch: list[MergedMessage] = []
         for packed in recorded:
-            for index, count in runs.unpack(packed, len(self._inputs)):
+            for index, count in self._runs(packed):
                 for _ in range(count):
                     batch.append(self._next(index))
                     if len(batch) >= _BATCH:
@@ -52,6 +54,12 @@ class RecordedOrder:
         for index, left in enumerate(self._records):
             if (more := next(left, None)) is not None:
                 raise self._differs(index, more.offset() or 0, "more records than were handled")
+
+    def _runs(self, packed: bytes) -> Iterator[runs.Run]:
+        try:
+            yield from runs.unpack(packed, len(self._inputs))
+        except BadFrame as error:
+            raise damaged(self._place, f"a commit record cannot be read: {error}") from error
 
     def _next(self, index: int) -> MergedMessage:
         message = next(self._records[index], None)
