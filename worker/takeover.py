@@ -189,8 +189,8 @@ class Takeover:
         if type(live.engine.handler).on_live is not Handler.on_live:
             live.engine.call_hook("on_live")
             _refuse_writes(live.engine, "on_live")
-        position = live.transaction.position
-        stream = self._mailbox.open_stream() if inputs is None else inputs.open(live.record)
+        position, first = live.transaction.position, live.transaction.buffer.turns
+        stream = self._mailbox.open_stream() if inputs is None else inputs.open(live.record, first)
         topic_id = place.topic_ids.get(place.input, "")
         live_now = WorkerReport(place.partition, "live", position, stream, None, topic_id, inputs is not None)
         tools.report(live_now)

@@ -68,7 +68,7 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.transaction": (
         "errors config.sections common output record table messages reference ports telemetry "
-        "snapshot.format snapshot worker.common worker.handler worker.failures"
+        "snapshot.format snapshot worker.common worker.handler worker.failures worker.inputs"
     ),
     "worker.participants": (
         "messages handler ports telemetry health snapshot.format worker.common worker.handler worker.failures "
@@ -76,7 +76,7 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.sinks": (
         "errors config.sections common sink messages ports telemetry snapshot.format worker.common "
-        "worker.handler worker.failures worker.transaction"
+        "worker.handler worker.failures worker.inputs worker.transaction"
     ),
     "worker.fulls": (
         "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "

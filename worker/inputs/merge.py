@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Literal
 
 from statehold.record import MergedMessage, Message
+from statehold.worker.inputs.turns import Turn
 
 Order = Literal["time", "arrival"]
 
@@ -37,13 +38,15 @@ class Merge:
     `order="arrival"`: the record that came first; no input is waited for.
     """
 
-    def __init__(self, positions: Sequence[int], *, order: Order, idle: float) -> None:
-        """`positions`: next offset of each input."""
+    def __init__(self, positions: Sequence[int], *, order: Order, idle: float, first: Sequence[Turn] = ()) -> None:
+        """`positions`: next offset of each input. `first`: the order of the first records, whatever `order` says."""
         self._queues = [Queue(position) for position in positions]
         self._by_time, self._idle = order == "time", idle
         #: the sum of the positions: where the next record follows
         self.position = sum(positions)
         self._arrived = 0
+        self._turns = deque(first)
+        self._drop_turns()
 
     def held(self, input: int) -> int:
         """Return how many records of an input wait."""
@@ -74,6 +77,8 @@ class Merge:
 
     def waits(self, now: float) -> float:
         """Return for how many seconds an input is still waited for: 0 if none is, infinite without a limit."""
+        if self._turns:
+            return 0.0 if self._queues[self._turns[0].input].messages else math.inf
         if not self._by_time:
             return 0.0
         left = [queue.idle_since + self._idle - now for queue in self._queues if not queue.messages]
@@ -88,6 +93,8 @@ class Merge:
         merged: list[MergedMessage] = []
         if not self.ready(now):
             return merged
+        if self._turns:
+            return self._next_of_turn(most)
         queues, position = self._queues, self.position
         heads = [(queue.ranks[0], index) for index, queue in enumerate(queues) if queue.messages]
         heapify(heads)
@@ -110,3 +117,24 @@ class Merge:
                 break
         self.position = position
         return merged
+
+    def _next_of_turn(self, most: int) -> list[MergedMessage]:
+        index, end = self._turns[0]
+        queue, merged = self._queues[index], list[MergedMessage]()
+        while len(merged) < most and queue.messages and (offset := queue.messages[0].offset() or 0) < end:
+            at = self.position - queue.position + offset
+            merged.append(MergedMessage(queue.messages.popleft(), index, at))
+            queue.ranks.popleft()
+            queue.position, self.position = offset + 1, at + 1
+        self._drop_turns()
+        return merged
+
+    def _drop_turns(self) -> None:
+        """Drop the turns that are over."""
+        while self._turns:
+            index, end = self._turns[0]
+            queue = self._queues[index]
+            reached = queue.messages[0].offset() or 0 if queue.messages else queue.position
+            if reached < end:
+                break
+            self._turns.popleft()

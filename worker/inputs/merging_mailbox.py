@@ -9,6 +9,7 @@ from statehold.ports import Clock
 from statehold.record import Message
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.inputs.merge import Merge, Order
+from statehold.worker.inputs.turns import Turn
 
 #: most records that are merged at once, because the readers wait meanwhile
 _PORTION: Final = 5_000
@@ -23,11 +24,14 @@ class MergingMailbox(Mailbox):
         #: None while the partition is not live
         self._merge: Merge | None = None
 
-    def begin(self, positions: Sequence[int]) -> int:
-        """Worker thread: drop everything, and take records from these positions of the inputs; return the stream."""
+    def begin(self, positions: Sequence[int], first: Sequence[Turn] = ()) -> int:
+        """Worker thread: drop everything, and take records from these positions of the inputs; return the stream.
+
+        `first`: the order of the first records.
+        """
         with self._changed:
             stream = super().open_stream()
-            self._merge = Merge(positions, order=self._order, idle=self._idle)
+            self._merge = Merge(positions, order=self._order, idle=self._idle, first=first)
             return stream
 
     def open_stream(self) -> int:

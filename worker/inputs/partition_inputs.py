@@ -11,6 +11,7 @@ from statehold.worker.common.context import Tools
 from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.signals import Signals
 from statehold.worker.inputs.merging_mailbox import MergingMailbox
+from statehold.worker.inputs.turns import Turn
 
 
 class PartitionInputs:
@@ -21,11 +22,14 @@ class PartitionInputs:
         self._stream = -1
         self._reading: InputReading | None = None
 
-    def open(self, record: CommitRecord) -> int:
-        """Read all inputs from the positions of the last commit record. Return the mailbox's stream."""
+    def open(self, record: CommitRecord, first: Sequence[Turn] = ()) -> int:
+        """Read all inputs from the positions of the last commit record. Return the mailbox's stream.
+
+        `first`: the order of the first records.
+        """
         assert self._tools.inputs is not None
         positions = {topic: record.positions[topic] for topic in self._tools.place.names.inputs}
-        self._stream = self._mailbox.begin(list(positions.values()))
+        self._stream = self._mailbox.begin(list(positions.values()), first)
         self._reading = self._tools.inputs(positions, self._tools.place.topic_ids, self)
         return self._stream
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
 import tenacity
 
 from statehold.errors import (
@@ -134,6 +135,7 @@ class SinkCoordinator(Participant):
         """While the database is ahead, discard rows and repeat the failure decisions of the first time."""
         self._sinks.mute(self.ahead is not None)
         self._buffer.barrier = self.barrier
+        self._buffer.turns = () if self.ahead is None else self.ahead.turns
         self._decisions.handled_until = -1 if self.barrier is None else self.barrier
         if self.ahead is not None:
             self._decisions.repeat({(topic, at): decision for topic, at, decision in self.ahead.decisions})
@@ -169,6 +171,9 @@ class SinkCoordinator(Participant):
             letters = self._engine.dead_letters
             decisions = letters.decisions.items() if letters is not None else ()
             note = Note(draft.before.lineage, state, draft.side, tuple((*place, each) for place, each in decisions))
+            if draft.before.inputs:
+                positions, order = self._buffer.order(draft.before)
+                note = msgspec.structs.replace(note, inputs=tuple(positions), order=order)
             draft.before_commit = partial(self._write, draft.position, note, rows or list, draft.before)
 
     def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], record: CommitRecord) -> None:

@@ -9,8 +9,11 @@ import msgspec
 from statehold.common.decoding import UNREADABLE
 from statehold.common.names import Names
 from statehold.sink import SinkPosition
+from statehold.snapshot.format.frame import BadFrame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.dead_letters import FailureDecision
+from statehold.worker.inputs import turns
+from statehold.worker.inputs.turns import Turn
 from statehold.worker.transaction.participants import SideInputs
 
 
@@ -24,6 +27,14 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     side: SideInputs = SideInputs()
     #: topic and offset of each failed record, and its decision
     decisions: tuple[tuple[str, int, FailureDecision], ...] = ()
+    #: with several inputs: the next offset of each before the transaction, and the order of its records
+    inputs: tuple[int, ...] = ()
+    order: bytes = b""
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The order of the records."""
+        return turns.unpack(self.order, self.inputs)
 
 
 encode: Final = msgspec.msgpack.Encoder(enc_hook=dict).encode
@@ -49,7 +60,8 @@ def ahead_of(held: SinkPosition | None, record: CommitRecord, names: Names) -> N
         raise Disagreement("it holds no position of this partition, so its rows are unknown")
     try:
         note = _decode(held.note) if held.note else Note("", b"")
-    except UNREADABLE as error:
+        _ = note.turns
+    except (*UNREADABLE, BadFrame) as error:
         raise Disagreement(f"the note at its position {held.position} cannot be read: {error}") from error
     if held.position < position:
         raise Disagreement(f"it holds the rows up to {held.position} only: an older copy of it, or another database")

@@ -17,6 +17,8 @@ from statehold.record import Message, at
 from statehold.snapshot.format import runs
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
+from statehold.worker.inputs import turns
+from statehold.worker.inputs.turns import Turn
 from statehold.worker.transaction.plan import Mode
 
 Messages = Sequence[Message]
@@ -42,6 +44,8 @@ class RecordBuffer:
         self.careful_until = -1
         #: a transaction has to end at this place: the sinks' database has everything before it
         self.barrier: int | None = None
+        #: with several inputs: the order of those records
+        self.turns: Sequence[Turn] = ()
         #: the sinks' database rejects a row, and its record is being searched
         self.bisecting = False
         #: while `bisecting`: side inputs are handled first, one in a transaction
@@ -154,6 +158,12 @@ class RecordBuffer:
         reached = sum(positions.values())
         assert reached == position, f"the inputs' positions {positions} add up to {reached}, not to {position}"
         return positions, runs.pack(runs.of(order))
+
+    def order(self, before: CommitRecord) -> tuple[list[int], bytes]:
+        """Return the next offset of each of several inputs before the open transaction, and its `turns`, packed."""
+        positions = [before.positions[topic] for topic in before.inputs]
+        records: list[Any] = list(chain.from_iterable(self._kept))
+        return positions, turns.pack(records, positions)
 
     def committed(self) -> None:
         """The closed transaction has committed."""

@@ -28,12 +28,6 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str, in
         _check_without_deltas(kind, letters=letters, versions=bool(versions))
     if not sinks_of(kind):
         return
-    if len(inputs) > 1:
-        raise UsageError(
-            f"{kind.__name__} has sinks and several inputs: the database does not store the order of a transaction's "
-            f"records, so a takeover could not repeat it. Next: write an Output, and let a second service with one "
-            f"input write the rows"
-        )
     if versions:
         raise UsageError(
             f"{kind.__name__} has both sinks and reference data: the database does not store which version a "
