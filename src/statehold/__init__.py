@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from statehold.service import Service
     from statehold.sink import Sink
     from statehold.table import Table
+    from statehold.tables.joins import JoinBuffer
     from statehold.tables.timers import Timer
     from statehold.tables.ttl import Dedupe
     from statehold.tables.windows import Hopping, Session, Tumbling
@@ -24,6 +25,7 @@ __all__ = [
     "Dedupe",
     "Handler",
     "Hopping",
+    "JoinBuffer",
     "Json",
     "MsgPack",
     "Output",
@@ -45,6 +47,7 @@ _HOMES = {
     "Dedupe": "tables.ttl",
     "Handler": "handler",
     "Hopping": "tables.windows",
+    "JoinBuffer": "tables.joins",
     "StateholdError": "errors",
     "Json": "serde",
     "MsgPack": "serde",

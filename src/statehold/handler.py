@@ -17,7 +17,17 @@ M = TypeVar("M", bound=Callable[..., None])
 
 #: the key of a side effect outside Kafka: topic, partition, offset, index
 EffectKey = tuple[str, int, int, int]
-HOOKS: Final = ("on_record", "on_batch", "on_command", "on_timer", "on_window", "on_late", "on_live", "on_stop")
+HOOKS: Final = (
+    "on_record",
+    "on_batch",
+    "on_command",
+    "on_timer",
+    "on_window",
+    "on_unmatched",
+    "on_late",
+    "on_live",
+    "on_stop",
+)
 
 
 class InputDeclaration(NamedTuple):
@@ -101,8 +111,16 @@ class Handler(Generic[V]):
         """
         raise NotImplementedError
 
+    def on_unmatched(self, name: str, key: Any, side: str, value: Any, timestamp: int) -> None:
+        """Handle a record of a `JoinBuffer` that found no partner in time, once. Writes count as in on_record.
+
+        `name` is the attribute of the buffer, `side` "left" or "right", `value` what was kept of the record, and
+        `timestamp` the record's, in milliseconds since 1970.
+        """
+        raise NotImplementedError
+
     def on_late(self, name: str, key: Any, record: Record[Any]) -> None:
-        """Handle a record that came after a window of its time had closed; `update` calls it.
+        """Handle a record that came after a window of its time had closed; `update` calls it, or that of a join.
 
         Late records are counted in `statehold_late_records_total`. Without an on_late of your own they are also logged.
         """

@@ -124,7 +124,7 @@ def test_a_key_that_is_put_again_and_again_takes_one_entry() -> None:
         driver.feed([1, 0], timestamp=1_000_000 + second)
     driver.commit()
     table = driver._lanes[0].engine().state.tables[f"{EXPIRY}open"]
-    assert len(table._heap) == 1  # type: ignore[attr-defined]
+    assert len(table._index) == 1  # type: ignore[attr-defined]
 
 
 class Few(Handler[int]):

@@ -380,7 +380,7 @@ def test_what_a_handler_must_not_do_with_windows_is_an_error() -> None:
         Driver(Lists).feed("none", timestamp=1_000)
     with pytest.raises(HandlerFailed, match="has closed, and a window closes once"):
         Driver(Lists).feed("put", timestamp=11_000)
-    with pytest.raises(UsageError, match="are a declaration"):
+    with pytest.raises(UsageError, match="this Tumbling is a declaration"):
         Lists.plain.update(Record(driver_message(), ""), "a", lambda value: ())
 
 

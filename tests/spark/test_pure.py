@@ -28,6 +28,7 @@ from statehold.snapshot.spark.fold.proof import Sums, limbs, proves
 from statehold.snapshot.spark.fold.report import Scan, TaskReport, decode_report
 from statehold.snapshot.spark.fold.unpack import Unpacker
 from statehold.table import Changes
+from statehold.tables.joins import BufferedRecord, JoinBuffer
 from statehold.tables.windows import Session, Tumbling
 
 pack = msgspec.msgpack.encode
@@ -213,3 +214,19 @@ def test_a_window_is_exported_with_key_start_and_end(windows: Any) -> None:
     stored = pa.RecordBatch.from_pydict({"partition": [0], "key": [key], "value": [windows.encode(7)]})
     (batch,) = columns([stored])
     assert batch.to_pylist() == [{"partition": 0, "key": {"_1": "ACME", "_2": 60_000, "_3": 120_000}, "value": 7}]
+
+
+def test_a_row_of_a_join_is_exported_with_both_sides() -> None:
+    table = JoinBuffer(60, key=str, left=int, right=str)
+    columns, key = Columns(table), msgspec.msgpack.encode(("ACME", "right", 60_000, 0))
+    value = table.encode(BufferedRecord(right="sold"))
+    (batch,) = columns([pa.RecordBatch.from_pydict({"partition": [0], "key": [key], "value": [value]})])
+    assert batch.to_pylist() == [
+        {
+            "partition": 0,
+            "key": {"_1": "ACME", "_2": "right", "_3": 60_000, "_4": 0},
+            "left": None,
+            "right": "sold",
+            "waiting": False,
+        }
+    ]

@@ -1,26 +1,35 @@
-"""Event time of a partition: before each record, fire due timers, close windows and delete expired keys.
+"""Event time of a partition: before each record, fire due timers, close windows, end joins and delete expired keys.
 
-The engine omits it for a handler without timers, windows and expiry. Records and pinned ticks alone drive it, record by
-record, so a replay in other batches leads to the same state (rules D1, M4).
+The engine omits it for a handler without timers, windows, joins and expiry. Records and pinned ticks alone drive it,
+record by record, so a replay in other batches leads to the same state (rules D1, M4).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakMethod
 
 from statehold.handler import Handler
 from statehold.record import Record
 from statehold.table import Table
 from statehold.tables.clock import ClockTable
-from statehold.tables.due_index import DueTable
+from statehold.tables.joins import JoinBuffer
 from statehold.tables.system import CLOCK, EXPIRY, TIMERS
 from statehold.tables.timers import Timer, Timers, TimerTable
-from statehold.tables.ttl import Dedupe, expiring
-from statehold.tables.windows import Windows
+from statehold.tables.ttl import Dedupe, ExpiringTable
+from statehold.tables.windows import ClosingTable, Windows
 from statehold.worker.common.activity import Handling
+
+
+class Dated(Protocol):
+    """A table with rows that are due: timers, windows, or records of a join without a partner."""
+
+    @property
+    def earliest(self) -> float: ...
+
+    def has_due(self, until: float) -> bool: ...
 
 
 class EventTime:
@@ -36,16 +45,15 @@ class EventTime:
     ) -> None:
         self._handler, self._clock = handler, clock
         self._on_record = on_record
-        self._expiring = list(expiring(tables))
+        self._expiring = [t for t in tables.values() if isinstance(t, ExpiringTable | Dedupe | JoinBuffer)]
         for table in self._expiring:
             if isinstance(table, Dedupe):
                 table.follow(clock)
-            else:
+            elif isinstance(table, ExpiringTable):
                 expiry: Any = tables[f"{EXPIRY}{table.name}"]
                 table.follow(expiry, clock)
         self._timers: Timers | None = None
-        #: timers and windows
-        self._dated: list[DueTable[Any, Any]] = []
+        self._dated: list[Dated] = []
         found = tables.get(TIMERS)
         if isinstance(found, TimerTable):
             self._timers = handler._timers = Timers(found, lambda: handling.record)
@@ -77,7 +85,7 @@ class EventTime:
             self._fire(now)
         clock.now = now
         for table in self._expiring:
-            if table.earliest <= now:
+            if table.next_expiry <= now:
                 table.sweep()
 
     def forget(self) -> None:
@@ -107,9 +115,9 @@ class EventTime:
 
 
 class WindowTime(EventTime):
-    """Event time of a handler with windows. They close in the order of their due times, together with its timers.
+    """Event time of a handler with windows or joins. Their rows close in the order of due times, as its timers fire.
 
-    Of equal due times, windows come before timers, in the order of their names, then of their keys.
+    Of equal due times, rows come before timers, in the order of their tables' names, then of their keys.
     """
 
     def __init__(
@@ -122,7 +130,7 @@ class WindowTime(EventTime):
     ) -> None:
         super().__init__(handler, clock, tables, handling, on_record)
         #: by name, because a new order of the declarations must not change a replay
-        self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, Windows)]
+        self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, Windows | JoinBuffer)]
         on_late = WeakMethod(handler.on_late)  # weak, because a cycle would keep a dropped state in memory
         self._dated += self.windows
         for table in self.windows:
@@ -133,22 +141,47 @@ class WindowTime(EventTime):
             first = next((table for table in self.windows if table.earliest == due), None)
             if first is None:
                 self._fire_timer(due)
-            elif (window := first.take(due)) is not None:
-                self._close(first, window)
+            elif isinstance(first, JoinBuffer):
+                self._end_join(first, due)
+            else:
+                self._close(first, due)
 
-    def _close(self, table: Windows[Any, Any], window: tuple[Any, int, int]) -> None:
+    def _close(self, table: Windows[Any, Any], until: float) -> None:
+        if (window := table.take(until)) is None:
+            return
         key, start, end = window
-        value, due = table[window], end + table.grace
+        value = table[window]
         table.delete(window)
-        self._clock.now = max(self._clock.now, due)
-        if self._timers is not None:  # timers that on_window schedules belong to the window's key
-            record_key = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else None
-            self._timers.firing = Timer(table.name, due, None, record_key)
+        self._reach_row(table, key, end + table.grace)
         try:
             self._handler.on_window(table.name, key, start, end, value)
         except Exception as error:
             error.add_note(f"in on_window of {table.name!r}, key {key!r}, from {start} to {end}")
             raise
+        self._leave_row()
+
+    def _end_join(self, table: JoinBuffer[Any, Any, Any], until: float) -> None:
+        if (row := table.take(until)) is None:
+            return
+        key, side, timestamp, _ = row
+        value = getattr(table[row], side)
+        table.delete(row)
+        self._reach_row(table, key, table.due(row))
+        try:
+            self._handler.on_unmatched(table.name, key, side, value, timestamp)
+        except Exception as error:
+            error.add_note(f"in on_unmatched of {table.name!r}, key {key!r}, {side} side, timestamp {timestamp}")
+            raise
+        self._leave_row()
+
+    def _reach_row(self, table: ClosingTable[Any, Any], key: Any, due: int) -> None:
+        """Advance event time to a row; timers that its hook schedules belong to its key."""
+        self._clock.now = max(self._clock.now, due)
+        if self._timers is not None:
+            record_key = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else None
+            self._timers.firing = Timer(table.name, due, None, record_key)
+
+    def _leave_row(self) -> None:
         if self._timers is not None:
             self._timers.firing = None
 
@@ -159,9 +192,9 @@ def event_time(
     handling: Handling,
     on_record: Callable[[Record[Any]], None],
 ) -> EventTime | None:
-    """Return None for a handler without timers, windows and expiry."""
+    """Return None for a handler without timers, windows, joins and expiry."""
     clock = tables.get(CLOCK)
     if not isinstance(clock, ClockTable):
         return None
-    kind = WindowTime if any(isinstance(table, Windows) for table in tables.values()) else EventTime
+    kind = WindowTime if any(isinstance(table, ClosingTable) for table in tables.values()) else EventTime
     return kind(handler, clock, tables, handling, on_record)

@@ -1,4 +1,4 @@
-"""Late records of windows: counted with the commit of their transaction, and logged if the handler has no on_late."""
+"""Late records of windows and joins: counted with the commit, and logged if the handler has no on_late."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LateRecords(Participant):
                 "late_records",
                 windows=counts,
                 position=record.position(self._tools.place.input),
-                cause="their windows had closed, so no window has them. Next: lengthen the grace, or define on_late",
+                cause="their time was over, so no window or join has them. Next: lengthen the grace, or define on_late",
             )
         self._counts = {}
 

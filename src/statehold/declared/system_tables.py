@@ -15,6 +15,7 @@ from statehold.messages.dead_letter import PARKED, SETTLED, BlockedKey
 from statehold.table import Table
 from statehold.tables.clock import ClockTable
 from statehold.tables.due_index import DueTable
+from statehold.tables.joins import JoinBuffer
 from statehold.tables.system import CLOCK, EXPIRY, TIMERS, local_name
 from statehold.tables.timers import TimerTable
 from statehold.tables.windows import Windows
@@ -23,8 +24,8 @@ from statehold.tables.windows import Windows
 def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> dict[str, Table[Any, Any]]:
     """Return the system tables that a handler class with these tables needs, by reserved name.
 
-    :raises UsageError: a table has a reserved name, a handler with on_batch uses the partition's time, or one with
-        windows has no on_window.
+    :raises UsageError: a table has a reserved name, a handler with on_batch uses the partition's time, one with windows
+        has no on_window, or one with joins no on_unmatched that fits.
     """
     reserved = [name for name in tables if "." in name]
     if reserved:
@@ -38,13 +39,14 @@ def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) 
             f"{kind.__name__} has windows ({', '.join(windows)}) and no on_window, so their values would be lost when "
             f"they close. Next: define on_window(self, name, key, start, end, value)"
         )
+    _check_joins(kind, {name: table for name, table in tables.items() if isinstance(table, JoinBuffer)})
     if kind.on_timer is not Handler.on_timer:
         found[TIMERS] = TimerTable()
-    timed = bool(found) or any(isinstance(table, DueTable) for table in tables.values())
+    timed = bool(found) or any(isinstance(table, DueTable | JoinBuffer) for table in tables.values())
     if timed and kind.on_batch is not Handler.on_batch:
         raise UsageError(
-            f"{kind.__name__} has on_batch, and timers, windows, a Dedupe or a table with a ttl: time passes from "
-            f"record to record, so these need on_record"
+            f"{kind.__name__} has on_batch, and timers, windows, joins, a Dedupe or a table with a ttl: time passes "
+            f"from record to record, so these need on_record"
         )
     if timed:
         found[CLOCK] = ClockTable()
@@ -53,6 +55,21 @@ def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) 
     for name, table in found.items():
         table.name = name
     return found
+
+
+def _check_joins(kind: type[Handler[Any]], joins: dict[str, JoinBuffer[Any, Any, Any]]) -> None:
+    """:raises UsageError: on_unmatched is missing, or would never be called."""
+    reporting = [name for name, table in joins.items() if table.join != "inner"]
+    if reporting and kind.on_unmatched is Handler.on_unmatched:
+        raise UsageError(
+            f"{kind.__name__} has left or outer joins ({', '.join(reporting)}) and no on_unmatched, so records without "
+            f"a partner would be lost. Next: define on_unmatched(self, name, key, side, value, timestamp)"
+        )
+    if joins and not reporting and kind.on_unmatched is not Handler.on_unmatched:
+        raise UsageError(
+            f"{kind.__name__} has on_unmatched, and its joins ({', '.join(joins)}) are inner, so it would never be "
+            f'called. Next: declare JoinBuffer(..., join="left") or join="outer", or remove on_unmatched'
+        )
 
 
 def _dead_letter_tables(kind: type[Handler[Any]]) -> dict[str, Table[Any, Any]]:

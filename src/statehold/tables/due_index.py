@@ -1,10 +1,11 @@
-"""A table of values with a due time, which finds the first due key without a scan."""
+"""Tables whose rows have a due time, and the index that finds the first due key without a scan."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from statehold import serde
 from statehold.common.table_types import require_ordered_key
@@ -17,12 +18,87 @@ V = TypeVar("V")
 _SLACK: Final = 10_000
 
 
-class DueTable(Table[K, V]):
-    """A table with a heap of (due time, key) that has for every key an entry not later than its due time.
+class DueIndex(Generic[K]):
+    """A heap of (due time, key) that has for every key an entry not later than its due time.
 
     The heap therefore need not follow every write: a postponed key is checked again at its old time. A rollback returns
-    the entries that were taken. The heap is not state, because a restore builds it from the values.
+    the entries that were taken. The heap is not state, because a restore builds it from the table.
     """
+
+    __slots__ = ("_closing", "_heap", "_taken")
+
+    def __init__(self, entries: Iterable[tuple[int, K]] = ()) -> None:
+        self._heap: list[tuple[int, Any]] = list(entries)
+        heapify(self._heap)
+        #: entries taken by the open transaction, and by the one that is being committed
+        self._taken: list[tuple[int, Any]] = []
+        self._closing: list[tuple[int, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def earliest(self) -> float:
+        """The earliest possible due time; infinity for an empty index."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def push(self, when: int, key: K) -> None:
+        heappush(self._heap, (when, key))
+
+    def has_due(self, until: float, due: Callable[[K], int | None], *, is_open: bool) -> bool:
+        """Return whether a key is due at or before `until`; drop entries of keys that were deleted or postponed.
+
+        `due` returns a key's due time, or None. With open writes an entry counts as a due key, because a rollback may
+        need it.
+        """
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            when, key = heap[0]
+            wanted = due(key)
+            if is_open or wanted == when:
+                return True
+            heappop(heap)
+            if wanted is not None:
+                heappush(heap, (wanted, key))
+        return False
+
+    def take(self, until: float, due: Callable[[K], int | None]) -> K | None:
+        """Remove and return the first due key if it is due at or before `until`.
+
+        Of keys with the same due time the smallest comes first, whatever the history of the heap.
+        """
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            entry = heappop(heap)
+            self._taken.append(entry)
+            while heap and heap[0] == entry:
+                heappop(heap)
+            when = due(entry[1])
+            if when == entry[0]:
+                key: K = entry[1]
+                return key
+            if when is not None:
+                heappush(heap, (when, entry[1]))
+        return None
+
+    def freeze(self) -> None:
+        self._closing, self._taken = self._taken, []
+
+    def commit(self) -> None:
+        self._closing = []
+
+    def rollback(self) -> None:
+        for entry in (*self._closing, *self._taken):
+            heappush(self._heap, entry)
+        self._closing, self._taken = [], []
+
+    def is_long(self, rows: int) -> bool:
+        """Return whether most entries are old, so that the index of this number of rows is to be rebuilt."""
+        return len(self._heap) > 2 * rows + _SLACK
+
+
+class DueTable(Table[K, V]):
+    """A table of which each row has a due time."""
 
     def __init__(self, *, key: type[K], value: type[V] | serde.Serde[V], mutable: bool = True, **options: Any) -> None:
         # Mutable by default, because a handler is given no value but a fired timer.
@@ -31,10 +107,7 @@ class DueTable(Table[K, V]):
 
     def _empty(self) -> None:
         super()._empty()
-        self._heap: list[tuple[int, Any]] = []
-        #: entries taken by the open transaction, and by the one that is being committed
-        self._taken: list[tuple[int, Any]] = []
-        self._closing: list[tuple[int, Any]] = []
+        self._index: DueIndex[K] = DueIndex()
         #: number of keys, because `len` would count the open writes each time
         self.count = 0
 
@@ -50,45 +123,15 @@ class DueTable(Table[K, V]):
     @property
     def earliest(self) -> float:
         """The earliest possible due time; infinity for an empty table."""
-        return self._heap[0][0] if self._heap else math.inf
+        return self._index.earliest
 
     def has_due(self, until: float) -> bool:
-        """Return whether a key is due at or before `until`; drop entries of keys that were deleted or postponed.
-
-        With open writes an entry counts as a due key, because a rollback may need it.
-        """
-        heap, is_open = self._heap, bool(self._dirty or self._frozen)
-        while heap and heap[0][0] <= until:
-            when, key = heap[0]
-            value = self.get(key)
-            due = None if value is None else self.due(key, value)
-            if is_open or due == when:
-                return True
-            heappop(heap)
-            if due is not None:
-                heappush(heap, (due, key))
-        return False
+        """Return whether a key is due at or before `until`; see `DueIndex.has_due`."""
+        return self._index.has_due(until, self._due_of, is_open=bool(self._dirty or self._frozen))
 
     def take(self, until: float) -> K | None:
-        """Return the first due key if it is due at or before `until`. The caller deletes it.
-
-        Of keys with the same due time the smallest comes first, whatever the history of the heap.
-        """
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            entry = heappop(heap)
-            self._taken.append(entry)
-            while heap and heap[0] == entry:
-                heappop(heap)
-            value = self.get(entry[1])
-            if value is None:
-                continue
-            when = self.due(entry[1], value)
-            if when == entry[0]:
-                key: K = entry[1]
-                return key
-            heappush(heap, (when, entry[1]))
-        return None
+        """Return the first due key if it is due at or before `until`. The caller deletes it."""
+        return self._index.take(until, self._due_of)
 
     def __setitem__(self, key: K, value: V) -> None:
         before = self.get(key)
@@ -96,7 +139,7 @@ class DueTable(Table[K, V]):
         self.count += before is None
         when = self.due(key, value)
         if before is None or when < self.due(key, before):
-            heappush(self._heap, (when, key))
+            self._index.push(when, key)
 
     def put(self, key: K, value: V) -> None:
         self[key] = value
@@ -107,30 +150,31 @@ class DueTable(Table[K, V]):
 
     def freeze(self) -> Changes:
         changes = super().freeze()
-        self._closing, self._taken = self._taken, []
+        self._index.freeze()
         return changes
 
     def commit(self) -> None:
         super().commit()
-        self._closing = []
-        if len(self._heap) > 2 * len(self.stored) + _SLACK:
-            self._build()
+        self._index.commit()
+        if self._index.is_long(len(self.stored)):
+            self._index = DueIndex(self._entries())
 
     def rollback(self) -> None:
         super().rollback()
-        for entry in (*self._closing, *self._taken):
-            heappush(self._heap, entry)
-        self._closing, self._taken = [], []
+        self._index.rollback()
         self.count = len(self.stored)
 
     def loaded(self) -> None:
         super().loaded()
-        self._build()
+        self._index = DueIndex(self._entries())
         self.count = len(self.stored)
 
-    def _build(self) -> None:
-        """Build the heap from committed and open values, because a rollback needs both."""
+    def _due_of(self, key: K) -> int | None:
+        value = self.get(key)
+        return None if value is None else self.due(key, value)
+
+    def _entries(self) -> Iterator[tuple[int, K]]:
+        """Yield the entries of committed and open values, because a rollback needs both."""
         decode, due = self._serde.decode, self.due
-        self._heap = [(due(key, decode(data)), key) for key, data in self.stored.items()]
-        self._heap += [(due(key, value), key) for key in self._dirty if (value := self.get(key)) is not None]
-        heapify(self._heap)
+        yield from ((due(key, decode(data)), key) for key, data in self.stored.items())
+        yield from ((due(key, value), key) for key in self._dirty if (value := self.get(key)) is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -31,7 +30,7 @@ class ExpiringTable(Table[K, V]):
         self._expiry, self._clock = expiry, clock
 
     @property
-    def earliest(self) -> float:
+    def next_expiry(self) -> float:
         """The earliest possible expiry."""
         return self._expiry.earliest if self._expiry is not None else math.inf
 
@@ -117,6 +116,11 @@ class Dedupe(DueTable[K, int]):
             self.delete(first)
         return False
 
+    @property
+    def next_expiry(self) -> float:
+        """The earliest possible expiry."""
+        return self.earliest
+
     def sweep(self) -> None:
         """Remove some of the expired keys."""
         assert self._clock is not None
@@ -128,7 +132,3 @@ class Dedupe(DueTable[K, int]):
 
 def milliseconds(ttl: float | timedelta) -> int:
     return round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
-
-
-def expiring(tables: dict[str, Table[Any, Any]]) -> Iterator[ExpiringTable[Any, Any] | Dedupe[Any]]:
-    return (table for table in tables.values() if isinstance(table, (ExpiringTable, Dedupe)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from heapq import heapify, heappush
 from types import GenericAlias
 from typing import Any, Generic, TypeVar
 
@@ -24,17 +23,60 @@ V = TypeVar("V")
 OnLate = Callable[[str, Any, Record[Any]], None]
 
 
-class Windows(DueTable[tuple[K, int, int], V], Generic[K, V]):
+class ClosingTable(Table[K, V]):
+    """The base of tables whose rows close by the partition's time; a record that comes after that is late."""
+
+    #: milliseconds that a row stays open for late records
+    grace: int
+    #: late records since the last commit
+    late = 0
+    #: set by the engine; a tool that only reads states has no time
+    _clock: ClockTable | None = None
+    _on_late: Callable[[], OnLate | None]
+
+    @property
+    def earliest(self) -> float:
+        """The earliest possible time at which a row closes that the handler gets; infinity without one."""
+        raise NotImplementedError
+
+    def take(self, until: float) -> K | None:
+        """Return the first of these rows if it closes at or before `until`. The caller deletes it."""
+        raise NotImplementedError
+
+    def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[K, V]:
+        return Table.fresh(self, (*kinds, type(self)) if kinds else ())
+
+    def follow(self, clock: ClockTable, on_late: Callable[[], OnLate | None]) -> None:
+        """Use this time. `on_late` is a weak reference to the handler's method."""
+        self._clock, self._on_late = clock, on_late
+
+    @property
+    def _now(self) -> int:
+        if self._clock is None:
+            raise UsageError(f"this {type(self).__name__} is a declaration: use it as self.<name> in a handler")
+        return self._clock.now
+
+    def _pass_on(self, key: Any, record: Record[Any]) -> None:
+        """Count a late record and hand it to the handler."""
+        self.late += 1
+        if (on_late := self._on_late()) is not None:
+            on_late(self.name, key, record)
+
+    def _span(self, what: str, given: float | timedelta, *, least: int) -> int:
+        """Return milliseconds. :raises UsageError: they are below `least`."""
+        span = milliseconds(given)
+        if span < least:
+            raise UsageError(f"{type(self).__name__}({what}={given!r}): it must be at least {least} milliseconds")
+        return span
+
+
+class Windows(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, int], V], Generic[K, V]):
     """The base of all windows: a table of open windows by (key, start, end), in milliseconds since 1970.
 
     A window includes its start and excludes its end. It closes when the partition's time reaches end + grace: its row
     is deleted, and `Handler.on_window` gets it. The end is part of the key, so a window that is open keeps it when you
     change the declaration.
     """
-
-    #: set by the engine; a tool that only reads states updates nothing
-    _clock: ClockTable | None = None
-    _on_late: Callable[[], OnLate | None]
 
     def __init__(
         self,
@@ -48,10 +90,7 @@ class Windows(DueTable[tuple[K, int, int], V], Generic[K, V]):
     ) -> None:
         require_key_type(key)
         require_ordered_key(key)
-        #: milliseconds that a window stays open for late records after its end
         self.grace = self._span("grace", grace, least=0)
-        #: late records since the last commit
-        self.late = 0
         row_key: Any = GenericAlias(tuple, (key, int, int))
         super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters)
 
@@ -79,7 +118,7 @@ class Windows(DueTable[tuple[K, int, int], V], Generic[K, V]):
         if self._has_closed(key):
             raise UsageError(f"{self.name}: window {key!r} has closed, and a window closes once")
         if key not in self:
-            heappush(self._heap, (key[2] + self.grace, key))
+            self._index.push(key[2] + self.grace, key)
             self.count += 1
         Table.__setitem__(self, key, value)
 
@@ -92,45 +131,27 @@ class Windows(DueTable[tuple[K, int, int], V], Generic[K, V]):
     # For the engine
 
     def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[tuple[K, int, int], V]:
-        return Table.fresh(self, (*kinds, type(self)) if kinds else ())
-
-    def follow(self, clock: ClockTable, on_late: Callable[[], OnLate | None]) -> None:
-        """Use this time. `on_late` is a weak reference to the handler's method."""
-        self._clock, self._on_late = clock, on_late
+        return ClosingTable.fresh(self, kinds)
 
     def due(self, key: tuple[K, int, int], value: V) -> int:
         return key[2] + self.grace
 
-    def _build(self) -> None:
-        """Build the heap from the keys; no value is decoded."""
-        self._heap = [(key[2] + self.grace, key) for key in dict.fromkeys((*self.stored, *self._dirty))]
-        heapify(self._heap)
+    def _entries(self) -> Iterator[tuple[int, tuple[K, int, int]]]:
+        """Yield the entries of the keys; no value is decoded."""
+        return ((key[2] + self.grace, key) for key in dict.fromkeys((*self.stored, *self._dirty)))
 
     def _falls_into(self, key: K, at: int) -> Iterator[tuple[K, int, int]]:
         """Yield the windows of a key at a time, earliest first."""
         raise NotImplementedError
 
     def _has_closed(self, window: tuple[K, int, int]) -> bool:
-        if self._clock is None:
-            raise UsageError("these windows are a declaration: use them as self.<name> in a handler")
-        return window[2] + self.grace <= self._clock.now
+        return window[2] + self.grace <= self._now
 
     def _result(self, fn: Callable[[V | None], V], value: V | None) -> V:
         result = fn(value)
         if result is None:
             raise UsageError(f"{self.name}.update: the function returned None. Next: return the window's new value")
         return result
-
-    def _pass_on(self, key: K, record: Record[Any]) -> None:
-        self.late += 1
-        if (on_late := self._on_late()) is not None:
-            on_late(self.name, key, record)
-
-    def _span(self, what: str, given: float | timedelta, *, least: int) -> int:
-        span = milliseconds(given)
-        if span < least:
-            raise UsageError(f"{type(self).__name__}({what}={given!r}): it must be at least {least} milliseconds")
-        return span
 
 
 class Hopping(Windows[K, V]):

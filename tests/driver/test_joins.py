@@ -1,0 +1,544 @@
+"""Joins of two streams against a join that compares every record with every other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.driver.apps import Interval, commit_records, events
+
+from statehold import Handler, JoinBuffer, Json, Output, Record, Table, Timer, Tumbling, on
+from statehold.config.sections.effects_timers_sinks import TimersSettings
+from statehold.config.sections.processing import CommitSettings, SnapshotSettings
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
+from statehold.declared.attributes import declared
+from statehold.errors import HandlerFailed, UsageError
+from statehold.tables import due_index, joins
+from statehold.telemetry import metrics
+from statehold.testing import Driver
+from statehold.worker.handler.event_time import WindowTime
+
+INTERVALS: list[Interval] = ["commit", 5.0, "off"]
+
+
+class Bid(msgspec.Struct, frozen=True, tag="bid"):
+    key: str
+    id: int
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    key: str
+    id: int
+
+
+class Joined(Handler[Bid | Ask]):
+    """One join of each kind, and a table that on_unmatched writes."""
+
+    inner = JoinBuffer(2, key=str, left=Bid, right=Ask, grace=1)
+    left = JoinBuffer(3, key=str, left=Bid, right=Ask, join="left")
+    outer = JoinBuffer(1, key=str, left=Bid, right=Ask, join="outer", grace=2)
+    alone = Table(key=str, value=int)
+    out = Output("out", value=str)
+    #: the id of a record that fails once, after its writes
+    failing = -1
+
+    def on_record(self, record: Record[Bid | Ask]) -> None:
+        self.join(record, record.value)
+
+    def join(self, record: Record[Any], value: Bid | Ask) -> None:
+        for buffer in (self.inner, self.left, self.outer):
+            add = buffer.left if isinstance(value, Bid) else buffer.right
+            for partner in add(record, value.key):
+                self.out.send(f"{buffer.name} {value.id} {partner.id}")
+        self.out.send(f"record {value.id}")
+        if value.id == Joined.failing:
+            Joined.failing = -1
+            raise ValueError("cannot do that")
+
+    def on_unmatched(self, name: str, key: str, side: str, value: Bid | Ask, timestamp: int) -> None:
+        assert key == value.key
+        count = self.alone[name] = self.alone.get(name, 0) + 1
+        self.out.send(f"{name} {side} {value.id} at {timestamp} number {count}")
+
+    def on_late(self, name: str, key: str, record: Record[Any]) -> None:
+        self.out.send(f"{name} late {record.value.id}")
+
+
+class Taken(NamedTuple):
+    """A record in its place among the events of a partition."""
+
+    event: int
+    id: int
+    side: str
+    key: str
+    time: int
+    #: the partition's time at it
+    now: int
+
+
+class BruteForce:
+    """What is expected of records and ticks: lists alone, and a comparison of each pair."""
+
+    #: name, kind, within, grace in milliseconds, in the order in which `Joined` calls them
+    JOINS = (("inner", "inner", 2000, 1000), ("left", "left", 3000, 0), ("outer", "outer", 1000, 2000))
+    WITHOUT: dict[str, set[str]] = {"inner": set(), "left": {"bid"}, "outer": {"bid", "ask"}}  # noqa: RUF012
+
+    def __init__(self, happened: Sequence[tuple[Bid | Ask | None, int]]) -> None:
+        now, self.times, self.taken = 0, [], []
+        for event, (value, time) in enumerate(happened):
+            now = max(now, time)
+            self.times.append(now)
+            if value is not None:
+                side = "bid" if isinstance(value, Bid) else "ask"
+                self.taken.append(Taken(event, value.id, side, value.key, time, now))
+        lines: list[tuple[Any, ...]] = [(r.event, 2, f"record {r.id}") for r in self.taken]
+        #: by join the rows whose time is not over
+        self.rows: dict[str, dict[tuple[str, str, int, int], tuple[int, bool]]] = {}
+        for place, (name, kind, within, grace) in enumerate(self.JOINS):
+            lasts = within + grace
+            kept = [r for r in self.taken if r.now <= r.time + lasts]
+            lines += [(r.event, 1, place, f"{name} late {r.id}") for r in self.taken if r not in kept]
+            paired: set[int] = set()
+            for second in kept:
+                for first in kept:
+                    if (
+                        first.event < second.event
+                        and first.key == second.key
+                        and first.side != second.side
+                        and abs(first.time - second.time) <= within
+                        and second.now <= first.time + lasts
+                    ):
+                        paired |= {first.event, second.event}
+                        lines.append(
+                            (second.event, 1, place, first.time, first.event, f"{name} {second.id} {first.id}")
+                        )
+            rows = self.rows[name] = {}
+            for r in kept:
+                twins = [t for t in kept if (t.key, t.side, t.time) == (r.key, r.side, r.time)]
+                waits = r.event not in paired and r.side in self.WITHOUT[kind]
+                ended = next((e for e, at in enumerate(self.times) if at > r.time + lasts), None)
+                side = "left" if r.side == "bid" else "right"
+                if ended is None:
+                    rows[r.key, side, r.time, twins.index(r)] = r.id, waits
+                elif waits:
+                    order = r.time + lasts, name, r.key, side, r.time, r.event
+                    lines.append((ended, 0, *order, f"{name} {side} {r.id} at {r.time}"))
+        self.lines = sorted(lines, key=lambda line: line[:-1])
+
+    def said(self) -> list[str]:
+        counts: dict[str, int] = {}
+        found = []
+        for line in self.lines:
+            text = line[-1]
+            if line[1] == 0:
+                counts[line[3]] = counts.get(line[3], 0) + 1
+                text += f" number {counts[line[3]]}"
+            found.append(text)
+        return found
+
+    def agrees(self, driver: Driver) -> None:
+        assert driver.outputs("out") == self.said()
+        now = self.times[-1] if self.times else 0
+        for name, _, within, grace in self.JOINS:
+            rows = {
+                row: ((kept.left or kept.right).id, kept.waiting)
+                for row, kept in driver.table(name).items()
+                if row[2] + within + grace >= now
+            }
+            assert rows == self.rows[name]
+
+
+def happened_to(driver: Driver) -> list[tuple[Bid | Ask | None, int]]:
+    """Records and ticks in their order, from the input and what the commit records pin."""
+    found: list[tuple[Bid | Ask | None, int]] = []
+    messages = list(driver.broker.log("input", 0).committed())
+    read = 0
+    for commit_record in commit_records(driver):
+        upto = commit_record.positions["input"]
+        for message in messages:
+            if read <= (message.offset() or 0) < upto:
+                value = msgspec.json.decode(message.value() or b"", type=Bid | Ask)
+                found.append((value, message.timestamp()[1]))
+        found += [(None, pinned.time) for pinned in commit_record.pinned]
+        read = upto
+    return found
+
+
+#: a side, a key, seconds before or after the driver's clock; or seconds to wait; or an event
+FED = st.tuples(
+    st.sampled_from([Bid, Ask]),
+    st.sampled_from("ab"),
+    st.one_of(st.integers(-5, 1), st.floats(-6, 2).map(lambda x: round(x, 3))),
+)
+WAITS = st.one_of(st.integers(1, 4).map(float), st.floats(0.1, 5.0))
+Event = Literal["commit", "crash", "rebalance", "full", "standby", "fail"]
+EVENTS: list[Event] = ["commit", "crash", "rebalance", "full", "standby", "fail"]
+STEPS = st.lists(st.one_of(FED, FED, FED, FED, WAITS, st.sampled_from(EVENTS)), max_size=40)
+Step = tuple[type[Bid] | type[Ask], str, float] | float | Event
+
+
+@pytest.fixture(autouse=True, scope="module")
+def indexes_are_rebuilt_often_and_rows_swept_slowly() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(due_index, "_SLACK", 0)
+        patch.setattr(joins, "SWEEP", 1)
+        yield
+
+
+def restart(driver: Driver) -> None:
+    driver.crash()
+    driver.restore()
+
+
+def do(driver: Driver, event: Event) -> None:
+    match event:
+        case "crash":
+            restart(driver)
+        case "rebalance":
+            driver.rebalance()
+        case "full":
+            driver.take_full()
+        case "standby":
+            driver.commit()
+            driver.stand_by()
+            restart(driver)
+        case _:
+            driver.commit()
+
+
+def feed(driver: Driver, value: Bid | Ask, seconds: float, input: str = "", *, fails: bool = False) -> None:
+    Joined.failing = value.id if fails else -1
+    try:
+        driver.feed(value, timestamp=int((driver.clock.wall() + seconds) * 1000), input=input)
+    except HandlerFailed:
+        driver.restore()
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+@given(steps=STEPS, batch=st.integers(1, 4))
+@hypothesis_settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_joins_of_all_kinds_equal_a_comparison_of_all_pairs(interval: Interval, steps: list[Step], batch: int) -> None:
+    driver = Driver(Joined, delta_interval=interval, batch=batch, autocommit=False)
+    failing, fed = False, 0
+    for step in steps:
+        if isinstance(step, tuple):
+            feed(driver, step[0](step[1], fed), step[2], fails=failing and batch == 1)
+            failing, fed = False, fed + 1
+        elif isinstance(step, float):
+            driver.advance(step)
+        elif step == "fail":
+            failing = True
+        else:
+            do(driver, step)
+    driver.commit()
+    BruteForce(happened_to(driver)).agrees(driver)
+    restart(driver)
+    BruteForce(happened_to(driver)).agrees(driver)
+    driver.advance(60.0)
+    BruteForce(happened_to(driver)).agrees(driver)
+    for name in ("inner", "left", "outer"):
+        assert not any(row.waiting for row in driver.table(name).values()), (
+            "the ticks of an idle partition end the rest"
+        )
+    if fed:
+        driver.replay()
+
+
+class OfTwoInputs(Joined):
+    """The same joins of records of two inputs."""
+
+    on_record = Handler.on_record
+
+    @on("bids", value=Bid)
+    def bid(self, record: Record[Bid]) -> None:
+        self.join(record, record.value)
+
+    @on("asks", value=Ask)
+    def ask(self, record: Record[Ask]) -> None:
+        self.join(record, record.value)
+
+
+#: ticks would come between the records, and their place is not in the outputs
+WITHOUT_TICKS: dict[Interval, Settings] = {
+    interval: Settings(
+        service=ServiceSettings(mode="development"),
+        snapshot=SnapshotSettings(delta_interval=interval),
+        commit=CommitSettings(max_records=1000),
+        timers=TimersSettings(idle=3600.0),
+    )
+    for interval in INTERVALS
+}
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+@given(steps=st.lists(st.one_of(FED, FED, FED, st.sampled_from(EVENTS)), max_size=40), batch=st.integers(1, 4))
+@hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_joins_of_two_inputs_equal_a_comparison_of_all_pairs(interval: Interval, steps: list[Step], batch: int) -> None:
+    driver = Driver(OfTwoInputs, settings=WITHOUT_TICKS[interval], batch=batch, autocommit=False)
+    fed: list[tuple[Bid | Ask, int]] = []
+    for step in steps:
+        if isinstance(step, tuple):
+            driver.clock.advance(0.001)
+            value = step[0](step[1], len(fed))
+            feed(driver, value, step[2], "bids" if isinstance(value, Bid) else "asks")
+            fed.append((value, int((driver.clock.wall() + step[2]) * 1000)))
+        elif not isinstance(step, float):
+            do(driver, step)
+    driver.commit()
+    # The order in which the two inputs were handled is given; the joins follow from it.
+    order = [int(line.split()[1]) for line in driver.outputs("out") if line.startswith("record")]
+    assert sorted(order) == list(range(len(fed)))
+    expected = BruteForce([fed[number] for number in order])
+    expected.agrees(driver)
+    restart(driver)
+    expected.agrees(driver)
+
+
+class Order(msgspec.Struct, frozen=True):
+    key: str
+    amount: int
+
+
+def late_records(driver: Driver, name: str) -> float:
+    labels = {"service": driver.names.group, "partition": "0", "window": name}
+    return driver.metrics.registry.get_sample_value(metrics.LATE_RECORDS.name, labels) or 0.0
+
+
+class Payments(Handler[Bid | Ask]):
+    """Joins bids with asks; it has no on_late, and timers and windows besides."""
+
+    pairs = JoinBuffer(5, key=str, left=Bid, right=int, join="outer")
+    a_window = Tumbling(1, key=str, value=int, grace=9.001)
+    out = Output("out", value=str)
+    broken = False
+
+    def on_record(self, record: Record[Bid | Ask]) -> None:
+        value = record.value
+        if isinstance(value, Bid):
+            self.out.send(f"{value.id} {self.pairs.left(record, value.key)}")
+        else:
+            self.out.send(f"{value.id} {self.pairs.right(record, value.key, value.id * 100)}")
+            self.a_window.update(record, value.key, lambda count: (count or 0) + 1)
+            self.schedule(record.timestamp + 5_001, value.id)
+
+    def on_unmatched(self, name: str, key: str, side: str, value: Any, timestamp: int) -> None:
+        self.out.send(f"{side} {value}")
+        self.schedule(timestamp + 6_000, side)
+        if self.broken:
+            raise ValueError("cannot do that")
+
+    def on_window(self, name: str, key: str, start: int, end: int, value: int) -> None:
+        self.out.send(f"window {start}")
+
+    def on_timer(self, timer: Timer) -> None:
+        self.out.send(f"timer {timer.payload} of {timer.record_key!r}")
+
+
+def test_what_is_kept_of_a_record_is_its_value_or_the_value_given() -> None:
+    driver = Driver(Payments)
+    driver.feed(Ask("a", 3), timestamp=1_000)
+    driver.feed(Bid("a", 4), timestamp=6_000)
+    driver.feed(Bid("a", 5), timestamp=6_001)
+    assert driver.outputs("out")[:2] == ["3 []", "4 [300]"]
+    assert driver.outputs("out")[-1] == "5 []", "they are 5.001 seconds apart"
+
+
+def test_rows_of_joins_windows_and_timers_come_in_the_order_of_their_due_times() -> None:
+    driver = Driver(Payments)
+    driver.feed(Ask("a", 3), "k", timestamp=0)
+    driver.feed(Ask("a", 4), "k", timestamp=5_000)
+    driver.feed(Bid("b", 5), "k", timestamp=100_000)
+    assert driver.outputs("out")[2:] == [
+        *("right 300", "timer 3 of b'k'"),  # at 5.001
+        "timer right of b'a'",  # at 6.000, belongs to the key of the join
+        *("window 0", "right 400", "timer 4 of b'k'"),  # at 10.001
+        "timer right of b'a'",
+        "window 5000",
+        "5 []",
+    ]
+    driver.replay()
+
+
+def test_an_on_unmatched_that_raises_is_rolled_back_and_gets_the_record_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(Payments)
+    driver.feed(Bid("a", 1), timestamp=1_000)
+    monkeypatch.setattr(Payments, "broken", True)
+    with pytest.raises(HandlerFailed, match="cannot do that") as failed:
+        driver.feed(Bid("a", 2), timestamp=60_000)
+    note = "in on_unmatched of 'pairs', key 'a', left side, timestamp 1000"
+    assert failed.value.__cause__.__notes__ == [note]  # type: ignore[union-attr]
+    monkeypatch.setattr(Payments, "broken", False)
+    driver.restore()
+    assert driver.outputs("out") == ["1 []", "left Bid(key='a', id=1)", "timer left of b'a'", "2 []"]
+
+
+def test_a_late_record_is_counted_once_and_logged_without_an_on_late() -> None:
+    driver = Driver(Payments, delta_interval="off", autocommit=False)
+    driver.feed(Bid("a", 1), timestamp=100_000)
+    driver.feed(Bid("a", 2), timestamp=95_000)
+    driver.feed(Bid("a", 3), timestamp=94_999)
+    driver.rebalance()
+    driver.commit()
+    assert late_records(driver, "pairs") == 1
+    (event,) = events(driver, "late_records")
+    assert event["windows"] == {"pairs": 1}
+    restart(driver)
+    assert late_records(driver, "pairs") == 1, "a replay counts none again"
+    assert [row[2] for row in driver.table("pairs")] == [95_000, 100_000]
+
+
+def test_rows_leave_one_after_the_other_and_join_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joins, "SWEEP", 2)
+    driver = Driver(Joined)
+    for number in range(9):
+        driver.feed(Bid("a", number), timestamp=1_000)
+    driver.feed(Ask("a", 9), timestamp=4_000)
+    driver.feed(Ask("a", 10), timestamp=4_001)
+    assert [line for line in driver.outputs("out") if line.startswith("inner")] == [], "2 seconds are within"
+    driver.feed(Ask("b", 11), timestamp=1_002)
+    assert [row[3] for row in driver.table("inner") if row[1] == "left"] == [4, 5, 6, 7, 8]
+    driver.feed(Ask("a", 12), timestamp=1_002)
+    said = driver.outputs("out")
+    assert "record 12" in said, "it is not late"
+    assert [line for line in said if line.startswith("inner")] == [], "its partners are over, and some are still there"
+    for _ in range(3):
+        driver.feed(Ask("b", 13), timestamp=4_001)
+    assert [row for row in driver.table("inner") if row[1] == "left"] == []
+    driver.replay()
+
+
+class Forgetful(Handler[Order]):
+    """Uses a buffer as a table."""
+
+    pairs = JoinBuffer(5, key=tuple[str, int], left=Order, right=Order, join="left")
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[Order]) -> None:
+        order = record.value
+        match order.key:
+            case "delete":
+                for row in self.pairs:
+                    self.pairs.delete(row)
+            case "over":
+                self.pairs[("a", 1), "left", record.timestamp - 5_001, 0] = joins.BufferedRecord(left=order)
+            case "other":
+                self.pairs.left(record, ("a", 1), Bid("a", 1))  # type: ignore[arg-type]
+            case _:
+                self.out.send(len(self.pairs.left(record, (order.key, 1))) + len(self.pairs))
+
+    def on_unmatched(self, name: str, key: tuple[str, int], side: str, value: Order, timestamp: int) -> None:
+        self.out.send(-value.amount)
+
+
+def test_a_row_of_one_transaction_leaves_no_tombstone() -> None:
+    driver = Driver(Forgetful, autocommit=False)
+    driver.feed(Order("a", 1), timestamp=1_000)
+    driver.commit()
+    cost = driver._lanes[0].live().fulls.cost
+    before = cost.work.entries
+    driver.feed(Order("b", 2), timestamp=2_000)
+    driver.feed(Order("c", 3), timestamp=100_000)
+    driver.commit()
+    assert cost.work.entries - before == 3, "the row of a leaves, that of c comes, the clock"
+
+
+def test_a_row_that_the_handler_deletes_does_not_reach_on_unmatched() -> None:
+    driver = Driver(Forgetful)
+    driver.feed(Order("a", 7), timestamp=1_000)
+    driver.feed(Order("delete", 0), timestamp=2_000)
+    driver.feed(Order("b", 8), timestamp=3_000)
+    driver.feed(Order("c", 9), timestamp=60_000)
+    assert driver.outputs("out") == [1, 1, -8, 1]
+    assert [row[0] for row in driver.table("pairs")] == [("c", 1)]
+
+
+def test_what_a_handler_must_not_do_with_a_join_is_an_error() -> None:
+    with pytest.raises(HandlerFailed, match=r"the time of \(\('a', 1\), 'left', 4999, 0\) is over"):
+        Driver(Forgetful).feed(Order("over", 0), timestamp=10_000)
+    with pytest.raises(HandlerFailed, match=r"pairs\.left: the value has type Bid, its declaration left=Order"):
+        Driver(Forgetful).feed(Order("other", 0), timestamp=10_000)
+
+    class Nulls(Handler[Order | None]):
+        pairs = JoinBuffer(5, key=str, left=Order, right=Order)
+
+        def on_record(self, record: Record[Order | None]) -> None:
+            self.pairs.right(record, "a")
+
+    with pytest.raises(HandlerFailed, match=r"pairs\.right: the value is None.*skip it"):
+        Driver(Nulls).feed(None, timestamp=1_000)
+    driver = Driver(Forgetful)
+    driver.feed(Order("a", 1), timestamp=1_000)
+    message = next(iter(driver.broker.log("input", 0).committed()))
+    with pytest.raises(UsageError, match="this JoinBuffer is a declaration"):
+        Forgetful.pairs.left(Record(message, Order("a", 1)), ("a", 1))
+
+
+def test_bad_declarations_are_rejected() -> None:
+    text: Any = {"key": str, "left": int, "right": int}
+    for declare, said in (
+        (lambda: JoinBuffer(0, **text), r"JoinBuffer\(within=0\): it must be at least 1"),
+        (lambda: JoinBuffer(5, grace=-1, **text), r"JoinBuffer\(grace=-1\)"),
+        (
+            lambda: JoinBuffer(5, **text | {"join": "right"}),
+            r"JoinBuffer\(join='right'\): it is one of inner, left, outer",
+        ),
+        (lambda: JoinBuffer(5, key=float, left=int, right=int), "cannot be a key"),
+        (lambda: JoinBuffer(5, **text | {"left": Json(int)}), r"JoinBuffer\(left=Json\(...\)\).*give the type"),
+        (lambda: JoinBuffer(5, key=str, left=int, right=list[int]), "can be changed in place"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            declare()
+
+    class Silent(Handler[int]):
+        pairs = JoinBuffer(5, join="left", **text)
+
+        def on_record(self, record: Record[int]) -> None: ...
+
+    class Never(Handler[int]):
+        pairs = JoinBuffer(5, **text)
+
+        def on_record(self, record: Record[int]) -> None: ...
+
+        def on_unmatched(self, name: str, key: str, side: str, value: int, timestamp: int) -> None: ...
+
+    class Batched(Handler[int]):
+        pairs = JoinBuffer(5, **text)
+
+        def on_batch(self, records: Sequence[Record[int]]) -> None: ...
+
+    with pytest.raises(UsageError, match=r"Silent has left or outer joins \(pairs\) and no on_unmatched"):
+        declared(Silent)
+    with pytest.raises(UsageError, match=r"Never has on_unmatched, and its joins \(pairs\) are inner"):
+        declared(Never)
+    with pytest.raises(UsageError, match="time passes from record to record"):
+        declared(Batched)
+
+
+def test_only_a_handler_with_joins_or_windows_runs_their_code() -> None:
+    class Timed(Handler[int]):
+        recent = Table(key=str, value=int, ttl=5)
+
+        def on_record(self, record: Record[int]) -> None: ...
+
+    assert not isinstance(Driver(Timed)._lane(0).engine().event_time, WindowTime)
+    assert isinstance(Driver(Joined)._lane(0).engine().event_time, WindowTime)
+    assert set(declared(Joined)[0]) == {"inner", "left", "outer", "alone", "statehold.clock"}
+
+
+def test_joins_are_restored_from_a_full_snapshot_with_their_order() -> None:
+    driver = Driver(Joined)
+    ahead = 2_000_000_000_000  # of the driver's clock, so no tick ends a row
+    for number, second in enumerate((5, 3, 4, 3)):
+        driver.feed(Bid("a", number), timestamp=ahead + second * 1_000)
+    assert driver.take_full() is not None
+    restart(driver)
+    driver.feed(Ask("a", 9), timestamp=ahead + 5_000)
+    assert [line for line in driver.outputs("out") if line.startswith("inner")] == [
+        *("inner 9 1", "inner 9 3", "inner 9 2", "inner 9 0")
+    ]
