@@ -14,19 +14,38 @@ from types import ModuleType
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = [path.name for path in sorted(DOCS.glob("*.md")) if "```python" in path.read_text()]
+#: each of its blocks is a module of its own
+RECIPES = "recipes.md"
+PAGES = [path.name for path in sorted(DOCS.glob("*.md")) if "```python" in path.read_text() and path.name != RECIPES]
 
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
+def run(name: str, page: str, code: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run these blocks as one module, then its tests; return the number of tests."""
+    module = ModuleType(name)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for number, block in enumerate(code):
+        exec(compile(block, f"docs/{page}, block {number}", "exec", dont_inherit=True), vars(module))  # noqa: S102
+    tests = [function for name, function in vars(module).items() if name.startswith("test_")]
+    alone = [function for function in tests if not inspect.signature(function).parameters]
+    for function in alone:
+        function()
+    return len(alone)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType(f"docs_{page.removesuffix('.md').replace('-', '_')}")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    for number, block in enumerate(blocks(page, "python")):
-        exec(compile(block, f"docs/{page}, block {number}", "exec", dont_inherit=True), vars(module))  # noqa: S102
-    for name, function in list(vars(module).items()):
-        if name.startswith("test_") and not inspect.signature(function).parameters:
-            function()
+    run(f"docs_{page.removesuffix('.md').replace('-', '_')}", page, blocks(page, "python"), monkeypatch)
+
+
+@pytest.mark.parametrize("number", range(len(blocks(RECIPES, "python"))))
+def test_a_recipe_runs_by_itself(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(f"recipe_{number}", RECIPES, [blocks(RECIPES, "python")[number]], monkeypatch) == 1
+
+
+def test_each_recipe_has_one_block() -> None:
+    text = (DOCS / RECIPES).read_text()
+    assert text.count("\n## ") == len(blocks(RECIPES, "python"))
