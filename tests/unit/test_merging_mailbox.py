@@ -224,6 +224,9 @@ class Topic:
     def __init__(self, name: str, times: Sequence[int]) -> None:
         self._name, self._times, self._next, self._paused, self._ended = name, times, 0, False, False
 
+    def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
+        """A paused partition stays paused, as in librdkafka 2.16."""
+
     def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
         self._next = places[0].offset
 
@@ -245,10 +248,15 @@ class Topic:
         return [Fetched(self._name, offset, self._times[offset]) for offset in offsets]
 
 
-def read_by_feed(index: int, times: Sequence[int], flow: FlowSettings, receiver: InputReceiver) -> Iterator[None]:
-    """The turns of the feed of one input; they happen as they are asked for, and not on a thread."""
+def feed_of(index: int, flow: FlowSettings) -> InputFeed:
+    """The feed of one input, whose turns happen as they are asked for, and not on a thread."""
     feed = InputFeed(Settings(flow=flow), NAMES, index, Log())
     feed._thread = threading.current_thread()
+    return feed
+
+
+def read_by_feed(index: int, times: Sequence[int], flow: FlowSettings, receiver: InputReceiver) -> Iterator[None]:
+    feed = feed_of(index, flow)
     feed.lane(0, "", receiver).start(0)
     return feed._turns(cast("Consumer", Topic(NAMES.inputs[index], times)))
 
@@ -275,3 +283,19 @@ def test_a_million_records_that_wait_for_the_other_input_stay_in_kafka() -> None
             found += len(batch.messages)
         assert Fetched.alive <= most + room + 2
     assert inputs.held(0) == inputs.held(1) == 0
+
+
+def test_a_partition_that_leaves_while_it_is_paused_is_read_when_it_comes_back() -> None:
+    """Its records wait for the other input until flow control pauses it; then another process has it for a while."""
+    flow, topic = FlowSettings(high=2_000, low=500), Topic("cancels", range(10_000))
+    feed = feed_of(1, flow)
+    turns = feed._turns(cast("Consumer", topic))
+    for life in (1, 2, 3):
+        inputs, _, _ = opened(mailbox(), orders=0, cancels=0)
+        lane = feed.lane(0, "", inputs)
+        lane.start(0)
+        for _ in range(20):
+            next(turns)
+        assert inputs.held(1) >= flow.high, f"life {life}"
+        lane.close()
+        inputs.close()

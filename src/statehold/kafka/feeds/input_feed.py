@@ -142,6 +142,8 @@ class InputFeed(Feed):
             wanted = {p: lane for p, lane in self._lanes.items() if isinstance(lane, InputLane) and not lane.failed}
         left = [p for p, lane in self._read_for.items() if wanted.get(p) is not lane]
         if left:
+            # A partition that leaves paused would be paused when it comes back (pitfall 19).
+            consumer.resume([TopicPartition(self.topic, p) for p in left if p in self._paused])
             consumer.incremental_unassign([TopicPartition(self.topic, p) for p in left])
         come = {p: lane for p, lane in wanted.items() if self._read_for.get(p) is not lane}
         if come:
