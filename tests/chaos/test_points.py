@@ -79,18 +79,21 @@ def one_after_the_other(make: Callable[[str], Fault]) -> list[Planned]:
     return [Planned(2.0 + 8.0 * number, make(point)) for number, point in enumerate(POINTS)]
 
 
-@pytest.mark.parametrize("failing", [0, 40], ids=["all is well", "one in 40 fails"])
-def test_sigkill_at_every_point(tmp_path: Path, seed: int, failing: int) -> None:
-    draw, shape = random.Random(seed), Shape(1, 2, 4, 200, settings=REPLAYED, failing=failing)
+@pytest.mark.parametrize(
+    ("failing", "inputs"), [(0, 1), (40, 1), (0, 2)], ids=["all is well", "one in 40 fails", "two inputs"]
+)
+def test_sigkill_at_every_point(tmp_path: Path, seed: int, failing: int, inputs: int) -> None:
+    draw, shape = random.Random(seed), Shape(1, 2, 4, 200, settings=REPLAYED, failing=failing, inputs=inputs)
     planned = one_after_the_other(lambda point: DiesAt(draw, point))
     result = run(shape, planned, tmp_path, seed=seed, title="SIGKILL at every point")
     assert result.good, "\n".join(result.verdict.lines())
 
 
-def test_sigterm_at_every_point(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_sigterm_at_every_point(tmp_path: Path, seed: int, inputs: int) -> None:
+    draw, shape = random.Random(seed), Shape(1, 2, 4, 200, settings=REPLAYED, inputs=inputs)
     planned = one_after_the_other(lambda point: ToldToStopAt(draw, point))
-    result = run(Shape(1, 2, 4, 200, settings=REPLAYED), planned, tmp_path, seed=seed, title="SIGTERM at every point")
+    result = run(shape, planned, tmp_path, seed=seed, title="SIGTERM at every point")
     assert result.good, "\n".join(result.verdict.lines())
 
 
@@ -102,9 +105,11 @@ def test_a_hundred_partitions_in_one_process(tmp_path: Path, seed: int) -> None:
     assert result.good, "\n".join(result.verdict.lines())
 
 
-def test_a_mailbox_that_is_always_full(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_a_mailbox_that_is_always_full(tmp_path: Path, seed: int, inputs: int) -> None:
     settings = {"STATEHOLD_FLOW__HIGH": "20", "STATEHOLD_FLOW__LOW": "5", "STATEHOLD_COMMIT__MAX_RECORDS": "20"}
     draw = random.Random(seed)
     planned = [Planned(2.0, BusyZombie(draw)), Planned(20.0, BusyZombie(draw))]
-    result = run(Shape(1, 2, 4, 300, settings=settings), planned, tmp_path, seed=seed, title="full mailboxes")
+    shape = Shape(1, 2, 4, 300, settings=settings, inputs=inputs)
+    result = run(shape, planned, tmp_path, seed=seed, title="full mailboxes")
     assert result.good, "\n".join(result.verdict.lines())
