@@ -53,8 +53,8 @@ class Joined(Handler[Bid | Ask]):
 
     def join(self, record: Record[Any], value: Bid | Ask) -> None:
         for buffer in (self.inner, self.left, self.outer):
-            add = buffer.left if isinstance(value, Bid) else buffer.right
-            for partner in add(record, value.key):
+            add: Any = buffer.left if isinstance(value, Bid) else buffer.right
+            for partner in add(record, value.key, value):
                 self.out.send(f"{buffer.name} {value.id} {partner.id}")
         self.out.send(f"record {value.id}")
         if value.id == Joined.failing:
