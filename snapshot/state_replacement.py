@@ -64,6 +64,13 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Require that a restore could use the records. :raises UsageError: it could not."""
         base, names = self.base, self.place.names
+        like = self.old or self.source
+        inputs = (like.inputs if like is not None else ()) or (names.input,)
+        if inputs != names.inputs or len(inputs) > 1:
+            raise UsageError(
+                f"{names.changelog}[{self.place.partition}]: replace the state: it was built from {', '.join(inputs)}, "
+                f"and a state-replacement record holds the position of one input"
+            )
         if base is None and (self.keys, self.digest) != (0, 0):
             raise UsageError(
                 f"{names.changelog}[{self.place.partition}]: a state of {self.keys} keys needs a full snapshot"

@@ -176,7 +176,7 @@ class OpenTransactions:
         names = self._names
         if names is not None and topic in (names.changelog, names.snapshot):
             return names.transactional_id(partition)
-        if names is not None and topic != names.input:
+        if names is not None and topic not in names.inputs:
             return f"{names.transactional_id(0)[:-1]}*, or a stranger's"
         return "a producer of that topic"
 

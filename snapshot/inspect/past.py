@@ -136,11 +136,11 @@ def candidates(known: list[Full], place: Place, point: Point) -> Iterator[Full |
         made = full.manifest
         if made is None or "belongs to" in full.finding:
             continue
-        position = made.positions.get(place.input, _END)
+        position = made.position(place.input)
         fits = {
             "latest": True,
             "n": made.through <= point.value,
-            "position": position <= point.value,
+            "position": 0 <= position <= point.value,
             "full": full.offset == point.value,
         }
         if fits[point.kind]:

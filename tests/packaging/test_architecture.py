@@ -150,7 +150,7 @@ ALLOWED: dict[str, str] = {
     "admin.inspection": (
         "errors config common output record table messages reference ports kafka.admin snapshot.format "
         "kafka.clients snapshot.store snapshot snapshot.restore admin declared worker.handler "
-        "worker.failures service snapshot.inspect"
+        "worker.failures worker.inputs service snapshot.inspect"
     ),
     "ops.cli.inspect": (
         "errors config.common config serde common record messages ports kafka.admin kafka.clients admin "

@@ -189,3 +189,8 @@ def test_a_state_replacement_record_is_no_delta() -> None:
     assert isinstance(records.unpack(records.pack(written().adopt)), Adopt)
     assert written().commit_record.delta
     assert written().commit_record.parts == 0
+
+
+def test_a_state_of_several_inputs_is_not_replaced_by_one_with_the_position_of_the_first() -> None:
+    with pytest.raises(UsageError, match=f"built from {PLACE.input}, prices"):
+        adoption(old=changed(OLD, inputs=(PLACE.input, "prices"))).check()

@@ -43,14 +43,23 @@ class RecordedOrder:
         """
         batch: list[MergedMessage] = []
         for packed in recorded:
-            for index, count in self._runs(packed):
-                for _ in range(count):
-                    batch.append(self._next(index))
-                    if len(batch) >= _BATCH:
-                        yield batch
-                        batch = []
+            for message in self.transaction(packed):
+                batch.append(message)
+                if len(batch) >= _BATCH:
+                    yield batch
+                    batch = []
         if batch:
             yield batch
+        self.finish()
+
+    def transaction(self, packed: bytes) -> Iterator[MergedMessage]:
+        """Yield the records of the next transaction; `packed` is its `CommitRecord.runs`. Raises as `batches`."""
+        for index, count in self._runs(packed):
+            for _ in range(count):
+                yield self._next(index)
+
+    def finish(self) -> None:
+        """Require that no record is left. :raises RetentionGap: an input has more records than were handled."""
         for index, left in enumerate(self._records):
             if (more := next(left, None)) is not None:
                 raise self._differs(index, more.offset() or 0, "more records than were handled")

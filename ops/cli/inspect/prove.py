@@ -87,7 +87,7 @@ def _head(view: TopicView, at: str) -> dict[str, Any]:
     return {
         "service": names.service,
         "namespace": names.namespace,
-        "input": names.input,
+        "input": ",".join(names.inputs),
         "input_id": view.place(0).topic_ids[names.input],
         "asked": at,
         "made": output.moment(int(time.time() * 1000)),
@@ -125,9 +125,14 @@ def _check(file: Path, secret: bytes, settings: Settings, as_json: bool, *, reco
     return 1 if faults else 0
 
 
+def _names(given: dict[str, Any]) -> Names:
+    first, *others = given["input"].split(",")
+    return Names(given["service"], first, given["namespace"], tuple(others))
+
+
 def _recomputed(given: dict[str, Any], settings: Settings) -> list[str]:
     """Return the differences between the topics and the document."""
-    names, faults = Names(given["service"], given["input"], given["namespace"]), []
+    names, faults = _names(given), []
     with topic_view(settings, names) as view:
         if view.place(0).topic_ids[names.input] != given["input_id"]:
             return [f"topic {names.input} was deleted and created again since: positions mean other records"]

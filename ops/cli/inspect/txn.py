@@ -50,7 +50,7 @@ def list_(
     """
     about = subject_of(settings, target, name, input_topic)
     names, transactions = about.names, OpenTransactions(about.settings, about.names)
-    wanted = list(topics or [names.input, names.changelog, names.snapshot, *about.outputs()])
+    wanted = list(topics or [*names.inputs, names.changelog, names.snapshot, *about.outputs()])
     held = transactions.held(wanted, older_than)
     if as_json:
         document = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}

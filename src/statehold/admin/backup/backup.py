@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from statehold.admin.state.stopped_service import require_one_input
 from statehold.admin.topics import require
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -38,8 +39,9 @@ def backup(
 
     :raises UsageError: `to` is not empty. :raises NoCommitRecord: the service was never started.
     :raises StateRefused: the service could not restore the state either. :raises ToolRefused: the service truncated
-        its topics meanwhile.
+        its topics meanwhile, or it has several inputs.
     """
+    require_one_input(names, "snapshot backup")
     admin = Admin(settings, names.group)
     facts = require(admin, names, ())
     archive.prepare(to)

@@ -17,12 +17,13 @@ from statehold.declared.policies import failure_topics
 from statehold.errors import RetentionGap, UsageError
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import OutOfRange
-from statehold.record import Message
+from statehold.record import Message, at
 from statehold.reference import references
 from statehold.service import Service
 from statehold.snapshot import full_listing
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents
 from statehold.snapshot.inspect.past import PastState, Point
@@ -33,6 +34,7 @@ from statehold.worker.failures.history import recall
 from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
+from statehold.worker.inputs.recorded_order import RecordedOrder
 
 
 def replay(view: TopicView, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
@@ -69,7 +71,9 @@ def _points(view: TopicView, place: Place, since: str | None, until: str | None)
 class _Replay:
     def __init__(self, view: TopicView, service: Service, place: Place, old: PastState, new: PastState) -> None:
         self.view, self.place, self.old, self.new = view, place, old, new
-        self.reader = view.another_reader()
+        #: one for each input, because they are read in turns
+        self.readers = [view.another_reader() for _ in place.names.inputs]
+        self.reader = self.readers[0]
         kind = service.handler if isinstance(service.handler, type) else type(service.handler())
         if references(kind):
             raise UsageError(
@@ -104,14 +108,24 @@ class _Replay:
         except HandlingFailed as poison:
             raise poison.error from poison
         finally:
-            self.reader.close()
+            for reader in self.readers:
+                reader.close()
         return self.report
 
     def _replay(self) -> None:
         self.tried = recall(self.engine, self.reader, self.place.names, self.place.partition, dead=self.dead)
-        given = InputRecords(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
+        place, old, new = self.place, self.old, self.new
+        if place.names.others:
+            order = RecordedOrder(self.readers, place, old.positions, new.positions)
+            self._transactions(lambda commit_record: order.transaction(commit_record.runs))
+        else:
+            given = InputRecords(self.reader, place.input, place.partition, old.position, new.position)
+            self._transactions(lambda commit_record: given.before(commit_record.position(place.input)))
+
+    def _transactions(self, messages: Callable[[CommitRecord], Iterator[Message]]) -> None:
+        """Replay each transaction; `messages` returns the records of one."""
         for increment in self._increments():
-            self._transaction(increment, given)
+            self._transaction(increment, messages(increment.commit_record))
             if self.report.differences:
                 return
         self.comparison.end()
@@ -139,13 +153,12 @@ class _Replay:
 
     # One transaction
 
-    def _transaction(self, increment: Increment, given: InputRecords) -> None:
+    def _transaction(self, increment: Increment, messages: Iterator[Message]) -> None:
         commit_record, wrote, ordinal = increment.commit_record, Wrote(), 0
         self.report.transactions += 1
-        for message in given.before(commit_record.position(self.place.input)):
-            ordinal = self._record(
-                partial(self._handle, message), message.offset() or 0, commit_record.n, ordinal, wrote
-            )
+        for message in messages:
+            self.comparison.record(message)
+            ordinal = self._record(partial(self._handle, message), at(message), commit_record.n, ordinal, wrote)
         for pinned in commit_record.pinned:  # commands were handled after the last record of their transaction
             message = PinnedMessage(self.place.names.control, self.place.partition, pinned)
             position = commit_record.position(self.place.input)

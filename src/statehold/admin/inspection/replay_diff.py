@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from statehold.admin.inspection.output_records import OutputRecord, WrittenOutputs
+from statehold.record import MergedMessage, Message
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.chain_check import Increment
 from statehold.snapshot.format.partition_identity import Place
@@ -29,7 +30,10 @@ Wrote = dict[Key, list[int]]
 
 
 class Deviation(msgspec.Struct, frozen=True):
-    """One difference: at this record of the input, in this transaction."""
+    """One difference: at this record of the input, in this transaction.
+
+    With several inputs `offset` is the record's place in the partition's order; the text names its input and offset.
+    """
 
     #: key, output or state
     what: str
@@ -69,6 +73,13 @@ class Comparison:
         self.wrote: Wrote = {}
         #: the first transaction after which the state was another, where no delta names the key, and its keys
         self.suspect: tuple[CommitRecord, Wrote] | None = None
+        #: with several inputs the coordinates of the records since the last delta, by their place in the order
+        self.coordinates: dict[int, str] = {}
+
+    def record(self, message: Message) -> None:
+        """Note a record before the handler sees it."""
+        if isinstance(message, MergedMessage):
+            self.coordinates[message.at] = f"{message.topic()}[{message.partition()}]@{message.offset()}"
 
     def transaction(self, increment: Increment, wrote: Wrote, sent: int) -> None:
         """The handler has gone through it: `wrote` says where each key was written, `sent` counts its outputs."""
@@ -124,6 +135,7 @@ class Comparison:
         if not found:
             self._report_suspect()
         self.wrote, self.suspect = {}, None
+        self.coordinates.clear()
 
     def _report_suspect(self) -> None:
         """The state was another one for a while; what was written after it has covered the key."""
@@ -185,7 +197,7 @@ class Comparison:
 
     def _differs(self, what: str, offset: int, n: int, text: str, table: str = "", key: Any = None) -> None:
         if sum(each.what == what for each in self.report.differences) < _SHOWN:
-            where = f"{self.place.input}[{self.place.partition}]@{offset}"
+            where = self.coordinates.get(offset) or f"{self.place.input}[{self.place.partition}]@{offset}"
             self.report.differences.append(Deviation(what, offset, n, f"{where}: {text}", table, key))
 
 

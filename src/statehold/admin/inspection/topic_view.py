@@ -58,7 +58,7 @@ class TopicView:
         return past.at(self.reader, self.place(partition), self.point(partition, text))
 
     def point(self, partition: int, text: str) -> Point:
-        """Parse a point; a time becomes the position of the first record of that time or later.
+        """Parse a point; a time becomes the position before the first record of that time or later in each input.
 
         :raises UsageError: it is neither.
         """
@@ -73,7 +73,8 @@ class TopicView:
                     f"a full snapshot by its offset such as full:1234, or a time such as 2026-11-21T17:30:00Z"
                 ) from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return Point("position", self.reader.offset_at(self.names.input, partition, int(moment.timestamp() * 1000)))
+        since = int(moment.timestamp() * 1000)
+        return Point("position", sum(self.reader.offset_at(topic, partition, since) for topic in self.names.inputs))
 
     def history(self, partition: int, key: str, table: str | None) -> list[Change]:
         """Return every stored delta that wrote the key, oldest first."""

@@ -56,6 +56,8 @@ class StoppedService:
     """
 
     def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
+        """:raises ToolRefused: the service has several inputs."""
+        require_one_input(names, tool)
         self.settings, self.names, self._handler = settings, names, handler
         self.kind = handler if isinstance(handler, type) else type(handler())
         self.admin = Admin(settings, names.group)
@@ -255,6 +257,16 @@ class StoppedService:
 
     def _note(self, event: str, fields: dict[str, object]) -> None:
         self._log.warning(event, **fields)  # type: ignore[arg-type]
+
+
+def require_one_input(names: Names, tool: str) -> None:
+    """:raises ToolRefused: the service has several inputs; the tool would keep the position of the first one only."""
+    if names.others:
+        raise ToolRefused(
+            f"{names.changelog}: {tool} of {names.group!r}: the service reads {', '.join(names.inputs)}, and this "
+            f"command supports services with one input. Nothing was changed. Next: `statehold doctor {names.options}` "
+            f"examines the state; a service with another name processes the inputs again from their beginning"
+        )
 
 
 def load_contents(state: State, contents: Contents, recorded: bytes, where: str) -> State:

@@ -1,0 +1,77 @@
+"""Tools with two inputs on a real broker: replay, points in time, proofs; and the tools that support one input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.system.apps import chained
+from tests.system.conftest import StageFactory
+from tests.system.test_several_inputs import SHORT, Pair
+
+from statehold.admin.backup.backup import backup
+from statehold.admin.inspection.replay_check import replay
+from statehold.admin.inspection.topic_view import topic_view
+from statehold.admin.repair import repair
+from statehold.admin.repair.positions import AcceptGap, AdoptOffsets
+from statehold.admin.state.migrate import migrate
+from statehold.admin.state.repartition import repartition
+from statehold.errors import ToolRefused
+from statehold.ops.cli.inspect.prove import _head, _recomputed
+from statehold.snapshot.inspect import proof
+from statehold.snapshot.state_replacement import ReplacementReason
+
+pytestmark = pytest.mark.kafka
+
+REASON = ReplacementReason(tool="test", who="test", why="test")
+
+
+def test_tools_read_both_inputs_or_change_nothing(
+    stages: StageFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs, so there are two full snapshots; the records of the second one come in turns."""
+    pair = Pair(stages(1)).create_topics()
+    settings, names = pair.stage.settings(), pair.names
+    for begin in (0, 1000):
+        process = pair.process("recorded", **SHORT).start()
+        process.await_live(0)
+        pair.produce(names.input, list(range(begin, begin + 600, 3)))
+        pair.produce(pair.second, list(range(begin + 1, begin + 600, 2)))
+        pair.await_all()
+        assert process.stop() == 0
+    with topic_view(settings, names) as view:
+        replayed = replay(view, pair.service(), 0, None, None)
+        assert (replayed.start, replayed.end, replayed.records, replayed.outputs) == (500, 1000, 500, 500)
+        assert replayed.differences == []
+
+        moment = datetime.fromtimestamp((pair.begin + 1000) / 1000, UTC).isoformat()
+        assert view.point(0, moment).value == 500
+        assert view.state(0, moment).position == 500
+
+        given = {**_head(view, "latest"), "partitions": [proof.partition(0, view.state(0, "latest"))]}
+        last = view.state(0, "latest")
+        assert _recomputed(given, settings) == []
+
+        right = chained.following
+        monkeypatch.setattr(
+            chained, "following", lambda link, topic, at, amount: right(link, topic, at, amount + (at == 430))
+        )
+        wrong = replay(view, pair.service(), 0, None, None)
+        assert wrong.differences[0].text.startswith(f"{pair.second}[0]@430: ")
+
+        handler = chained.chained(names.input, pair.second, pair.stage.output)
+        tools: list[Callable[[], object]] = [
+            lambda: backup(settings, names, [], tmp_path / "backup"),
+            lambda: migrate(settings, names, handler, {}, [], REASON),
+            lambda: repartition(settings, names, handler, 2, None, {}, REASON),  # type: ignore[arg-type]
+            lambda: repair.run(settings, names, handler, AcceptGap(), REASON, act=True),
+            lambda: repair.run(settings, names, handler, AdoptOffsets("group"), REASON, act=True),
+        ]
+        for tool in tools:
+            with pytest.raises(ToolRefused, match=f"reads {names.input}, {pair.second}, .* one input.* Next: "):
+                tool()
+        left = view.state(0, "latest")
+        assert (left.n, left.lineage, left.digest) == (last.n, last.lineage, last.digest)
+        assert left.positions == last.positions
