@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 
 class Feed:
-    """Sends (key, value) pairs to one topic, at most `rate` per second (None: without a limit).
+    """Sends (key, value) or (key, value, timestamp) to one topic, at most `rate` per second (None: without a limit).
 
     Uses Kafka's default partitioner (murmur2). The producer is idempotent, so that a retried request neither
     duplicates nor reorders a record.
@@ -28,15 +28,18 @@ class Feed:
             }
         )
 
-    def send(self, stream: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send all pairs and wait for the acknowledgements. Raises RuntimeError if the broker rejects a record."""
+    def send(self, stream: Iterable[tuple[bytes, bytes] | tuple[bytes, bytes, int]]) -> None:
+        """Send all and wait for the acknowledgements. Timestamps are milliseconds since 1970, by default now.
+
+        Raises RuntimeError if the broker rejects a record.
+        """
         started = monotonic()
-        for number, (key, value) in enumerate(stream):
+        for number, record in enumerate(stream):
             if number % 200 == 0:
                 self._keep_pace(started, number)
                 if self._stopped.is_set():
                     break
-            self._put(key, value)
+            self._put(*record)
         self._producer.flush()
         if self._failure is not None:
             raise RuntimeError(f"{self._topic}: send a record: {self._failure}")
@@ -45,10 +48,10 @@ class Feed:
         """Make `send` return early. Any thread."""
         self._stopped.set()
 
-    def _put(self, key: bytes, value: bytes) -> None:
+    def _put(self, key: bytes, value: bytes, timestamp: int = 0) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, value, key, on_delivery=self._delivered)
+                self._producer.produce(self._topic, value, key, timestamp=timestamp, on_delivery=self._delivered)
             except BufferError:
                 self._producer.poll(0.1)  # the queue is full: wait for acknowledgements, then try again
             else:

@@ -24,7 +24,7 @@ def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int
     """
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=servers))
     admin = Admin(settings, names.group)
-    facts = admin.describe([names.input, names.changelog, names.snapshot])
+    facts = admin.describe([*names.inputs, names.changelog, names.snapshot])
     ids = {name: fact.id for name, fact in facts.items() if fact is not None}
     trades = facts[names.input]
     partitions = trades.partitions if trades is not None else 0
@@ -43,7 +43,7 @@ def _held(reader: KafkaReader, place: Place, handler: type[Handler[Any]]) -> Hel
         return State(bind(table) for table in declared(handler)[0].values())
 
     restored = restore(reader, place, new_state, lambda _event, _fields: None, monotonic)
-    end = restored.commit_record.positions[place.input]
+    end = restored.commit_record.position(place.names.input)
     if restored.position != end:
         raise ValueError(f"partition {place.partition}: state of {restored.position}, last mark at {end}")
     state = {name: dict(table.stored) for name, table in restored.state.tables.items()}

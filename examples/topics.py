@@ -21,10 +21,11 @@ QUIET = {"log_level": 2}
 
 
 class Raw(NamedTuple):
-    """A record of a partition."""
+    """A record of a partition; `timestamp` is in milliseconds since 1970."""
 
     key: str
     value: bytes
+    timestamp: int = 0
 
 
 def read_committed(bootstrap_servers: str, topic: str, patience: float = 60.0) -> dict[int, list[Raw]]:
@@ -57,7 +58,7 @@ def by_key(partitions: Mapping[int, Sequence[Raw]]) -> dict[str, list[dict[str, 
     events: dict[str, list[dict[str, Any]]] = defaultdict(list)
     home: dict[str, int] = {}
     for partition, records in partitions.items():
-        for key, value in records:
+        for key, value, _ in records:
             if home.setdefault(key, partition) != partition:
                 raise ValueError(f"key {key!r} is in partitions {home[key]} and {partition}")
             events[key].append(json.loads(value))
@@ -123,7 +124,7 @@ def _plain_consumer(bootstrap_servers: str, group: str = "") -> Consumer:
 def _take(message: Message, records: dict[int, list[Raw]], unfinished: set[int]) -> None:
     error, partition = message.error(), message.partition()
     if error is None and partition is not None:
-        records[partition].append(Raw(_bytes(message.key()).decode(), _bytes(message.value())))
+        records[partition].append(Raw(_bytes(message.key()).decode(), _bytes(message.value()), message.timestamp()[1]))
     elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
         unfinished.discard(partition)
     else:
