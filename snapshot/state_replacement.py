@@ -44,8 +44,10 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     base: FullRef | None
     digest: int
     keys: int
-    #: next input offset to read
+    #: next offset of the first input
     position: int
+    #: next offsets of further inputs, if they change
+    others: Mapping[str, int] = MappingProxyType({})
     #: pending side effects that stay pending
     effects: tuple[Effect, ...] = ()
     #: versions of the values in the state; by default those of the old commit record
@@ -58,6 +60,11 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     retries: Mapping[str, int] = MappingProxyType({})
 
     @property
+    def inputs(self) -> dict[str, int]:
+        """Next offset of every input."""
+        return inputs_of(self.old, self.place, self.position, self.others)
+
+    @property
     def n(self) -> int:
         return 0 if self.old is None else self.old.n + 1
 
@@ -66,10 +73,10 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
         base, names = self.base, self.place.names
         like = self.old or self.source
         inputs = (like.inputs if like is not None else ()) or (names.input,)
-        if inputs != names.inputs or len(inputs) > 1:
+        if inputs != names.inputs:
             raise UsageError(
                 f"{names.changelog}[{self.place.partition}]: replace the state: it was built from {', '.join(inputs)}, "
-                f"and a state-replacement record holds the position of one input"
+                f"not from {', '.join(names.inputs)}"
             )
         if base is None and (self.keys, self.digest) != (0, 0):
             raise UsageError(
@@ -125,7 +132,15 @@ def new_lineage() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: CommitRecord) -> CommitRecord:
+def boundary(
+    place: Place,
+    lineage: str,
+    n: int,
+    position: int,
+    state: State,
+    like: CommitRecord,
+    others: Mapping[str, int] = MappingProxyType({}),
+) -> CommitRecord:
     """Return the commit boundary for the `FullWriter` of a full snapshot that state-replacement record `n` will name.
 
     The versions of values are those of `like`.
@@ -139,7 +154,7 @@ def boundary(place: Place, lineage: str, n: int, position: int, state: State, li
         service=place.names.group,
         partition=place.partition,
         partitions=place.partitions,
-        positions=inputs_of(like, place, position),
+        positions=inputs_of(like, place, position, others),
         inputs=like.inputs,
         topic_ids=place.topic_ids,
         digest=digest.to_bytes(state.digest),
@@ -202,7 +217,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         writer=place.writer,
         time=adopt.time,
     )
-    return Adopted(Header(n, attempt, adoption.lineage, adoption.position, place.writer), adopt, commit_record)
+    return Adopted(Header(n, attempt, adoption.lineage, commit_record.start, place.writer), adopt, commit_record)
 
 
 def _positions(adoption: Adoption) -> dict[str, int]:
@@ -210,14 +225,15 @@ def _positions(adoption: Adoption) -> dict[str, int]:
     names, old = adoption.place.names, adoption.old.positions if adoption.old else adoption.retries
     before = old.get(names.control, 0) if adoption.control is None else adoption.control
     tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
-    inputs = inputs_of(adoption.old, adoption.place, adoption.position)
+    inputs = adoption.inputs
     return {**inputs, **tried} | ({names.control: before} if before > 0 else {})
 
 
-def inputs_of(record: CommitRecord | None, place: Place, position: int) -> dict[str, int]:
-    """Return the next offsets of the inputs: `position` of the first one, those of `record` of all others."""
-    others = record.inputs[1:] if record is not None else ()
-    return {place.input: position} | {topic: record.positions[topic] for topic in others if record is not None}
+def inputs_of(record: CommitRecord | None, place: Place, position: int, others: Mapping[str, int]) -> dict[str, int]:
+    """Return the next offsets of the inputs: `position` of the first one, for the rest `others`, else `record`'s."""
+    if record is None:
+        return {place.input: position}
+    return {place.input: position} | {topic: others.get(topic, record.positions[topic]) for topic in record.inputs[1:]}
 
 
 def _schemas(adoption: Adoption, old: CommitRecord | None) -> dict[str, int]:
@@ -255,7 +271,8 @@ def commit(
     closed = [(each.place, *each.records(producer.attempt, now)) for each in leaving]
     for place, header, commit_record in closed:
         producer.send_increment(place.names.changelog, place.partition, records.pack(header, commit_record.format))
-    producer.send_all_offsets({a.place.partition: a.position for a in adoptions}, membership, adoptions[0].lineage)
+    offsets = {(topic, each.place.partition): at for each in adoptions for topic, at in each.inputs.items()}
+    producer.send_all_offsets(offsets, membership, adoptions[0].lineage)
     for partition, (_, _, commit_record) in written.items():
         producer.send_increment(topic, partition, records.pack(commit_record))
     for place, _, commit_record in closed:

@@ -119,7 +119,7 @@ def _commit_record(commit_record: CommitRecord | None, topic: str) -> dict[str, 
         return None
     return {
         "n": commit_record.n,
-        "position": commit_record.positions[topic],
+        "position": commit_record.position(topic),
         "keys": commit_record.keys,
         "digest": digest.show(commit_record.digest),
         "last_delta": commit_record.last_delta,
@@ -139,7 +139,7 @@ def _full(full: Full, found: Survey, topic: str) -> dict[str, Any]:
             "id": made.full,
             "n": made.first,
             "through": made.through,
-            "position": made.positions.get(topic),
+            "position": None if made.position(topic) < 0 else made.position(topic),
             "keys": made.keys,
             "bytes": made.size,
             "chunks": len(made.checksums),

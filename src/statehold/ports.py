@@ -114,8 +114,8 @@ class Transactions(Protocol):
         """
         ...
 
-    def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
-        """Add the offsets of several input partitions with the state generation as metadata, for tools.
+    def send_all_offsets(self, offsets: Mapping[tuple[str, int], int], membership: Any, lineage: str) -> None:
+        """Add offsets of the inputs, by topic and partition, with the state generation as metadata, for tools.
 
         Blocks; raises the errors of `send_offsets`.
         """

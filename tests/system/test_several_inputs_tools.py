@@ -15,8 +15,7 @@ from statehold.admin.backup.backup import backup
 from statehold.admin.inspection.replay_check import replay
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.admin.repair import repair
-from statehold.admin.repair.positions import AcceptGap, AdoptOffsets
-from statehold.admin.state.migrate import migrate
+from statehold.admin.repair.positions import AdoptOffsets
 from statehold.admin.state.repartition import repartition
 from statehold.errors import ToolRefused
 from statehold.ops.cli.inspect.prove import _head, _recomputed
@@ -64,9 +63,7 @@ def test_tools_read_both_inputs_or_change_nothing(
         handler = chained.chained(names.input, pair.second, pair.stage.output)
         tools: list[Callable[[], object]] = [
             lambda: backup(settings, names, [], tmp_path / "backup"),
-            lambda: migrate(settings, names, handler, {}, [], REASON),
             lambda: repartition(settings, names, handler, 2, None, {}, REASON),  # type: ignore[arg-type]
-            lambda: repair.run(settings, names, handler, AcceptGap(), REASON, act=True),
             lambda: repair.run(settings, names, handler, AdoptOffsets("group"), REASON, act=True),
         ]
         for tool in tools:

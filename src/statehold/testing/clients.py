@@ -21,7 +21,7 @@ class MemoryTransactions:
 
     def __init__(self, broker: MemoryBroker, names: Names, partition: int) -> None:
         self._broker, self._id = broker, names.transactional_id(partition)
-        self._input, self._partition = names.input, partition
+        self._partition = partition
         self._epoch = -2
         self._joined: set[MemoryLog] = set()
         self._dropped = False
@@ -51,8 +51,8 @@ class MemoryTransactions:
     def send_offsets(self, positions: Mapping[str, int], membership: Any) -> None:
         self._add_offsets({(topic, self._partition): at for topic, at in positions.items()}, membership, self.lineage)
 
-    def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
-        self._add_offsets({(self._input, partition): at for partition, at in positions.items()}, membership, lineage)
+    def send_all_offsets(self, offsets: Mapping[tuple[str, int], int], membership: Any, lineage: str) -> None:
+        self._add_offsets(offsets, membership, lineage)
 
     def _add_offsets(self, offsets: Mapping[tuple[str, int], int], membership: Any, lineage: str) -> None:
         self._alive()

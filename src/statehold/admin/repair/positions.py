@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ class AcceptGap:
     """Continues after a gap in the input, with the state as it is, if the next records were deleted or replaced."""
 
     name = "repair accept-gap"
+    several_inputs = True
 
     def __init__(self, targets: Mapping[int, Target] | Target | None = None) -> None:
         """`targets`: where to continue, for all partitions that have a gap, or by partition."""
@@ -29,59 +30,82 @@ class AcceptGap:
 
     def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         commit_record = required_commit_record(stopped, place)
-        position = commit_record.positions[place.input]
-        replaced = commit_record.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input])
-        low, end = stopped.bounds(place.input, place.partition)
-        finding = _gap(position, low, end, replaced=replaced)
-        target = self._target(place, low, end, finding, must_choose=replaced or position > end)
-        found = (
-            stopped.find(as_marked(place, commit_record))
-            if not finding
-            else _whole(stopped, as_marked(place, commit_record), low)
-        )
-        if not finding:
-            return RepairedState(
-                old=found.commit_record, like=found.commit_record, state=found.state, position=position
-            )
-        lost = f"{target - position} offsets are skipped" if target > position else "no offset is skipped"
+        inputs = place.names.inputs
+        gaps = [gap for topic in inputs if (gap := _gap(stopped, place, commit_record, topic)) is not None]
+        targets = {gap.topic: self._target(place, gap, alone=len(gaps) == 1) for gap in gaps}
+        if not gaps:
+            if isinstance(self._targets, Mapping) and place.partition in self._targets:
+                where = f"{place.input}[{place.partition}]"
+                raise ToolRefused(f"{where}: there is no gap, so --to does not apply. Nothing was changed")
+            found = stopped.find(as_marked(place, commit_record))
+        else:
+            found = _whole(stopped, as_marked(place, commit_record), gaps[0])
+        several = len(inputs) > 1
         return RepairedState(
             old=found.commit_record,
             like=found.commit_record,
             state=found.state,
-            position=target,
-            finding=finding,
-            consequence="the new topic's records are processed from there" if replaced else lost,
+            position=targets.get(place.input, commit_record.positions[place.input]),
+            others={topic: target for topic, target in targets.items() if topic != place.input},
+            finding="; ".join(f"{gap.topic}: {gap.finding}" if several else gap.finding for gap in gaps),
+            consequence="; ".join(gap.consequence(targets[gap.topic]) for gap in gaps),
         )
 
     def nothing(self) -> str:
         return "no partition has a gap: the next record of each exists or is not written yet"
 
-    def _target(self, place: Place, low: int, end: int, finding: str, *, must_choose: bool) -> int:
+    def _target(self, place: Place, gap: Gap, *, alone: bool) -> int:
         """:raises ToolRefused: a target is needed but not chosen, or it is not in the topic."""
-        where = f"{place.input}[{place.partition}]"
+        where, low, end = f"{gap.topic}[{place.partition}]", gap.low, gap.end
         chosen = self._targets
         if isinstance(chosen, Mapping):
             chosen = chosen.get(place.partition)
-            if chosen is not None and not finding:
-                raise ToolRefused(f"{where}: there is no gap, so --to does not apply. Nothing was changed")
-        if not finding:
-            return -1
-        if chosen is None and must_choose:
+        if chosen is None and gap.must_choose:
             raise ToolRefused(
-                f"{where}: {finding}. The topic begins at {low} and ends at {end}. Nothing was changed. Next: add --to "
-                f"beginning, --to end, or --to {place.partition}=OFFSET"
+                f"{where}: {gap.finding}. The topic begins at {low} and ends at {end}. Nothing was changed. Next: add "
+                f"--to beginning, --to end, or --to {place.partition}=OFFSET"
             )
         target = {"beginning": low, "end": end, None: low}.get(chosen, chosen)  # type: ignore[arg-type]
         assert isinstance(target, int)
+        if isinstance(chosen, int) and not alone:
+            raise ToolRefused(
+                f"{where}: {gap.finding}, and another input has a gap, too, so an offset does not say where to "
+                f"continue. Nothing was changed. Next: use --to beginning or --to end"
+            )
         if not low <= target <= end:
             raise ToolRefused(f"{where} holds offsets {low} to {end}, not {target}. Nothing was changed")
         return target
+
+
+class Gap(NamedTuple):
+    """A gap in one input of a partition; the partition has its offsets from `low` to `end`."""
+
+    topic: str
+    position: int
+    low: int
+    end: int
+    finding: str
+    #: it was deleted and created again
+    replaced: bool
+
+    @property
+    def must_choose(self) -> bool:
+        """The operator has to say where to continue."""
+        return self.replaced or self.position > self.end
+
+    def consequence(self, target: int) -> str:
+        """Say what happens to the records between."""
+        if self.replaced:
+            return "the new topic's records are processed from there"
+        skipped = target - self.position
+        return f"{skipped} offsets are skipped" if skipped > 0 else "no offset is skipped"
 
 
 class AdoptOffsets:
     """Resolves a difference between the group's offset and the last commit record: the operator chooses one."""
 
     name = "repair adopt-offsets"
+    several_inputs = False
 
     def __init__(self, source: Literal["commit-record", "group"]) -> None:
         self._source = source
@@ -129,36 +153,43 @@ def required_commit_record(stopped: StoppedService, place: Place) -> CommitRecor
 
 def as_marked(place: Place, commit_record: CommitRecord) -> Place:
     """Return the place with the input's topic id at that commit record, because the state depends on no later input."""
+    inputs = place.names.inputs
     known = {
-        topic: commit_record.topic_ids.get(topic, now) for topic, now in place.topic_ids.items() if topic == place.input
+        topic: commit_record.topic_ids.get(topic, now) for topic, now in place.topic_ids.items() if topic in inputs
     }
     return msgspec.structs.replace(place, topic_ids=place.topic_ids | known)
 
 
-def _gap(position: int, low: int, end: int, *, replaced: bool) -> str:
+def _gap(stopped: StoppedService, place: Place, commit_record: CommitRecord, topic: str) -> Gap | None:
+    """Return the gap of one input; None if its next record exists or is not written yet."""
+    position = commit_record.positions[topic]
+    replaced = commit_record.topic_ids.get(topic, "") not in ("", place.topic_ids[topic])
+    low, end = stopped.bounds(topic, place.partition)
     if replaced:
-        return (
+        finding = (
             f"the input was deleted and created again; the last commit record is at {position} of the old one, and no "
             f"record of the new one was processed"
         )
-    if position < low:
-        return f"offsets {position} to {low} are deleted: the input begins at {low}"
-    if position > end:
-        return f"the input ends at {end}, but the next offset is {position}: processed records are deleted"
-    return ""
+    elif position < low:
+        finding = f"offsets {position} to {low} are deleted: the input begins at {low}"
+    elif position > end:
+        finding = f"the input ends at {end}, but the next offset is {position}: processed records are deleted"
+    else:
+        return None
+    return Gap(topic, position, low, end, finding, replaced)
 
 
-def _whole(stopped: StoppedService, place: Place, low: int) -> LastState:
+def _whole(stopped: StoppedService, place: Place, gap: Gap) -> LastState:
     """Return the state at the last commit record.
 
     :raises ToolRefused: restoring it needs deleted records.
     """
     found, newest = stopped.newest(place)
-    position = found.commit_record.positions[place.input]
+    position = found.commit_record.position(place.input)
     if newest != position or digest.to_bytes(found.state.digest) != found.commit_record.digest:
         raise ToolRefused(
             f"{place.input}[{place.partition}]@{position}: restore the state: it needs the records from {newest}, but "
-            f"the input begins at {low}. Nothing was changed. Next: run `statehold repair rebase`, which continues "
-            f"from an older state"
+            f"{gap.topic} begins at {gap.low}. Nothing was changed. Next: run `statehold repair rebase`, which "
+            f"continues from an older state"
         )
     return found

@@ -54,6 +54,7 @@ class Rebase:
     """
 
     name = "repair rebase"
+    several_inputs = False
 
     def __init__(
         self,

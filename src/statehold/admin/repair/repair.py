@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -23,7 +24,7 @@ from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.state import State
-from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason, inputs_of
 
 
 class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,10 @@ class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
     #: Commit record of `state`: `old`, or one derived from a full snapshot.
     like: CommitRecord
     state: State
+    #: Next offset of the first input.
     position: int
+    #: Next offsets of further inputs, if they change.
+    others: Mapping[str, int] = MappingProxyType({})
     #: Next offset of the control topic; None: as in `old`.
     control: int | None = None
     #: ReplacementReason for the repair; '' for a partition that needs none.
@@ -44,9 +48,10 @@ class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repair(Protocol):
-    """One kind of repair; `name` is its command."""
+    """One kind of repair; `name` is its command. `several_inputs`: it knows services that have several."""
 
     name: str
+    several_inputs: bool
 
     def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         """Examine one partition. Changes nothing.
@@ -67,7 +72,7 @@ class RepairStep(msgspec.Struct, kw_only=True):
     #: ReplacementReason for the repair; '' for a partition that needs none.
     finding: str
     consequence: str
-    #: Next input offset of the last commit record, None without one; then the new next offset.
+    #: Position of the last commit record, None without one; then the new position.
     old_position: int | None
     position: int
     keys: int
@@ -92,7 +97,9 @@ def run(
     :raises ToolRefused: the group has members, no partition needs the repair, or the repair does not help; nothing was
         changed. :raises StateRefused: a partition's state cannot be restored; run `rebase` first.
     """
-    with closing(StoppedService(settings, names, handler, repair.name)) as stopped:
+    with closing(
+        StoppedService(settings, names, handler, repair.name, several_inputs=repair.several_inputs)
+    ) as stopped:
         facts = stopped.facts()
         count = _partitions(facts, names)
         if not act:
@@ -131,7 +138,7 @@ def _each(
 def _adoption(stopped: StoppedService, place: Place, repaired: RepairedState, lineage: str) -> Adoption:
     like = msgspec.structs.replace(repaired.like, schemas=place.merged_schemas(repaired.like, repaired.state.tables))
     return msgspec.structs.replace(
-        stopped.adoption(place, lineage, repaired.old, repaired.position, repaired.state, like),
+        stopped.adoption(place, lineage, repaired.old, repaired.position, repaired.state, like, repaired.others),
         source=repaired.like,
         effects=repaired.like.effects,
         control=repaired.control,
@@ -145,8 +152,8 @@ def _step(place: Place, repaired: RepairedState) -> RepairStep:
         partition=place.partition,
         finding=repaired.finding,
         consequence=repaired.consequence,
-        old_position=old.positions.get(place.input) if old is not None else None,
-        position=repaired.position,
+        old_position=old.position(place.input) if old is not None else None,
+        position=sum(inputs_of(old, place, repaired.position, repaired.others).values()),
         keys=repaired.state.keys,
         old_digest=digest.show(old.digest) if old is not None else "",
         digest=digest.show(repaired.state.digest),

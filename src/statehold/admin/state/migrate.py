@@ -55,7 +55,7 @@ def migrate(
     :raises ToolRefused: the group has members, or a state differs from its last commit record; nothing was changed.
     :raises StateRefused: a partition could not be restored. :raises UsageError: a function or a patch is wrong.
     """
-    with closing(StoppedService(settings, names, handler, TOOL)) as stopped:
+    with closing(StoppedService(settings, names, handler, TOOL, several_inputs=True)) as stopped:
         edits = Edits(functions, patches, stopped.new_state(0).tables)
         facts = stopped.facts()
         count = facts[names.input].partitions

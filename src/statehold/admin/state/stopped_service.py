@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -55,9 +56,15 @@ class StoppedService:
     Every method raises KafkaTrouble when the cluster does not answer.
     """
 
-    def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
-        """:raises ToolRefused: the service has several inputs."""
-        require_one_input(names, tool)
+    def __init__(
+        self, settings: Settings, names: Names, handler: HandlerOf, tool: str, *, several_inputs: bool = False
+    ) -> None:
+        """`several_inputs`: the tool knows services with several inputs.
+
+        :raises ToolRefused: it does not, and the service has several.
+        """
+        if not several_inputs:
+            require_one_input(names, tool)
         self.settings, self.names, self._handler = settings, names, handler
         self.kind = handler if isinstance(handler, type) else type(handler())
         self.admin = Admin(settings, names.group)
@@ -66,9 +73,9 @@ class StoppedService:
         self._fenced: dict[int, KafkaTransactions] = {}
 
     def facts(self) -> dict[str, TopicFacts]:
-        """Return the facts of input, changelog and snapshot topic. :raises TopicMissing: the text names the topics."""
+        """Return the facts of inputs, changelog and snapshot topic. :raises TopicMissing: the text names the topics."""
         names = self.names
-        found = self.admin.describe([names.input, names.changelog, names.snapshot])
+        found = self.admin.describe([*names.inputs, names.changelog, names.snapshot])
         missing = [topic for topic, fact in found.items() if fact is None]
         if missing:
             raise TopicMissing(
@@ -123,7 +130,7 @@ class StoppedService:
 
         :raises ToolRefused: it is not, because records or commands would have to be replayed.
         """
-        position = last.positions[place.input]
+        position = last.position(place.input)
         if newest != position or digest_ != last.digest:
             raise ToolRefused(
                 f"{place.input}[{place.partition}]@{position}: read the state: the newest stored state is at {newest}"
@@ -157,13 +164,22 @@ class StoppedService:
             reader.close()
 
     def adoption(
-        self, place: Place, lineage: str, old: CommitRecord | None, position: int, state: State, like: CommitRecord
+        self,
+        place: Place,
+        lineage: str,
+        old: CommitRecord | None,
+        position: int,
+        state: State,
+        like: CommitRecord,
+        others: Mapping[str, int] = MappingProxyType({}),
     ) -> Adoption:
         """Write the state as a full snapshot, to which the state-replacement record after `old` refers.
 
+        `position`: the next offset of the first input. `others`: those of further inputs, if they change.
+
         :raises ToolRefused: the snapshot read back differs.
         """
-        base = self._write(place, lineage, 0 if old is None else old.n + 1, position, state, like)
+        base = self._write(place, lineage, 0 if old is None else old.n + 1, position, state, like, others)
         return Adoption(
             place=place,
             old=old,
@@ -172,11 +188,19 @@ class StoppedService:
             digest=state.digest,
             keys=state.keys,
             position=position,
+            others=others,
             schemas=like.schemas,
         )
 
     def _write(
-        self, place: Place, lineage: str, n: int, position: int, state: State, like: CommitRecord
+        self,
+        place: Place,
+        lineage: str,
+        n: int,
+        position: int,
+        state: State,
+        like: CommitRecord,
+        others: Mapping[str, int],
     ) -> FullRef | None:
         """Write the state as a full snapshot for state-replacement record `n`, read it back and compare it.
 
@@ -186,7 +210,7 @@ class StoppedService:
         """
         if state.keys == 0:
             return None
-        shown = state_replacement.boundary(place, lineage, n, position, state, like)
+        shown = state_replacement.boundary(place, lineage, n, position, state, like, others)
         sink = SnapshotSinkFactory(self.settings, self.names).whole(place.partition)
         reader = self.reader()
         try:

@@ -65,7 +65,7 @@ class KafkaTransactions:
         self.attempt = uuid.uuid4().hex[:16]
         self.lineage = ""
         self._clock, self._log, self._settings = clock, log, settings
-        self._input, self._partition = names.input, partition
+        self._partition = partition
         self._timeout = settings.commit.timeout
         # A request is repeated after the socket's timeout at the earliest, but for reasons that the log shows.
         self._suspicion = Suspicion(min(settings.commit.slow, settings.kafka.socket_timeout))
@@ -144,13 +144,13 @@ class KafkaTransactions:
         offsets = [TopicPartition(topic, self._partition, offset, noted) for topic, offset in positions.items()]
         self._send_offsets(offsets, membership)
 
-    def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
+    def send_all_offsets(self, offsets: Mapping[tuple[str, int], int], membership: Any, lineage: str) -> None:
         # Flush first, so that every partition has a record of this transaction before the group gets its offsets. A
         # worker that gets one of these partitions then finds an open transaction and waits for its end.
         self._flush_all(self._clock() + self._timeout)
         noted = LINEAGE + lineage
-        offsets = [TopicPartition(self._input, partition, offset, noted) for partition, offset in positions.items()]
-        self._send_offsets(offsets, membership)
+        places = [TopicPartition(topic, partition, at, noted) for (topic, partition), at in offsets.items()]
+        self._send_offsets(places, membership)
 
     def _send_offsets(self, offsets: list[TopicPartition], membership: Any) -> None:
         # Let OutcomeUnknown pass, because a call that timed out can only be resumed, never aborted (P5).
