@@ -17,7 +17,11 @@ from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.errors import DamagedIncrement, NonDeterministicReplay, RetentionGap, StateRefused, UsageError
 from statehold.snapshot.format.records import pack, unpack
+from statehold.snapshot.inspect.summaries import of_survey
+from statehold.snapshot.inspect.survey import survey
+from statehold.snapshot.restore.estimate import Workload
 from statehold.testing import Driver
+from statehold.testing.clients import MemoryReader
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -71,6 +75,34 @@ def test_each_record_goes_to_the_method_of_its_input() -> None:
     assert driver.commit_record().positions == {"trades": 2, "prices": 2}
     assert driver.commit_record().inputs == ("trades", "prices")
     assert driver.position() == 4
+
+
+def test_snapshot_list_counts_the_records_of_every_input() -> None:
+    driver = driver_of()
+    driver.feed(Price("a", 5), "a", input="prices")
+    driver.feed(Trade("a", 3), "a", input="trades")
+    driver.take_full()
+    seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
+    summary = of_survey(seen, Workload(), driver.names.input)
+    assert (summary["commit_record"]["position"], summary["fulls"][0]["position"]) == (2, 2)
+
+
+def test_the_type_of_the_handler_may_be_the_union_of_its_inputs() -> None:
+    class Typed(Handler[Trade | Price]):
+        values = Output("values", value=int)
+
+        @on("trades", value=Trade)
+        def trade(self, record: Record[Trade]) -> None:
+            self.values.send(record.value.quantity, record.value.symbol)
+
+        @on("prices", value=Price)
+        def price(self, record: Record[Price]) -> None:
+            self.values.send(record.value.price, record.value.symbol)
+
+    driver = Driver(Typed)
+    driver.feed(Price("a", 5), "a", input="prices")
+    driver.feed(Trade("a", 3), "a", input="trades")
+    assert driver.outputs("values") == [5, 3]
 
 
 Fed = tuple[Literal["trades", "prices"], int, int]

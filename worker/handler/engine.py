@@ -80,7 +80,8 @@ class Engine:
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
         #: the input's commands of the open transaction, in order
         self._handled_commands: list[Command] = []
-        self._decode = (shared_serde(kind) or partition_serde(kind)).decode
+        #: not used if each input has a method, because then its type is the method's
+        self._decode = bytes if self._methods is not None else (shared_serde(kind) or partition_serde(kind)).decode
         #: the live loop accepts only values that leave room on the stack for a replay
         self.leaves_room = False
         self._batched = kind.on_batch is not Handler.on_batch
