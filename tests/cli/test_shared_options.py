@@ -39,7 +39,7 @@ def test_an_option_means_the_same_in_every_command(words: tuple[str, ...]) -> No
     meanings = {
         "--service": "MODULE:SERVICE",
         "--name": "NAME",
-        "--input": "TOPIC",
+        "--input": "TOPIC[,TOPIC...]",
         "-o": "table|wide|json|yaml",
         "-b": "HOST:PORT,...",
         "-c": "FILE",
