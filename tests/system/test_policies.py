@@ -113,7 +113,7 @@ def test_the_commands_show_and_resolve_dead_letters_and_retries(operated: Operat
     assert "1 record(s) wait for a retry" in status
 
     again = operated.answer("dlq", "replay", TARGET, "--key", "ann", "--why", "too early", code=1)
-    assert [(each["asked"], each["done"], each["failed"]) for each in again] == [(1, 0, [1])]
+    assert [(each["asked"], each["done"], each["failed"]) for each in again] == [(1, 0, ["0@1"])]
     operated.stage.poison.unlink()
     operated.statehold("dlq", "replay", TARGET, "--key", "ann", "--why", "fixed")
     behind = operated.send("ann", 4)
