@@ -22,11 +22,16 @@ _ALGORITHM: Final = "HMAC-SHA256"
 LEAST_KEY: Final = 32
 
 
-def partition(number: int, found: PastState) -> dict[str, Any]:
-    """Return the entry of one partition, whose rebuilt state had the digest that its writer recorded."""
+def partition(number: int, found: PastState, inputs: Sequence[str]) -> dict[str, Any]:
+    """Return the entry of one partition, whose rebuilt state had the digest that its writer recorded.
+
+    With several inputs `positions` has the next offset of each, and `position` is their sum.
+    """
+    several = {"positions": {topic: found.positions[topic] for topic in inputs}} if len(inputs) > 1 else {}
     return {
         "partition": number,
         "position": found.position,
+        **several,
         "n": found.n,
         "keys": found.contents.keys,
         "digest": digest.show(found.contents.digest),

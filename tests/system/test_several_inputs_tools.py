@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.system.apps import chained
@@ -49,9 +50,19 @@ def test_tools_read_both_inputs_or_change_nothing(
         assert view.point(0, moment).value == 500
         assert view.state(0, moment).position == 500
 
-        given = {**_head(view, "latest"), "partitions": [proof.partition(0, view.state(0, "latest"))]}
+        given: dict[str, Any] = {
+            **_head(view, "latest"),
+            "partitions": [proof.partition(0, view.state(0, "latest"), names.inputs)],
+        }
         last = view.state(0, "latest")
+        assert given["partitions"][0]["positions"] == {names.input: 400, pair.second: 600}
         assert _recomputed(given, settings) == []
+        other_ids = {**given["input_ids"], pair.second: "another"}
+        (fault,) = _recomputed({**given, "input_ids": other_ids}, settings)
+        assert fault.startswith(f"topic {pair.second} was deleted and created again")
+        given["partitions"][0]["positions"] = {names.input: 399, pair.second: 601}
+        (fault,) = _recomputed(given, settings)
+        assert fault.startswith("partition 0: positions is ")
 
         right = chained.following
         monkeypatch.setattr(

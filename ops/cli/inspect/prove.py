@@ -75,7 +75,7 @@ def prove(
     about = subject_of(settings, target, name, input_topic)
     with topic_view(about.settings, about.names) as view:
         proofs = [
-            proof.partition(partition, view.state(partition, point))
+            proof.partition(partition, view.state(partition, point), view.names.inputs)
             for partition, point in enumerate(_points(view, at))
         ]
         document = proof.document(_head(view, at), proofs)
@@ -83,12 +83,14 @@ def prove(
 
 
 def _head(view: TopicView, at: str) -> dict[str, Any]:
-    names = view.names
+    names, ids = view.names, view.place(0).topic_ids
+    several = {"input_ids": {topic: ids[topic] for topic in names.inputs}} if names.others else {}
     return {
         "service": names.service,
         "namespace": names.namespace,
         "input": ",".join(names.inputs),
-        "input_id": view.place(0).topic_ids[names.input],
+        "input_id": ids[names.input],
+        **several,
         "asked": at,
         "made": output.moment(int(time.time() * 1000)),
         "by": issuer(),
@@ -132,16 +134,20 @@ def _names(given: dict[str, Any]) -> Names:
 
 def _recomputed(given: dict[str, Any], settings: Settings) -> list[str]:
     """Return the differences between the topics and the document."""
-    names, faults = _names(given), []
+    names = _names(given)
     with topic_view(settings, names) as view:
-        if view.place(0).topic_ids[names.input] != given["input_id"]:
-            return [f"topic {names.input} was deleted and created again since: positions mean other records"]
-        for each in given["partitions"]:
+        known, ids = given.get("input_ids", {names.input: given["input_id"]}), view.place(0).topic_ids
+        faults = [
+            f"topic {topic} was deleted and created again since: positions mean other records"
+            for topic, known_id in known.items()
+            if ids.get(topic) != known_id
+        ]
+        for each in given["partitions"] if not faults else ():
             (partition,) = view.numbers([each["partition"]])
-            found = proof.partition(partition, view.state(partition, f"n:{each['n']}"))
+            found = proof.partition(partition, view.state(partition, f"n:{each['n']}"), names.inputs)
             faults += [
                 f"partition {partition}: {name} is {found[name]}, the document says {each[name]}"
-                for name in _SAME
+                for name in (*_SAME, *(["positions"] if names.others else []))
                 if found[name] != each[name]
             ]
     return faults

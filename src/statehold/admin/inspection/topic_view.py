@@ -46,7 +46,7 @@ class TopicView:
 
     def place(self, partition: int) -> Place:
         names = self.names
-        ids = {topic: self._facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
+        ids = {topic: self._facts[topic].id for topic in (*names.inputs, names.changelog, names.snapshot)}
         return Place(names, partition, self.partitions, ids, roots=roots_of(self.settings))
 
     def state(self, partition: int, text: str) -> PastState:
