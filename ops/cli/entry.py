@@ -20,6 +20,7 @@ def main() -> None:
         sys.exit("statehold: the command line needs an extra: pip install 'statehold[cli]'")
     from statehold.errors import StateholdError
     from statehold.ops.cli.main import app
+    from statehold.ports import OutOfRange
 
     lasting_output.install()
     try:
@@ -33,6 +34,11 @@ def main() -> None:
 
         _exit_rejected(error)
         sys.exit(visible(f"statehold: {error}{explained(error)}{_name_of(error)}"))
+    except OutOfRange as error:
+        sys.exit(
+            f"statehold: records were deleted while this command read them: {error}. A running service truncates its "
+            "topics behind each full snapshot. Next: run the command again"
+        )
     except OSError as error:
         if error.filename is None:  # not a file of the user's, so perhaps a bug
             raise

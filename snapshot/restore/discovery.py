@@ -47,13 +47,23 @@ def last_commit_record(reader: Reader, topic: str, partition: int) -> CommitReco
 
     Fence first, or read only up to the last stable offset: otherwise the log may end within its owner's transaction.
 
-    A damaged record batch before it does no harm.
+    A damaged record batch before it does no harm, nor does an owner that truncates the log meanwhile.
 
     :raises frame.BadFrame: a record is foreign or damaged. :raises TornTransaction: a header follows the commit record.
     :raises NewerFormat: a newer statehold has written here. :raises DamagedIncrement: a record batch after the last
         readable commit record is damaged; it may contain newer ones.
     """
-    start, end = reader.bounds(topic, partition)
+    bounds = reader.bounds(topic, partition)
+    while True:
+        try:
+            return _search_back(reader, topic, partition, *bounds)
+        except OutOfRange:
+            before, bounds = bounds, reader.bounds(topic, partition)
+            if bounds[0] <= before[0]:  # because only a truncation explains the error
+                raise
+
+
+def _search_back(reader: Reader, topic: str, partition: int, start: int, end: int) -> CommitRecord | None:
     step, upper, followed_by = _WINDOW, end, -1
     while upper > start:
         lower = max(start, upper - step)

@@ -169,7 +169,7 @@ ALLOWED: dict[str, str] = {
     "ops.cli.topics": (
         "errors config common messages handler reference declared admin ops.remote ops.reports ops.cli.common"
     ),
-    "ops.cli": "errors common ops.reports ops.process ops.cli.common",
+    "ops.cli": "errors common ports ops.reports ops.process ops.cli.common",
     "schema": "errors",
     "snapshot.spark": "",
     "testing": (
