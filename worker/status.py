@@ -109,7 +109,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     transaction: int | None
     mailbox: int
     cause: str | None
-    #: the cause's class, which has a section in docs/runbook/errors.md
+    #: the cause's class, which `statehold explain` explains
     error: str | None
     #: who paused it
     paused: str | None

@@ -26,6 +26,9 @@ class _Commands(LazyGroup):
             CommandEntry("top", "inspect.top:top", "Watch a service on the whole screen."),
             CommandEntry("lag", "inspect.lag:lag", "Show how far each partition is behind."),
             CommandEntry("doctor", "inspect.doctor:doctor", "Find problems before they cause an outage, with the fix."),
+            CommandEntry(
+                "explain", "inspect.explain:explain", "Explain an error, alert, log event or exit code: what to do."
+            ),
             CommandEntry("cat", "inspect.cat:cat", "Print committed records as JSON lines."),
             CommandEntry(
                 "support-bundle",

@@ -124,9 +124,9 @@ class Routes:
 
     def _runbook(self, request: HttpRequest) -> HttpAnswer:
         error = request.query.get("error", "")
-        if error not in (sections := facts.runbook()):
-            raise Rejected(404, f"the runbook has no section {error[:100]!r}")
-        return as_json(sections[error])
+        if not (parts := facts.explanation(error)):
+            raise Rejected(404, f"no explanation of {error[:100]!r}")
+        return as_json(parts)
 
     def _data(self, request: HttpRequest) -> HttpAnswer:
         """Return the data of the console; `event` and `tick` are the newest numbers that the client has."""

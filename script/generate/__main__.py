@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from script.generate import cli_page, doctor_page, metrics_page, settings_page
+from script.generate import cli_page, doctor_page, metrics_page, runbook_pages, settings_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
     "cli-reference.md": cli_page.document,
     "doctor.md": doctor_page.document,
     "metrics.md": metrics_page.document,
+    "runbook/alerts.md": runbook_pages.alerts,
+    "runbook/errors.md": runbook_pages.errors,
+    "runbook/events.md": runbook_pages.events,
+    "runbook/exit-codes.md": runbook_pages.exit_codes,
     "settings.md": settings_page.document,
 }
 

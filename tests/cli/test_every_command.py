@@ -97,12 +97,16 @@ def test_the_required_commands_exist() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "offered", "other"),
+    [("statehold txn ab", "abort", "list"), ("statehold explain StateholdRe", "StateholdRebalances", "StateholdDown")],
+)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_can_complete(statehold: Commands, shell: str) -> None:
+def test_a_shell_can_complete(statehold: Commands, shell: str, line: str, offered: str, other: str) -> None:
     asked = {
-        "bash": {"COMP_WORDS": "statehold txn ab", "COMP_CWORD": "2"},
-        "zsh": {"_TYPER_COMPLETE_ARGS": "statehold txn ab"},
-        "fish": {"_TYPER_COMPLETE_ARGS": "statehold txn ab", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": "2"},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
     done = subprocess.run(
         [str(Path(statehold.python).with_name("statehold"))],
@@ -113,5 +117,5 @@ def test_a_shell_can_complete(statehold: Commands, shell: str) -> None:
         timeout=60,
     )
 
-    assert "abort" in done.stdout, done.stderr
-    assert "list" not in done.stdout
+    assert offered in done.stdout, done.stderr
+    assert other not in done.stdout

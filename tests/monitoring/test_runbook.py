@@ -1,9 +1,8 @@
-"""Every alert and every error has its section in the runbook, and no section is of one that is gone."""
+"""Every error, alert, log event and exit code has its explanation, and no explanation is of one that is gone."""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -11,32 +10,29 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.monitoring.shipped import ALERTS, Alert, rules
+from tests.monitoring.shipped import ALERTS, rules
 
 import statehold
 from statehold import errors
+from statehold.common.exit_codes import Answer, Exit
+from statehold.ops.explain.entries import FILES, Entry, entries, of_kind
+from statehold.telemetry.log_events import EVENTS
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = "docs/runbook"
-PARTS = ("Meaning", "Safe", "Look at", "Do", "Call")
+TEXTS = ROOT / "ops" / "explain" / "texts"
 
 
-def sections(page: str) -> dict[str, str]:
-    text = (ROOT / RUNBOOK / f"{page}.md").read_text(encoding="utf-8")
-    return dict(re.findall(r"^## (.+)\n((?:(?!^## ).*\n)+)", text, re.MULTILINE))
+def names(kind: str) -> list[str]:
+    return [each.name for each in entries().values() if each.kind == kind]
 
 
-def test_each_alert_has_its_section_and_links_to_it() -> None:
-    assert list(sections("alerts")) == [alert.name for alert in ALERTS]
+def test_each_alert_has_its_explanation_and_links_to_its_section() -> None:
+    assert names("alert") == [alert.name for alert in ALERTS]
+    page = (ROOT / RUNBOOK / "alerts.md").read_text(encoding="utf-8")
     for rule in rules():
         assert rule["annotations"]["runbook_url"] == f"{RUNBOOK}/alerts.md#{rule['alert'].lower()}"
-
-
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_a_section_says_what_one_needs_at_night(alert: Alert) -> None:
-    reported = re.findall(r"^- \*\*(.+?)\*\* (.+)$", sections("alerts")[alert.name], re.MULTILINE)
-    assert [part for part, _ in reported] == list(PARTS)
-    assert all(len(text) > 3 for _, text in reported)
+        assert f"\n## {rule['alert']}\n" in page
 
 
 def all_errors() -> list[type[errors.StateholdError]]:
@@ -51,33 +47,54 @@ def all_errors() -> list[type[errors.StateholdError]]:
             yield each
             yield from below(each)
 
-    return list(
-        dict.fromkeys(each for each in below(errors.StateholdError) if each.__module__.startswith("statehold."))
-    )
+    found = dict.fromkeys([errors.StateholdError])
+    found.update(dict.fromkeys(below(errors.StateholdError)))
+    return [each for each in found if each.__module__.startswith("statehold.")]
 
 
-def test_each_error_has_its_section() -> None:
-    declared = [
-        name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.StateholdError)
-    ]
-    reported = [name for name in sections("errors") if name != "Of tools"]
-    assert sorted(reported) == sorted(declared), (
-        "docs/runbook/errors.md has a section for each class of src/statehold/errors.py"
-    )
-
-
-def test_each_section_of_an_error_says_what_one_needs_at_night() -> None:
-    for name, text in sections("errors").items():
-        if name != "Of tools":
-            assert [part for part, _ in re.findall(r"^- \*\*(.+?)\*\* (.+)$", text, re.MULTILINE)] == list(PARTS), name
+def test_each_error_of_the_api_has_its_explanation() -> None:
+    declared = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    assert declared <= set(names("error"))
 
 
 @pytest.mark.slow
-def test_the_errors_of_tools_are_named_too() -> None:
-    reported = sections("errors")["Of tools"]
-    missing = [
-        each.__name__
-        for each in all_errors()
-        if each.__module__ != "statehold.errors" and f"`{each.__name__}`" not in reported
-    ]
-    assert missing == []
+def test_each_error_has_its_explanation() -> None:
+    assert sorted(names("error")) == sorted(each.__name__ for each in all_errors())
+
+
+def test_each_log_event_has_its_explanation() -> None:
+    assert sorted(names("log event")) == sorted(EVENTS)
+
+
+def test_each_exit_code_has_its_explanation() -> None:
+    assert names("exit code") == [f"exit {code}" for code in sorted({*map(int, Exit), *map(int, Answer)})]
+
+
+@pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)
+def test_an_explanation_says_what_one_needs_at_night(entry: Entry) -> None:
+    for part in (entry.meaning, entry.safe, entry.look, entry.do):
+        assert len(part.strip()) > 3
+    assert entry.call or entry.kind == "log event"
+
+
+def test_a_name_has_one_explanation() -> None:
+    """`entries` finds what is in two files; what is in one file twice is no TOML."""
+    count = sum(len(re.findall(r"(?m)^\[[^\]]+\]$", path.read_text(encoding="utf-8"))) for path in TEXTS.glob("*.toml"))
+    assert count == len(entries())
+
+
+def test_each_file_is_read() -> None:
+    assert {file for files in FILES.values() for file in files} == {path.stem for path in TEXTS.glob("*.toml")}
+    assert all(of_kind(kind) for kind in FILES)
+
+
+@pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)
+def test_a_link_leads_to_a_section(entry: Entry) -> None:
+    home = {"error": "errors.md", "alert": "alerts.md", "log event": "events.md", "exit code": "exit-codes.md"}
+    for target in re.findall(r"\]\(([^)]+)\)", " ".join(entry.parts().values())):
+        page, _, section = target.partition("#")
+        text = (ROOT / RUNBOOK / (page or home[entry.kind])).read_text(encoding="utf-8")
+        headings = [
+            re.sub(r"[^\w -]", "", each).strip().replace(" ", "-") for each in re.findall(r"(?m)^#+ (.+)", text)
+        ]
+        assert not section or section in [each.lower() for each in headings], target

@@ -126,6 +126,7 @@ ALLOWED: dict[str, str] = {
     "kafka": "",
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops": "",
+    "ops.explain": "",
     "ops.remote": "errors config ports",
     "ops.reports": (
         "errors config.common config.librdkafka config common sink ports telemetry kafka.admin "
@@ -136,7 +137,9 @@ ALLOWED: dict[str, str] = {
         "errors config.common config common sink ports kafka.admin snapshot.format kafka.clients "
         "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
-    "ops.http.console": ("errors config table tables admin declared worker.followers service ops.remote ops.doctor"),
+    "ops.http.console": (
+        "errors config table tables admin declared worker.followers service ops.remote ops.doctor ops.explain"
+    ),
     "ops.http": (
         "errors config.sections common table ports snapshot.format worker.followers service __init__ "
         "ops.remote ops.http.console"
@@ -155,7 +158,7 @@ ALLOWED: dict[str, str] = {
     "ops.cli.inspect": (
         "errors config.common config serde common record messages ports kafka.admin kafka.clients admin "
         "declared service __init__ snapshot.inspect kafka.survey ops.remote ops.reports ops.doctor "
-        "ops.process ops.cli.common ops.generate admin.inspection"
+        "ops.process ops.cli.common ops.generate admin.inspection ops.explain"
     ),
     "ops.cli.service": (
         "errors config common messages telemetry admin service dev ops.remote ops.http ops.process "

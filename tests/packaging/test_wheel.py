@@ -70,6 +70,9 @@ def test_the_wheel_holds_every_module_and_the_broker_settings(root: Path, wheel:
     assert {name for name in names if name.endswith(".py")} == expected
     shipped |= {"statehold/deploy/stateholdctl", "statehold/deploy/grafana/statehold.json"}
     shipped |= {"statehold/deploy/prometheus/statehold.rules.yml"}
+    texts = {path.name for path in (root / "ops" / "explain" / "texts").iterdir()}
+    assert len(texts) > 10
+    shipped |= {f"statehold/ops/explain/texts/{name}" for name in texts}
     assert {*shipped, "statehold/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

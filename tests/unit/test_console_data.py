@@ -162,11 +162,16 @@ def test_a_silent_instance_says_why() -> None:
     assert instance_of(URL, Reached("client", "web2", trouble="refused"), 4).trouble == "refused"
 
 
-def test_each_section_of_the_runbook_has_a_meaning() -> None:
-    sections = facts.runbook()
-    assert "HandlerFailed" in sections
-    assert all("Meaning" in items for items in sections.values())
-    assert not any("](" in text for items in sections.values() for text in items.values())
+def test_the_console_explains_an_error_without_markdown() -> None:
+    parts = facts.explanation("RetentionGap")
+    assert list(parts) == ["Meaning", "Safe", "Look at", "Do", "Call"]
+    assert "$ statehold repair accept-gap MODULE:SERVICE --why TEXT --dry-run" in parts["Do"].splitlines()
+    assert not any("](" in text for text in parts.values())
+
+
+@pytest.mark.parametrize("name", ["KeyError", "lost", "StateholdDown", ""])
+def test_the_console_explains_nothing_else(name: str) -> None:
+    assert facts.explanation(name) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,21 @@
-"""The console's quick pages: the settings in force, the next timers, and the runbook's section of an error."""
+"""The console's quick pages: the settings in force, the next timers, and the explanation of an error."""
 
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Mapping
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, Final
 
 from statehold.config.effective import listed
+from statehold.ops.explain.entries import entries
+from statehold.ops.explain.text import for_console
 from statehold.service import Service
 from statehold.table import Table
 from statehold.tables.system import TIMERS, default_name
 from statehold.tables.timers import Timer
 from statehold.worker.followers.queries import Committed
 
-#: docs/runbook/errors.md
-_RUNBOOK: Final = Path(__file__).parent / "static" / "errors.md"
-_SECTION: Final = re.compile(r"^## (\w+)\n((?:- \*\*.*\n?)+)", re.MULTILINE)
-_ITEM: Final = re.compile(r"^- \*\*([^*]+)\*\* (.*)$", re.MULTILINE)
-_LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 #: most timers that are listed, and most that are read for it in one partition
 _LISTED: Final = 100
 _READ: Final = 20_000
@@ -31,11 +26,10 @@ def configuration(service: Service) -> list[dict[str, Any]]:
     return [{"key": each.key, "value": each.value, "changed": each.changed} for each in listed(service.settings)]
 
 
-@cache
-def runbook() -> dict[str, dict[str, str]]:
-    """Return the runbook's sections: by error, then by item such as `Meaning`, without Markdown links."""
-    text = _RUNBOOK.read_text(encoding="utf-8")
-    return {error: dict(_ITEM.findall(_LINK.sub(r"\1", items))) for error, items in _SECTION.findall(text)}
+def explanation(error: str) -> dict[str, str]:
+    """Return the parts of an error's explanation by their titles, such as `Meaning`; none for an unknown error."""
+    found = entries().get(error)
+    return for_console(found) if found is not None and found.kind == "error" else {}
 
 
 def timers(service: Service) -> dict[str, Any]:

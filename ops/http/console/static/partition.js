@@ -30,7 +30,7 @@ export function copyable(command) {
   return element("div", { className: "command" }, code, button);
 }
 
-/** The cause of a failure, the runbook's section of its error, and the next command. */
+/** The cause of a failure, the explanation of its error, and the next command. */
 class Failure {
   constructor(ask) {
     this.ask = ask;

@@ -1,0 +1,1 @@
+"""Explanations of errors, alerts, log events and exit codes, for `statehold explain`, the runbook and the console."""
