@@ -14,10 +14,7 @@ if sys.argv[1:2] == ["run"]:
 
 def main() -> None:
     """Run `statehold`. A statehold error is one line and exit code 1; wrong usage is typer's 2."""
-    import importlib.util
-
-    if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
-        sys.exit("statehold: the command line needs an extra: pip install 'statehold[cli]'")
+    _require_extra()
     from statehold.errors import StateholdError
     from statehold.ops.cli.main import app
     from statehold.ports import OutOfRange
@@ -49,6 +46,13 @@ def main() -> None:
         if isinstance(error.__cause__, KeyboardInterrupt):
             _exit_interrupted()
         raise
+
+
+def _require_extra() -> None:
+    import importlib.util
+
+    if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
+        sys.exit("statehold: the command line needs an extra: pip install 'statehold[cli]'")
 
 
 def _exit_rejected(error: BaseException) -> None:
