@@ -10,7 +10,7 @@ from statehold.config.common.secret import Secret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsSettings(Section, name="effects"):
-    """Effects outside Kafka, which run after the commit of their record (docs/effects.md)."""
+    """Effects outside Kafka, which run after the commit of their record (docs/how-to/write/effects.md)."""
 
     pending: int = count(
         1000,
@@ -40,7 +40,7 @@ class EffectsSettings(Section, name="effects"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimersSettings(Section, name="timers"):
-    """Timers of handlers that have on_timer (docs/timers.md)."""
+    """Timers of handlers that have on_timer (docs/how-to/write/timers.md)."""
 
     idle: float = seconds(
         5.0,
@@ -53,7 +53,7 @@ class TimersSettings(Section, name="timers"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings(Section, name="sink"):
-    """The database that the sinks of a handler write to (docs/sinks.md)."""
+    """The database that the sinks of a handler write to (docs/how-to/write/sinks.md)."""
 
     url: str = text(
         "",

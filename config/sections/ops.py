@@ -15,7 +15,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsSettings(Section, name="ops"):
-    """The HTTP server of `statehold run` (or of `statehold.ops.http.server.OpsServer`): see docs/ops.md."""
+    """The HTTP server of `statehold run` (or of `statehold.ops.http.server.OpsServer`): see docs/reference/ops.md."""
 
     listen: str = text(
         "auto",

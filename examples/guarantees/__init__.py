@@ -1,1 +1,1 @@
-"""Four ways to consume, each killed at the point that shows its guarantee; see docs/choosing.md."""
+"""Four ways to consume, each killed at the point that shows its guarantee; see docs/explanation/choosing.md."""

@@ -72,7 +72,7 @@ def _exit_interrupted() -> NoReturn:
 
 
 def _name_of(error: BaseException) -> str:
-    """Return the error's section in docs/runbook/errors.md; wrong usage has no section."""
+    """Return the error's section in docs/reference/errors.md; wrong usage has no section."""
     from statehold import errors
 
     kind = type(error)

@@ -1,5 +1,6 @@
 """A job for spark-submit, which sets master, memory and packages: `statehold compact`, or with the name of another
-command that runs on Spark (`snapshot export`, `state migrate`) before its options, that one; see docs/cli.md."""
+command that runs on Spark (`snapshot export`, `state migrate`) before its options, that one (docs/reference/cli.md).
+"""
 
 from __future__ import annotations
 

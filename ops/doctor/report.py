@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Check(Protocol):
-    """One check. `looks_at`, `fails` and `warns` are its row in docs/doctor.md."""
+    """One check. `looks_at`, `fails` and `warns` are its row in docs/reference/doctor.md."""
 
     name: ClassVar[str]
     looks_at: ClassVar[str]

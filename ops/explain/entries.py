@@ -2,7 +2,7 @@
 
 The files `texts/*.toml` have a table for each entry. `meaning` and `safe` are text. In `look` and `do` a line that
 begins with `$ ` is a command that can be pasted, once its words in capitals are replaced; other lines are text. `call`
-names the person to call. Links are Markdown, relative to docs/runbook/.
+names the person to call. Links are Markdown, relative to docs/reference/.
 """
 
 from __future__ import annotations

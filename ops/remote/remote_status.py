@@ -1,6 +1,7 @@
 """Asks the instances of a group on all machines for their status, by the ops servers that they advertise.
 
-A member joins as `<service>@<advertised url>` (docs/ops.md). `/status` needs `ops.token` on an exposed server.
+A member joins as `<service>@<advertised url>` (docs/reference/ops.md).
+`/status` needs `ops.token` on an exposed server.
 """
 
 from __future__ import annotations

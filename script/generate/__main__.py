@@ -8,14 +8,14 @@ from script.generate import cli_page, doctor_page, metrics_page, runbook_pages, 
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
-    "cli-reference.md": cli_page.document,
-    "doctor.md": doctor_page.document,
-    "metrics.md": metrics_page.document,
-    "runbook/alerts.md": runbook_pages.alerts,
-    "runbook/errors.md": runbook_pages.errors,
-    "runbook/events.md": runbook_pages.events,
-    "runbook/exit-codes.md": runbook_pages.exit_codes,
-    "settings.md": settings_page.document,
+    "reference/cli-reference.md": cli_page.document,
+    "reference/doctor.md": doctor_page.document,
+    "reference/metrics.md": metrics_page.document,
+    "reference/alerts.md": runbook_pages.alerts,
+    "reference/errors.md": runbook_pages.errors,
+    "reference/events.md": runbook_pages.events,
+    "reference/exit-codes.md": runbook_pages.exit_codes,
+    "reference/settings.md": settings_page.document,
 }
 
 if __name__ == "__main__":

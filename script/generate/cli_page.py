@@ -1,4 +1,4 @@
-"""Generates docs/cli-reference.md from the commands."""
+"""Generates docs/reference/cli-reference.md from the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generates docs/doctor.md from the checks."""
+"""Generates docs/reference/doctor.md from the checks."""
 
 from __future__ import annotations
 

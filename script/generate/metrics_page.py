@@ -1,4 +1,4 @@
-"""Generates docs/metrics.md from the declared metrics."""
+"""Generates docs/reference/metrics.md from the declared metrics."""
 
 from __future__ import annotations
 

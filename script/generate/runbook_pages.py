@@ -1,4 +1,4 @@
-"""Generates the pages of docs/runbook/ from the entries of `statehold explain`."""
+"""Generates the pages of docs/reference/ from the entries of `statehold explain`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _ERRORS = """\
 # Errors
 
 One section for each error. Its name is in the log (`error=` of `failed`), in `statehold status` and `statehold top`,
-and at the end of a command's error line. [The runbook](../runbook.md) has the general procedure.
+and at the end of a command's error line. [The runbook](../how-to/operate/runbook.md) has the general procedure.
 """
 _ALERTS = """\
 # Alerts
 
-One section for each alert of `deploy/prometheus/statehold.rules.yml` ([monitoring](../monitoring.md)); the alert's
-`runbook_url` points here. Severity `page` needs an operator now, `ticket` can wait. In every case statehold has reset,
-deleted and skipped nothing: committed records stay committed, others are processed again.
+One section for each alert of `deploy/prometheus/statehold.rules.yml`
+([monitoring](../how-to/operate/monitoring.md)); the alert's `runbook_url` points here. Severity `page` needs an
+operator now, `ticket` can wait. In every case statehold has reset, deleted and skipped nothing: committed records stay
+committed, others are processed again.
 """
 _EVENTS = """\
 # Log events
@@ -34,7 +35,7 @@ _CODES = """\
 # Exit codes
 
 One section for each exit code of `statehold run` and of the other commands. [The command
-line](../cli.md#exit-codes) has them in one table.
+line](cli.md#exit-codes) has them in one table.
 """
 
 

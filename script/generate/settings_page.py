@@ -1,4 +1,4 @@
-"""Generates docs/settings.md from the declared settings."""
+"""Generates docs/reference/settings.md from the declared settings."""
 
 from __future__ import annotations
 

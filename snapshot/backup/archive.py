@@ -1,7 +1,7 @@
 """The files of a backup: a file of JSON lines per topic partition, and the manifest, which is written last.
 
 A line is {"offset": 7, "timestamp": 1795238641836, "key": ..., "value": ..., "headers": [[name, value], ...]}; keys and
-values are base64 or null. Values of changelog and snapshot topics are frames (docs/format.md).
+values are base64 or null. Values of changelog and snapshot topics are frames (docs/reference/format.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Each file holds the records of one topic partition, one JSON object per line, in
 
 Keys, values and header values are base64, or null. `input-P.jsonl` holds the input records as their producers wrote
 them. `increment-P.jsonl` (changelog) and `full-P.jsonl` (snapshots) are the state. Each of their values is a frame:
-a head of 16 bytes and a body of msgpack, which may be compressed with zstd (docs/format.md of statehold).
+a head of 16 bytes and a body of msgpack, which may be compressed with zstd (docs/reference/format.md of statehold).
 
 If the service stores full snapshots outside Kafka, `full-P.jsonl` holds only their manifests, and `fulls/` holds their
 chunks in the layout of that store: frames, each preceded by its length (4 bytes, little endian).

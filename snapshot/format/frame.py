@@ -23,7 +23,7 @@ else:
     from backports import zstd
 
 #: The formats that this release reads. A partition is written in the format of its last commit record
-#: (docs/upgrades.md).
+#: (docs/how-to/state/upgrades.md).
 OLDEST, NEWEST = 1, 4
 #: the first format in which a commit record may hold users' commands of the control topic
 PINNING = 3

@@ -18,7 +18,7 @@ from statehold.errors import (
 )
 from statehold.snapshot.format.records import CommitRecord, Manifest, Writer
 
-#: the format from which on table values may have a version (docs/upgrades.md)
+#: the format from which on table values may have a version (docs/how-to/state/upgrades.md)
 VERSIONED_FORMAT = 2
 
 

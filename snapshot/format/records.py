@@ -1,4 +1,4 @@
-"""Defines, packs and unpacks the records of the changelog and snapshot topics (docs/format.md)."""
+"""Defines, packs and unpacks the records of the changelog and snapshot topics (docs/reference/format.md)."""
 
 from __future__ import annotations
 

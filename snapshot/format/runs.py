@@ -1,4 +1,4 @@
-"""The order of several inputs' records in a transaction: run lengths, as a commit record keeps them (docs/format.md).
+"""Order of several inputs' records in a transaction: run lengths, as commit records keep it (docs/reference/format.md).
 
 A run is a number of records of one input that were handled one after the other. It takes two bytes up to 127 records,
 so the order costs at most two bytes for each record.

@@ -17,8 +17,9 @@ _SAMPLE = 2000
 
 
 def seconds(work: Workload, commit_record: CommitRecord | None) -> float:
-    """Return the seconds of a restore at the default speeds (docs/restore.md), without fencing and session timeout.
+    """Return the seconds of a restore at the default speeds (docs/how-to/state/restore.md).
 
+    Fencing and the session timeout are not included.
     The speed of a replay is the one that the commit record's writer measured.
     """
     speeds = Speeds()

@@ -17,7 +17,7 @@ from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.typed import Typed
 
-#: Header of an output record: input partition, transaction, ordinal (docs/format.md).
+#: Header of an output record: input partition, transaction, ordinal (docs/reference/format.md).
 _ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")
 _KINDS: dict[type[Any], str] = {
     Header: "transaction-header",

@@ -1,7 +1,7 @@
 """Predicts the duration of a restore from its work.
 
-The default speeds were measured (docs/restore.md); a process corrects them by its own last restore. Fencing and the
-group's session timeout add to the prediction and do not depend on the state.
+The default speeds were measured (docs/how-to/state/restore.md); a process corrects them by its own last restore.
+Fencing and the group's session timeout add to the prediction and do not depend on the state.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
             UndecodableRecord: dead_letter(),
         }
 
-The most specific class counts. If no class matches, the partition is paused at the record (docs/failures.md).
+The most specific class counts. If no class matches, the partition is paused at the record
+(docs/how-to/write/failures.md).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Reference(Generic[K, V]):
 
     `key` is str (UTF-8), int (decimal digits) or bytes; `value` is a type or serde as for an output. Partitions share
     values, so use immutable types. A transaction reads one version, which its commit record stores. Use it on the
-    partition's thread only. See docs/reference.md.
+    partition's thread only. See docs/how-to/write/reference-data.md.
 
     :raises UsageError: the key type is not supported.
     """

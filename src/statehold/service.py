@@ -226,9 +226,9 @@ class Service:
             "turned": round(time.monotonic() - turned, 3) if (turned := self._turned()) is not None else None,
             "ready": running and all(partition["phase"] == "live" for partition in partitions),
             "partitions": partitions,
-            # Standby replicas with their ages (docs/standby.md).
+            # Standby replicas with their ages (docs/how-to/state/standby.md).
             "standbys": self._wiring.standbys.status() if self._wiring is not None and self._wiring.standbys else [],
-            # Reference topics with their versions (docs/reference.md).
+            # Reference topics with their versions (docs/how-to/write/reference-data.md).
             "references": self._wiring.references.status() if self._wiring and self._wiring.references else [],
             # Why this process has no partition; None while it has some.
             "waiting": self._manager.waiting if self._manager is not None and running else None,

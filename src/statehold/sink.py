@@ -2,7 +2,7 @@
 
 One database transaction holds the rows of a Kafka transaction and the partition's position. It commits just before
 Kafka's transaction. After a failure between the two, the partition processes those records again up to the same
-position and drops their rows, because the database has them (docs/sinks.md).
+position and drops their rows, because the database has them (docs/how-to/write/sinks.md).
 """
 
 from __future__ import annotations

@@ -63,10 +63,11 @@ class Table(Generic[K, V]):
     If old bytes do not fit a new type of the value, give the table a new `version` and an upcaster from the one before:
     `Table(key=str, value=Account, version=2, upcasters={1: from_v1})` with `def from_v1(old: AccountV1) -> Account`.
     The annotation of its parameter is the type of the old bytes; without one they are decoded as plain dicts and lists.
-    An old value is upcast when it is read, and stored in the new version when its key is written (docs/upgrades.md).
+    An old value is upcast when it is read, and stored in the new version when its key is written
+    (docs/how-to/state/upgrades.md).
 
     With `ttl` (seconds, or a timedelta) a key expires that long after its last `put`, by the partition's own time
-    (docs/timers.md).
+    (docs/how-to/write/timers.md).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a delayed EndTxn leaves behind: H header, o output, P part, F footer on the increment, G group offset.
 
-The cases and rows are those of docs/assumptions.md. Every transaction before the tear ends cleanly as far as
-the producer knows; the delayed request arrives where the test lets it.
+The cases and rows are those of docs/explanation/assumptions.md. Every transaction before the tear ends
+cleanly as far as the producer knows; the delayed request arrives where the test lets it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`script/chaos`: run the service under a seeded schedule of faults, and judge what it did; see docs/reliability.md."""
+"""`script/chaos`: run the service under a seeded schedule of faults, and judge what it did.
+
+docs/explanation/reliability.md has the results.
+"""
 
 from __future__ import annotations
 

@@ -329,8 +329,8 @@ def _check_ends(verdict: Verdict, worker: Worker) -> None:
     """What ended by itself and was started again: two ways are known, every other one is a finding.
 
     Brokers that do not answer keep a service from starting (exit code 1), and an assertion of librdkafka ends the
-    process (-6) where a connection breaks at a bad moment; docs/guarantees.md, N9. Both are counted. A trade may stop
-    the service by design, once for each time that the operator sees it.
+    process (-6) where a connection breaks at a bad moment; docs/explanation/guarantees.md, N9. Both are counted. A
+    trade may stop the service by design, once for each time that the operator sees it.
     """
     text = worker.log.read_text(errors="replace")
     known = {0, -9, *([1] if ": connect: the brokers " in text else []), *([-6] if _ABORT in text else [])}

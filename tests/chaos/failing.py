@@ -103,7 +103,7 @@ class Accounts:
 
 
 def stored(row: tuple[int, int, int]) -> bytes:
-    """An account that waits, as its table stores it (docs/format.md)."""
+    """An account that waits, as its table stores it (docs/reference/format.md)."""
     first, last, letters = row
     return frames.packed([first, last, -1, letters, _DEAD_LETTERS[REFUSED][0]])
 

@@ -1,4 +1,4 @@
-"""The faults, each a small class registered by its number in the fault matrix (docs/reliability.md).
+"""The faults, each a small class registered by its number in the fault matrix (docs/explanation/reliability.md).
 
 A fault is drawn from a random generator alone, so that a schedule is the same for the same seed; whom it hits is a
 number that the arena takes modulo what there is. `inject` begins it, `heal` ends it `hold` seconds later.

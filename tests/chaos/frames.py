@@ -1,4 +1,4 @@
-"""statehold's records read from the description of their format (docs/format.md), with none of its code."""
+"""statehold's records read from the description of their format (docs/reference/format.md), with none of its code."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def run_tests(scenario: Scenario, seed: int) -> dict[str, Any]:
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    """As it stands in docs/reliability.md."""
+    """As it stands in docs/explanation/reliability.md."""
     lines = ["| F | what | verdict | seen |", "|---|---|---|---|"]
     for code, row in rows.items():
         lines.append(f"| {code} | {MATRIX[code].title} | {'good' if row['good'] else 'BAD'} | {row['said']} |")

@@ -94,7 +94,7 @@ def check_runs(order: Order, commit_records: Sequence[Mapping[str, Any]], topics
 
 
 def runs(data: bytes) -> Iterator[tuple[int, int]]:
-    """Input and number of records of each run (docs/format.md)."""
+    """Input and number of records of each run (docs/reference/format.md)."""
     at = 0
     while at < len(data):
         index, count, shift, at = data[at], 0, 0, at + 1

@@ -1,4 +1,4 @@
-"""What holds for every command: an example in its help, JSON for programs, a row in docs/cli.md, completion."""
+"""What holds for every command: an example in its help, JSON for programs, a row in the CLI page, completion."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_each_command_has_json_output(command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_the_page_names_each_command(command: tuple[str, ...], root: Path) -> None:
-    page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     group, last = " ".join(command[:-1]), command[-1]
 
     rows = re.findall(r"^\| `statehold ([^`]*)` \|", page.replace("\\|", "|"), re.MULTILINE)
     reported = [row for row in rows if row.startswith(group) and last in re.split(r"[ |]+", row)]
-    assert reported, f"docs/cli.md has no row for statehold {' '.join(command)}"
+    assert reported, f"docs/reference/cli.md has no row for statehold {' '.join(command)}"
 
 
 def named(text: str) -> Iterator[list[str]]:

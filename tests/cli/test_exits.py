@@ -22,7 +22,7 @@ from statehold.errors import (
 
 
 def test_the_page_has_a_row_for_each_code(root: Path) -> None:
-    page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
 
     wanted = [(str(code.value), f"{text} | {'yes' if again else 'no'}") for code, (text, again) in MEANINGS.items()]

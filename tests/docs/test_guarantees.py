@@ -1,4 +1,4 @@
-"""Every test named in docs/reliability.md or the fault matrix exists, and every guarantee names a test."""
+"""Every test named in docs/explanation/reliability.md or the fault matrix exists, and every guarantee names a test."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.chaos.matrix import MATRIX
 
 ROOT = Path(__file__).resolve().parents[2]
-GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
-PAGE = (ROOT / "docs" / "reliability.md").read_text()
+GUARANTEES = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "reliability.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", PAGE)))
 IN_MATRIX = sorted({name for scenario in MATRIX.values() for name in scenario.tests})
 

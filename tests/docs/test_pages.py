@@ -16,8 +16,12 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: each of its blocks is a module of its own
-RECIPES = "recipes.md"
-PAGES = [path.name for path in sorted(DOCS.glob("*.md")) if "```python" in path.read_text() and path.name != RECIPES]
+RECIPES = "how-to/write/recipes.md"
+PAGES = [
+    page
+    for page in sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    if "```python" in (DOCS / page).read_text() and page != RECIPES
+]
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -39,12 +43,12 @@ def run(name: str, page: str, code: list[str], monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(f"docs_{page.removesuffix('.md').replace('-', '_')}", page, blocks(page, "python"), monkeypatch)
+    run("docs_" + re.sub(r"\W", "_", page.removesuffix(".md")), page, blocks(page, "python"), monkeypatch)
 
 
 def test_the_types_of_the_handlers_of_several_inputs_are_right(tmp_path: Path) -> None:
     file = tmp_path / "page.py"
-    file.write_text("\n".join(blocks("inputs.md", "python")))
+    file.write_text("\n".join(blocks("how-to/write/inputs.md", "python")))
     mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(DOCS.parent / ".mypy_cache"), str(file)]
     done = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,5 +17,6 @@ def test_the_site_builds_without_warnings(tmp_path: Path, python: str) -> None:
     command += ["-d", str(tmp_path / "doctrees"), "docs", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=os.environ)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n(a new page needs its line in docs/index.md)"
-    pages = {page.name for page in (tmp_path / "site").glob("*.html")}
-    assert {f"{page.stem}.html" for page in (ROOT / "docs").glob("*.md")} <= pages
+    pages = {page.relative_to(tmp_path / "site").as_posix() for page in (tmp_path / "site").rglob("*.html")}
+    docs = ROOT / "docs"
+    assert {page.relative_to(docs).with_suffix(".html").as_posix() for page in docs.rglob("*.md")} <= pages

@@ -1,4 +1,4 @@
-"""Sinks: whatever fails, the database holds what the committed outputs say, once (docs/sinks.md)."""
+"""Sinks: whatever fails, the database holds what the committed outputs say, once (docs/how-to/write/sinks.md)."""
 
 from __future__ import annotations
 

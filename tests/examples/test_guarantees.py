@@ -1,4 +1,4 @@
-"""docs/choosing.md: each way to consume is killed at its named point, started again, and its results are counted."""
+"""docs/explanation/choosing.md: each way to consume is killed at its named point, restarted and its results checked."""
 
 from __future__ import annotations
 

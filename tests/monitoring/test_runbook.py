@@ -19,7 +19,7 @@ from statehold.ops.explain.entries import FILES, Entry, entries, of_kind
 from statehold.telemetry.log_events import EVENTS
 
 ROOT = Path(__file__).parents[2]
-RUNBOOK = "docs/runbook"
+RUNBOOK = "docs/reference"
 TEXTS = ROOT / "ops" / "explain" / "texts"
 
 

@@ -1,4 +1,4 @@
-"""Every call that may block says for how long: by reading the code (docs/outages.md has the list for people)."""
+"""Every call that may block says for how long: by reading the code (docs/explanation/outages.md lists them)."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_the_page_says_the_exposure_that_systemd_computes(root: Path, tmp_path: 
     assert computed is not None, done.stdout + done.stderr
     # Other releases weigh other things: what is promised is the class.
     assert float(computed[1]) < 2.0
-    page = (root / "docs" / "deploy.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "how-to" / "operate" / "deploy.md").read_text(encoding="utf-8")
     assert f"`{name}` an exposure level of {score}" in page or f"`{name}` one of {score}" in page
 
 
@@ -100,7 +100,7 @@ def test_the_unit_starts_again_what_the_page_says(root: Path) -> None:
     never = [int(code) for code, (_, again) in MEANINGS.items() if not again and code != 0]
     assert f"\nRestartPreventExitStatus={' '.join(map(str, never))}\n" in text
     assert "\nRestart=on-failure\n" in text
-    page = (root / "docs" / "deploy.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "how-to" / "operate" / "deploy.md").read_text(encoding="utf-8")
     assert f"except 0, {', '.join(map(str, never[:-1]))} and {never[-1]}." in page
 
 

@@ -40,7 +40,7 @@ def stage(kafka: Cluster, postgres: Postgres, tmp_path_factory: pytest.TempPathF
 
 
 def look(stage: Stage, *, known: bool = True, **more: str) -> list[Finding]:
-    """As a user with the rights of docs/sinks.md alone."""
+    """As a user with the rights of docs/how-to/write/sinks.md alone."""
     url = stage.environment["STATEHOLD_SINK__URL"].replace("statehold@", f"{USER}@")
     names = stage.service.names
     settings = load(

@@ -1,4 +1,4 @@
-"""The proofs on the oldest broker that is supported, and on a 4.x one (docs/reliability.md names both)."""
+"""The proofs on the oldest broker that is supported, and on a 4.x one (docs/explanation/reliability.md names both)."""
 
 from __future__ import annotations
 

@@ -236,7 +236,8 @@ def _new_state() -> State:
 class Group:
     """The consumer group as an outsider sees it; never a member.
 
-    Offsets are asked of a consumer: the AdminClient crashes when the coordinator has moved (docs/assumptions.md).
+    Offsets are asked of a consumer: the AdminClient crashes when the coordinator has moved
+    (docs/explanation/assumptions.md).
     """
 
     def __init__(self, servers: str, group: str) -> None:

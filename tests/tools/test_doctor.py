@@ -28,7 +28,7 @@ from statehold.ops.doctor.snapshots import RestoreTime
 
 
 def test_the_page_has_a_row_for_each_check(root: Path) -> None:
-    page = (root / "docs" / "doctor.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
 
     assert all(f"\n| `{each.name}` | " in page for each in CHECKS)
     assert len({each.name for each in CHECKS}) == len(CHECKS)

@@ -1,4 +1,4 @@
-"""docs/snapshots.md: every command on it is one that the program knows, with its options."""
+"""docs/how-to/state/snapshots.md: every command on it is one that the program knows, with its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from statehold.ops.cli.main import app
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "snapshots.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "state" / "snapshots.md"
 COMMANDS = re.findall(r"(?:^\$ |`)statehold ((?:snapshot|cat|prove)[^`\n>]*)", PAGE.read_text(), re.MULTILINE)
 
 

@@ -83,7 +83,7 @@ def test_runs_are_read_as_they_are_needed() -> None:
     assert list(islice(runs.unpack(data, 2), 2)) == [Run(0, 1), Run(1, 1)]
 
 
-#: the table in docs/format.md: bytes for each record, in the commit record and as its frame is stored
+#: the table in docs/reference/format.md: bytes for each record, in the commit record and as its frame is stored
 COSTS = {
     "two inputs in turn": (2.0, 0.01),
     "two inputs by chance": (1.0, 0.3),
@@ -116,6 +116,6 @@ def test_the_order_costs_what_the_page_says(case: str) -> None:
 
 
 def test_the_page_has_these_figures(root: Path) -> None:
-    page = (root / "docs" / "format.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
     for case, (most, most_stored) in COSTS.items():
         assert f"| {case} | {most:g} | {most_stored:g} |" in page

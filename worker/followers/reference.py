@@ -164,7 +164,7 @@ class References:
 
 
 def history(reader: Reader, reference: Reference[Any, Any], version: Version) -> Rows:
-    """Return the rows of that version, as far as compaction has kept them (docs/reference.md).
+    """Return the rows of that version, as far as compaction has kept them (docs/how-to/write/reference-data.md).
 
     :raises OutOfRange: records were deleted.
     """

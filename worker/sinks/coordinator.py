@@ -1,4 +1,4 @@
-"""Coordinate the database of a partition's sinks with Kafka: epoch, position, and a database ahead (docs/sinks.md).
+"""Coordinates a partition's sink database with Kafka: epoch, position, database ahead (docs/how-to/write/sinks.md).
 
 The database commits just before Kafka does. If Kafka then does not commit, the database is *ahead*, by one transaction
 at most. Its records are then handled again, up to the same position and with the same commands and failure decisions,

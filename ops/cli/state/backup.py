@@ -1,4 +1,4 @@
-"""`statehold snapshot backup | restore`: copies a service's state and input to files and back (docs/backup.md)."""
+"""`statehold snapshot backup | restore`: copies state and input to files and back (docs/how-to/state/backup.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`statehold state migrate | repartition`: changes the state of a stopped service (docs/state-maintenance.md)."""
+"""`statehold state migrate | repartition`: changes a stopped state (docs/how-to/state/state-maintenance.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares every exit code of `statehold`; a test compares the table of docs/cli.md.
+"""Declares every exit code of `statehold`; a test compares the table of docs/reference/cli.md.
 
 `Exit` is for `statehold run`; supervisors decide by it. `Answer` is for all other commands; scripts decide by it.
 0 to 2 mean the same in both.

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: Bytes of memory per key, and per byte of key and value in a full snapshot (docs/sizing.md).
+#: Bytes of memory per key, and per byte of key and value in a full snapshot (docs/how-to/operate/sizing.md).
 _PER_KEY: Final = 240
 _PER_BYTE: Final = 1.1
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")

@@ -15,7 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 #: most keys of one table that are removed before a record, so that many expiries do not delay it. Never change it,
-#: because a replay would arrive at another state (docs/format.md).
+#: because a replay would arrive at another state (docs/reference/format.md).
 SWEEP: Final = 8
 
 

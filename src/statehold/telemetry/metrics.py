@@ -1,4 +1,4 @@
-"""Declares every metric of a service: name, meaning, unit, labels. docs/metrics.md is generated from it.
+"""Declares every metric of a service: name, meaning, unit, labels. docs/reference/metrics.md is generated from it.
 
 A name ends with its base unit (seconds, bytes, records, ratio), a counter's name with `_total`. To add a metric,
 declare it here and run `python -m script.generate`. Call `set`, `inc` or `observe` of `telemetry.registry` per batch or
@@ -52,7 +52,7 @@ class Histogram(Metric):
 
 
 _M = TypeVar("_M", bound=Metric)
-#: In the order of docs/metrics.md.
+#: In the order of docs/reference/metrics.md.
 DECLARED: Final[list[Metric]] = []
 
 

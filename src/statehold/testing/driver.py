@@ -172,7 +172,10 @@ class Driver(Wiring):
         self._references.turn()
 
     def letters(self, partition: int = 0) -> list[DeadLetter]:
-        """Return the dead letters of a partition that are neither replayed nor discarded. See docs/failures.md."""
+        """Return the dead letters of a partition that are neither replayed nor discarded.
+
+        See docs/how-to/write/failures.md.
+        """
         self._settle()
         return waiting(self._recorded(partition).letters())
 

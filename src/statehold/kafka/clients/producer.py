@@ -70,7 +70,7 @@ class KafkaTransactions:
         # A request is repeated after the socket's timeout at the earliest, but for reasons that the log shows.
         self._suspicion = Suspicion(min(settings.commit.slow, settings.kafka.socket_timeout))
         config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
-        # Without debug lines librdkafka suppresses some lost connections (docs/assumptions.md).
+        # Without debug lines librdkafka suppresses some lost connections (docs/explanation/assumptions.md).
         config |= {"debug": DEBUG, "log_level": 7}
         self._handle = ProducerHandle(config, names.input, self._logged)
 

@@ -19,8 +19,9 @@ _LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
 class Suspicion:
     """Combines three signs: a log line about a connection, a slow call, and a call that took more than one request.
 
-    No single sign is enough (docs/assumptions.md). The producer's log arrives in its `poll`, and the same thread reads
-    the result. Statistics count the requests, too, but too late, and they grow with the number of partitions.
+    No single sign is enough (docs/explanation/assumptions.md). The producer's log arrives in its `poll`, and the
+    same thread reads the result. Statistics count the requests, too, but too late, and they grow
+    with the number of partitions.
     """
 
     def __init__(self, slow: float) -> None:

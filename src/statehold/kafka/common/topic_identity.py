@@ -2,7 +2,7 @@
 
 A fetch names the topic by its id (Kafka 3.1), so a client delivers no record of a topic that was created again before
 its metadata has the new id. It logs that change first, and a poll returns the line before any record of the new topic
-(docs/assumptions.md).
+(docs/explanation/assumptions.md).
 """
 
 from __future__ import annotations
