@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
+from statehold.common.threads import ThreadEvent
 from statehold.ports import WorkerReport
 from statehold.record import Message
 
@@ -16,7 +16,8 @@ from statehold.record import Message
 class Worker(Protocol):
     """The manager's interface to one partition's thread. No method blocks."""
 
-    closed: threading.Event
+    @property
+    def closed(self) -> ThreadEvent: ...
 
     @property
     def depth(self) -> int: ...

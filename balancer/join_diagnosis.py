@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from statehold.common.background_call import Background, BeginCall, CallInProgress
+from statehold.common.threads import Background, BeginCall, CallInProgress
 from statehold.errors import KafkaTrouble
 from statehold.ports import Clock, ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log

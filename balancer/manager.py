@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import queue
-import threading
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -17,6 +16,7 @@ import msgspec
 from statehold.balancer.assignment import Assignment, Track, Worker
 from statehold.balancer.flow_control import FlowControl
 from statehold.balancer.join_diagnosis import JoinDiagnosis
+from statehold.common.threads import SYSTEM, Threads
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateholdError, TopicReplaced
 from statehold.ports import Clock, ConsumerTrouble, GroupConsumer, Membership, WorkerReport
@@ -48,6 +48,7 @@ class Manager:
         log: Log,
         clock: Clock,
         joining: JoinDiagnosis | None = None,
+        threads: Threads = SYSTEM,
     ) -> None:
         self._consumer, self._workers, self._settings = consumer, workers, settings
         self._meters, self._log, self._clock = meters, log, clock
@@ -64,7 +65,7 @@ class Manager:
         self._logged_errors: dict[str, float] = {}
         #: The input that the consumer reads from.
         self._input = consumer.input
-        self._stopping = threading.Event()
+        self._stopping = threads.event()
         self._stop_within = settings.group.drain_seconds
         self._leave = settings.group.leave_on_stop
         self._joining = joining

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from statehold.errors import OwnershipError, of_thread
@@ -27,9 +26,9 @@ from statehold.worker.watchdog import Watchdog
 def new_mailbox(tools: Tools) -> Mailbox:
     """Return the mailbox for one input, or for several."""
     if not tools.place.names.others:
-        return Mailbox()
+        return Mailbox(tools.threads)
     inputs = tools.settings.inputs
-    return MergingMailbox(order=inputs.order, idle=inputs.idle, clock=tools.clock)
+    return MergingMailbox(order=inputs.order, idle=inputs.idle, clock=tools.clock, threads=tools.threads)
 
 
 class PartitionWorker:
@@ -39,8 +38,8 @@ class PartitionWorker:
         self._tools = tools
         self.partition = tools.place.partition
         self.mailbox = mailbox or new_mailbox(tools)
-        self.closed = threading.Event()
-        self._signals = signals or Signals()
+        self.closed = tools.threads.event()
+        self._signals = signals or Signals(tools.threads)
         self._signals.wake = self.mailbox.signal
         self._life = Lifecycle()
         self._since = tools.wall()
@@ -57,7 +56,7 @@ class PartitionWorker:
             Phase.ABORTING: self._abort,
             Phase.FAILED: self._wait_for_retry,
         }
-        self._thread = threading.Thread(target=self._run, name=f"partition-{self.partition}", daemon=True)
+        self._thread = tools.threads.thread(self._run, f"partition-{self.partition}")
 
     # The manager's side; none of these blocks
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from statehold.common.threads import ThreadEvent
 from statehold.ports import Reader
 from statehold.record import Message
 
@@ -20,7 +19,8 @@ class ThrottledReader:
     def __init__(
         self,
         reader: Reader,
-        ending: threading.Event,
+        ending: ThreadEvent,
+        processor_time: Callable[[], float],
         *,
         rest: float,
         records: int = SLICE,
@@ -28,6 +28,7 @@ class ThrottledReader:
     ) -> None:
         """`rest`: pause after each slice of `records`, in multiples of the processor time that the slice took."""
         self._reader, self._ending, self._rest, self._after_slice = reader, ending, rest, after_slice
+        self._processor_time = processor_time
         self._records = records
         self.cancelled, self.close = reader.cancelled, reader.close
 
@@ -36,7 +37,7 @@ class ThrottledReader:
 
     def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
         for batch in self._reader.read(topic, partition, start, end, min(most, self._records)):
-            began = time.thread_time()
+            began = self._processor_time()
             yield batch
-            self._ending.wait(self._rest * (time.thread_time() - began))
+            self._ending.wait(self._rest * (self._processor_time() - began))
             self._after_slice()

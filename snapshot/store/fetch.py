@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from statehold.common.background_call import Background
+from statehold.common.threads import Background
 from statehold.ports import Cancelled
 from statehold.snapshot.format.blocks import blocks
 from statehold.snapshot.format.records import Manifest

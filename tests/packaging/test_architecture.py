@@ -56,7 +56,7 @@ ALLOWED: dict[str, str] = {
         "health snapshot.format snapshot.store snapshot.restore"
     ),
     "worker.followers": (
-        "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
+        "errors common record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
     ),
     "worker.handler": (
         "errors config common output record sink table messages tables handler reference snapshot.format "
@@ -71,7 +71,7 @@ ALLOWED: dict[str, str] = {
         "snapshot.format snapshot worker.common worker.handler worker.failures worker.inputs"
     ),
     "worker.participants": (
-        "messages handler ports telemetry health snapshot.format worker.common worker.handler worker.failures "
+        "common messages handler ports telemetry health snapshot.format worker.common worker.handler worker.failures "
         "worker.transaction"
     ),
     "worker.sinks": (
@@ -82,9 +82,9 @@ ALLOWED: dict[str, str] = {
         "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
         "snapshot.restore worker.common worker.transaction"
     ),
-    "worker.inputs": "errors record ports snapshot.format snapshot.restore worker.common",
+    "worker.inputs": "errors common record ports snapshot.format snapshot.restore worker.common",
     "worker.recovery": (
-        "errors record messages ports snapshot.format snapshot snapshot.restore declared worker.common "
+        "errors common record messages ports snapshot.format snapshot snapshot.restore declared worker.common "
         "worker.followers worker.handler worker.failures worker.inputs"
     ),
     "worker": (

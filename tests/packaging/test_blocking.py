@@ -39,7 +39,7 @@ REQUESTS = (
 )
 #: what needs none
 UNTIMED = {
-    "src/statehold/common/background_call.py join": "its own calls have times; the watch ends a process without",
+    "src/statehold/common/threads.py join": "its own calls have times; the watch ends a process without",
     "src/statehold/kafka/common/call_timeout.py wait": "it has ended, and raises what it raised",
     "src/statehold/service.py wait": "the program's own end",
     "ops/cli/common/bars.py join": "draws; it stops on request",

@@ -107,6 +107,7 @@ def test_a_failure_that_the_consumer_reports_twice_leaves_a_failed_partition_asl
     try:
         wait_for(partition, "failed")
         partition.fail(ValueError("out of range"))
+        assert isinstance(partition._thread, threading.Thread)
         clock = time.pthread_getcpuclockid(partition._thread.ident or 0)
         before = time.clock_gettime(clock)
         time.sleep(0.3)

@@ -29,6 +29,7 @@ USES = {
     "runtime.shutdown": "names the system's clocks",
     "runtime.topic_monitor": "names the system's clocks; dates of retention are the brokers'",
     "common.deadline": "names the system's clock for a wait",
+    "common.threads": "processor time of a thread",
     "telemetry.log_events": "dates events for people",
     "telemetry.status_gauges": "the age of effects, whose dates are in commit records",
     "kafka.admin.admin": "waits longer while a coordinator stays silent",
@@ -47,7 +48,6 @@ USES = {
     "kafka.tools.command_producer": "the timestamp of a command record",
     "worker.followers.queries": "a pause of a query's own thread",
     "snapshot.inspect.summaries": "dates and ages that people read",
-    "snapshot.restore.throttled_reader": "processor time of a slice",
     "config.token": "until when a token counts, as the brokers' clocks see it",
 }
 #: tools and doubles that wait on a thread of their own, where no partition decides by their clock

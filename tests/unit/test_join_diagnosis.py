@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from statehold.balancer.join_diagnosis import JoinDiagnosis, explain
-from statehold.common.background_call import CallInProgress
+from statehold.common.threads import CallInProgress
 from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
 from statehold.testing.clock import ManualClock

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
-from statehold.common.background_call import Background, BeginCall
+from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.settings import Settings
 from statehold.handler import Handler
@@ -55,6 +56,8 @@ class EffectSetting(NamedTuple):
     settings: EffectsSettings = EffectsSettings()
     #: another owner has the partition now; the runner calls it before each attempt, on any thread
     lost: Callable[[], bool] = bool
+    clock: Clock = monotonic
+    threads: Threads = SYSTEM
 
 
 class Pending(NamedTuple):
@@ -181,6 +184,7 @@ class Tools:
     #: threads for commits, in parallel with the next records, and for reading full snapshots back
     run_commit: BeginCall = Background
     run_background: BeginCall = Background
+    threads: Threads = SYSTEM
 
     @property
     def store_root(self) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 
 import msgspec
 
+from statehold.common.threads import SYSTEM, Threads
 from statehold.record import Message, at
 
 
@@ -27,8 +27,8 @@ class Batch(msgspec.Struct, frozen=True):
 class Mailbox:
     """Bounded by the manager's flow control, which reads `depth`; it drops batches of older streams only."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.RLock())
+    def __init__(self, threads: Threads = SYSTEM) -> None:
+        self._changed = threads.condition()
         self._batches: deque[Batch] = deque()
         self._signalled = False
         self._stream = 0

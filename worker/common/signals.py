@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from statehold.common.threads import SYSTEM, Threads
 from statehold.worker.common.lifecycle import Event
 
 
 class Signals:
     """A loss overtakes a revocation; neither is ever withdrawn."""
 
-    def __init__(self) -> None:
-        self._lost = threading.Event()
-        self._revoked = threading.Event()
-        self._retry = threading.Event()
+    def __init__(self, threads: Threads = SYSTEM) -> None:
+        self._lost = threads.event()
+        self._revoked = threads.event()
+        self._retry = threads.event()
         #: an error that the manager saw and that ends the work on this partition
         self.failure: BaseException | None = None
         #: any of these is set; back-offs wait for it
-        self.any = threading.Event()
+        self.any = threads.event()
         #: monotonic time at which a drain must end
         self.deadline = 0.0
         #: the process stops, so a full snapshot may be worth its time

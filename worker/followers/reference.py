@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from statehold.common.threads import SYSTEM, Threads
 from statehold.errors import RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.record import Message
@@ -41,6 +41,7 @@ class Sources:
     deadline: float
     log: Log
     clock: Clock
+    threads: Threads = SYSTEM
 
 
 class References:
@@ -53,11 +54,11 @@ class References:
         #: topic -> monotonic time at which all that had committed was read
         self._fresh: dict[str, float] = {}
         self._warned = float("-inf")
-        self._ending = threading.Event()
+        self._ending = sources.threads.event()
         self._reader = OwnReader(partial(sources.reader, self._ending.is_set))
 
     def start(self) -> None:
-        threading.Thread(target=self.run, name="reference", daemon=True).start()
+        self._sources.threads.thread(self.run, "reference").start()
 
     def close(self) -> None:
         """Stop the thread soon, without waiting for it."""
@@ -141,7 +142,7 @@ class References:
             raise OutOfRange(
                 f"{topic}[{partition}] ends at {end}, and was read up to {position}: was it created again?"
             )
-        slices = ThrottledReader(reader, self._ending, rest=_REST, records=_STEP)
+        slices = ThrottledReader(reader, self._ending, self._sources.threads.processor_time, rest=_REST, records=_STEP)
         for batch in slices.read(topic, partition, max(position, start), end):
             shared.advance(
                 [change for message in batch if (change := self._change(topic, message)) is not None],

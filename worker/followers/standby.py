@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from statehold.common.threads import SYSTEM, ThreadEvent, Threads
 from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.snapshot.format import frame
@@ -59,6 +60,7 @@ class StandbyTools:
     metrics: Meters
     log: Log
     clock: Clock
+    threads: Threads = SYSTEM
 
 
 class Standbys:
@@ -75,11 +77,11 @@ class Standbys:
         self._failures: dict[int, tuple[int, float]] = {}
         self._looked = float("-inf")
         self._round = float("-inf")
-        self._ending = threading.Event()
+        self._ending = around.threads.event()
         self._reader = OwnReader(partial(around.reader, self._ending.is_set))
 
     def start(self) -> None:
-        threading.Thread(target=self.run, name="standby", daemon=True).start()
+        self._around.threads.thread(self.run, "standby").start()
 
     def close(self) -> None:
         """Stop the thread soon, without waiting for it."""
@@ -205,7 +207,7 @@ class Standbys:
         if end < copy.offset:
             raise Unfit(f"the log ends at {end}, and was read up to {copy.offset}")
         Room(self._around.memory, self._around.memory_limit, copy.place).look(asked, 0)
-        slices = ThrottledReader(reader, self._ending, rest=_REST)
+        slices = ThrottledReader(reader, self._ending, self._around.threads.processor_time, rest=_REST)
         for batch in slices.read(self._around.increment, partition, copy.offset, end):
             with self._lock:
                 if self._copies.get(partition) is not copy:
@@ -247,7 +249,7 @@ class Standbys:
             room = Room(around.memory, around.memory_limit, place)
             progress = Progress(around.clock, guard=room)
             self._loading = partition, progress
-            slowly = _FixedEnd(reader, place, self._ending, self.follow)
+            slowly = _FixedEnd(reader, place, self._ending, around.threads, self.follow)
             note = partial(self._note, partition)
             with room:
                 restored = restore(slowly, place, around.new_state, note, around.clock, progress=progress)
@@ -282,8 +284,10 @@ class _FixedEnd(ThrottledReader):
     The owner is not fenced and continues to write, but a restore must reach the commit record that it found last.
     """
 
-    def __init__(self, reader: Reader, place: Place, ending: threading.Event, follow: Callable[[], None]) -> None:
-        super().__init__(reader, ending, rest=_REST, after_slice=follow)
+    def __init__(
+        self, reader: Reader, place: Place, ending: ThreadEvent, threads: Threads, follow: Callable[[], None]
+    ) -> None:
+        super().__init__(reader, ending, threads.processor_time, rest=_REST, after_slice=follow)
         self._changelog = place.names.changelog
         self._end = reader.bounds(self._changelog, place.partition)[1]
 

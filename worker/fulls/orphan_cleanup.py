@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-from statehold.common.background_call import CallInProgress
+from statehold.common.threads import CallInProgress
 from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store_orphans import collect
 from statehold.worker.common.context import Tools
@@ -18,7 +16,7 @@ class OrphanCleanup:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._closed = threading.Event()
+        self._closed = tools.threads.event()
         self._running: CallInProgress | None = None
 
     def collect(self) -> None:

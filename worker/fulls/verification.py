@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -26,7 +25,7 @@ class Verification:
 
     def __init__(self, tools: Tools, refs: Sequence[FullRef], record: CommitRecord) -> None:
         self._tools, self._refs, self._record = tools, refs, record
-        self._closed = threading.Event()
+        self._closed = tools.threads.event()
         self.sound: list[FullRef] = []
         #: unusable full snapshots with reasons; excluded from retention
         self.unsound: dict[FullRef, str] = {}
@@ -54,7 +53,7 @@ class Verification:
 
     def _read(self) -> None:
         reader = self._tools.reader(self._closed.is_set)
-        slowly = ThrottledReader(reader, self._closed, rest=_REST)
+        slowly = ThrottledReader(reader, self._closed, self._tools.threads.processor_time, rest=_REST)
         try:
             for ref in self._refs:
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from statehold.common.threads import SYSTEM, Threads
 from statehold.ports import Clock
 from statehold.record import Message
 from statehold.worker.common.mailbox import Batch, Mailbox
@@ -18,8 +19,8 @@ _PORTION: Final = 5_000
 class MergingMailbox(Mailbox):
     """`put` is not used: the readers of the inputs call `add` and `end`, each on its own thread."""
 
-    def __init__(self, *, order: Order, idle: float, clock: Clock) -> None:
-        super().__init__()
+    def __init__(self, *, order: Order, idle: float, clock: Clock, threads: Threads = SYSTEM) -> None:
+        super().__init__(threads)
         self._order, self._idle, self._clock = order, idle, clock
         #: None while the partition is not live
         self._merge: Merge | None = None

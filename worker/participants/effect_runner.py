@@ -5,14 +5,13 @@ Every commit record names the pending effects, so a new owner runs exactly those
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Sequence
-from time import monotonic
+from functools import partial
 from typing import Any
 
 import tenacity
 
+from statehold.common.threads import Thread, ThreadQueue, until_set
 from statehold.handler import EffectKey, Handler
 from statehold.health.fork_guard import no_fork
 from statehold.snapshot.format.records import Effect
@@ -32,12 +31,12 @@ class EffectRunner:
 
     def __init__(self, handler: Handler[Any], about: EffectSetting) -> None:
         self._handler, self._about = handler, about
-        self._done: queue.SimpleQueue[EffectKey] = queue.SimpleQueue()
+        self._done: ThreadQueue = about.threads.queue()
         self._pending: dict[EffectKey, Effect] = {}
         self._weight = 0
-        self._closing = threading.Event()
-        self._lanes: list[queue.SimpleQueue[Effect | None]] = []
-        self._threads: list[threading.Thread] = []
+        self._closing = about.threads.event()
+        self._lanes: list[ThreadQueue] = []
+        self._threads: list[Thread] = []
 
     def unfinished(self) -> tuple[Effect, ...]:
         """Return the effects that were submitted and are not known to be done."""
@@ -61,11 +60,11 @@ class EffectRunner:
 
     def close(self, timeout: float) -> tuple[Effect, ...]:
         """Wait at most `timeout` seconds; the next owner runs the effects that are still pending."""
-        until = monotonic() + timeout
+        until = self._about.clock() + timeout
         for lane in self._lanes:
             lane.put(None)
         for thread in self._threads:
-            thread.join(max(0.0, until - monotonic()))
+            thread.join(max(0.0, until - self._about.clock()))
         self._closing.set()
         return self.unfinished()
 
@@ -75,15 +74,16 @@ class EffectRunner:
             self._weight -= weight((effect,)) if effect is not None else 0
 
     def _start(self) -> None:
+        threads = self._about.threads
         for number in range(self._about.settings.threads):
-            lane: queue.SimpleQueue[Effect | None] = queue.SimpleQueue()
+            lane = threads.queue()
             name = self._about.name if number == 0 else f"{self._about.name}.{number}"
             self._lanes.append(lane)
-            self._threads.append(threading.Thread(target=self._run, args=(lane,), name=name, daemon=True))
+            self._threads.append(threads.thread(partial(self._run, lane), name))
         for thread in self._threads:
             thread.start()
 
-    def _run(self, lane: queue.SimpleQueue[Effect | None]) -> None:
+    def _run(self, lane: ThreadQueue) -> None:
         with no_fork():
             while (effect := lane.get()) is not None and not self._closing.is_set():
                 if not self._attempt(effect):
@@ -92,12 +92,13 @@ class EffectRunner:
 
     def _attempt(self, effect: Effect) -> bool:
         """Call the effect until it returns, or until the partition closes."""
+        closing = self._closing
         retrying = tenacity.Retrying(
             # Retry SystemExit, too, because it would end this thread silently and no pending effect would run.
             retry=tenacity.retry_if_not_exception_type(EffectAbandoned),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=self._about.settings.max_backoff),
-            stop=tenacity.stop_when_event_set(self._closing),
-            sleep=tenacity.sleep_using_event(self._closing),
+            stop=lambda _: closing.is_set(),
+            sleep=until_set(closing),
             before_sleep=lambda state: self._report(effect, state),
         )
         try:

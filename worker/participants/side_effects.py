@@ -23,7 +23,9 @@ class SideEffects(Participant):
         self._tools, self._engine, self._state = tools, engine, state
         self._room = effect_room(tools.settings)
         name = f"effects-{tools.place.partition}"
-        about = EffectSetting(name, partial(_effect_failed, tools), tools.settings.effects, signals.lost)
+        about = EffectSetting(
+            name, partial(_effect_failed, tools), tools.settings.effects, signals.lost, tools.clock, tools.threads
+        )
         self._runner: Effects = (tools.effects or EffectRunner)(engine.handler, about)
         #: pending effects, for any thread
         self.pending = Pending()

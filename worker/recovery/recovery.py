@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import tenacity
 
+from statehold.common.threads import until_set
 from statehold.errors import KafkaTrouble, MemoryShort, Misconfigured, OffsetDisagrees, RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Transactions
 from statehold.snapshot.format import digest
@@ -239,7 +240,7 @@ class Recovery:
             ),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=10),
             stop=lambda state: any_signal.is_set() or stop(state),
-            sleep=tenacity.sleep_using_event(any_signal),
+            sleep=until_set(any_signal),
             before_sleep=lambda state: self._log_retry(doing, state),
             reraise=True,
         )

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from statehold.common.background_call import CallInProgress
+from statehold.common.threads import CallInProgress
 from statehold.output import Sent
 from statehold.ports import Membership
 from statehold.record import Message

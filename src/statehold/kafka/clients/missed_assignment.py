@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from statehold.common.background_call import Background, BeginCall, CallInProgress
+from statehold.common.threads import Background, BeginCall, CallInProgress
 from statehold.errors import KafkaTrouble
 from statehold.ports import Clock, ConsumerGroup
 from statehold.telemetry.log_events import Log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from statehold.common.background_call import Background
+from statehold.common.threads import Background
 
 #: seconds to wait beyond a call's own timeout, because its own error says more than a timeout
 GRACE = 1.0

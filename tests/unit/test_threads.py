@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from statehold.common.background_call import Background
+from statehold.common.threads import Background
 from statehold.errors import OutcomeUnknown
 
 
