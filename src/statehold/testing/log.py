@@ -33,9 +33,15 @@ class Transaction:
 class MemoryLog:
     """Holds one partition. Readers are read_committed, as statehold's are."""
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic, self.partition = topic, partition
+    def __init__(self, topic: str, partition: int, topic_id: str = "") -> None:
+        self.topic, self.partition, self.topic_id = topic, partition, topic_id
         self.start = self.end = 0
+        #: a lower high watermark than the end, while the other replicas or a new leader are behind
+        self.held_high: int | None = None
+        #: offsets of damaged record batches
+        self.damaged: set[int] = set()
+        #: the outcome that each marker records, by its offset
+        self.markers: dict[int, Outcome] = {}
         self._records: dict[int, tuple[MemoryMessage, Transaction | None]] = {}
         self._open: dict[Transaction, int] = {}
 
@@ -61,6 +67,7 @@ class MemoryLog:
     def close(self, transaction: Transaction) -> None:
         """Write the marker that ends a transaction. It takes an offset and is never delivered."""
         self._open.pop(transaction, None)
+        self.markers[self.end] = transaction.outcome
         self.end += 1
 
     def abort_record(self, offset: int) -> None:
@@ -78,14 +85,34 @@ class MemoryLog:
     @property
     def stable(self) -> int:
         """Return the last stable offset. Readers get nothing at or after it."""
-        return min(self._open.values(), default=self.end)
+        return (
+            min(self._open.values(), default=self.end)
+            if self.held_high is None
+            else min(self.high, *self._open.values())
+        )
+
+    @property
+    def high(self) -> int:
+        """Return the high watermark: the end of what every replica has."""
+        return self.end if self.held_high is None else min(self.held_high, self.end)
 
     def truncate(self, before: int) -> None:
         """Do delete_records: remove the records before an offset, at most the committed ones."""
         before = min(before, self.stable)
         for offset in range(self.start, before):
             self._records.pop(offset, None)
+            self.markers.pop(offset, None)
         self.start = max(self.start, before)
+
+    def entries(self, start: int = 0) -> Iterator[tuple[MemoryMessage, Outcome | None]]:
+        """Yield every record with its transaction's outcome, None outside of a transaction: for oracles."""
+        for offset in range(max(start, self.start), self.end):
+            if (entry := self._records.get(offset)) is not None:
+                yield entry[0], entry[1].outcome if entry[1] is not None else None
+
+    def first_after(self, moment: int) -> int | None:
+        """Return the offset of the first record of this time (ms since 1970) or later; None after the last."""
+        return next((m.offset() for m, _ in self.entries() if m.timestamp()[1] >= moment), None)
 
     def committed(self, start: int = 0, end: int | None = None) -> Iterator[MemoryMessage]:
         """Yield the records that a read_committed reader sees in [start, end)."""
