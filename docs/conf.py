@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -12,7 +13,7 @@ author = "the statehold authors"
 copyright = "the statehold authors, Apache-2.0"  # noqa: A001 - Sphinx's own name
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "notfound.extension"]
 source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 3
@@ -23,11 +24,28 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 
-highlight_language = "none"  # of blocks that do not say: mostly shell
+highlight_language = "text"  # of a block that does not say
+copybutton_prompt_text = r"\$ "  # a copy holds the commands, without prompts and output
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
+notfound_urls_prefix = os.environ.get("STATEHOLD_DOCS_PREFIX", "/")  # the path of the site on its server
 
 html_theme = "furo"
 html_title = f"statehold {release}"
+templates_path = ["_templates"]
 html_static_path = ["_static"]
+#: the versions that are built next to this one, newest first; script/docs --versions sets it
+html_context = {"versions": os.environ.get("STATEHOLD_DOCS_VERSIONS", "").split()}
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/versions.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False

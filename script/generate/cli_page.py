@@ -55,7 +55,7 @@ def _text(help_text: str) -> Iterator[str]:
     """Paragraphs as they stand; an example is a block."""
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(help_text.replace("\b", ""))):
         if paragraph.strip().startswith("statehold "):
-            yield from ("", "```", inspect.cleandoc(paragraph), "```")
+            yield from ("", "```sh", inspect.cleandoc(paragraph), "```")
         else:
             yield from ("", _escaped(" ".join(line.strip() for line in paragraph.strip().splitlines())))
 

@@ -75,7 +75,7 @@ def _item(title: str, text: str) -> Iterator[str]:
         if block.command and not inside:
             if head:
                 yield head
-            yield "  ```"
+            yield "  ```sh"
         yield f"  {block.text}" if block.command or not head else f"{head} {block.text}"
         head, inside = "", block.command
     if inside:
