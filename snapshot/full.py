@@ -19,7 +19,7 @@ from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder,
 from statehold.snapshot.state import State
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
-from statehold.table import Changes, Table
+from statehold.table import Changes, PartitionTable
 
 #: keys per chunk: small enough for a slice's budget, large enough to restore two million keys a second
 CHUNK_KEYS = 512
@@ -163,7 +163,7 @@ def _differs(key: Any, back: Any) -> bool:
     return bool(key != back or type(key) is not type(back))
 
 
-def _chunks(frozen: list[tuple[Table[Any, Any], list[Any], int]], chunk_bytes: int) -> Iterator[Changes]:
+def _chunks(frozen: list[tuple[PartitionTable[Any, Any], list[Any], int]], chunk_bytes: int) -> Iterator[Changes]:
     for table, order, length in frozen:
         for low in range(0, length, CHUNK_KEYS):
             stored = table.stored

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from statehold.snapshot.format.digest import MODULUS, seeded_digest, seeds, table_digest
-from statehold.table import Changes, Table
+from statehold.table import Changes, PartitionTable
 
 
 class Frozen(msgspec.Struct, frozen=True):
@@ -32,8 +32,8 @@ class State:
     uses it.
     """
 
-    def __init__(self, tables: Iterable[Table[Any, Any]], *, track_delta: bool = False) -> None:
-        self.tables: Mapping[str, Table[Any, Any]] = {table.name: table for table in tables}
+    def __init__(self, tables: Iterable[PartitionTable[Any, Any]], *, track_delta: bool = False) -> None:
+        self.tables: Mapping[str, PartitionTable[Any, Any]] = {table.name: table for table in tables}
         self.digest = 0
         #: odd while a commit changes the stored values, for readers on other threads
         self.version = 0

@@ -13,7 +13,7 @@ from statehold import serde
 from statehold.common import versioned_values
 from statehold.errors import UsageError
 from statehold.snapshot.state import State
-from statehold.table import Changes, Table
+from statehold.table import Changes, PartitionTable
 
 #: (key, old value) -> new value, or None to delete the key
 Edit = Callable[[Any, Any], Any]
@@ -61,7 +61,9 @@ def read_patches(lines: Iterable[str], name: str) -> list[Patch]:
 class Edits:
     """The functions and patches of one migration, checked against the tables of the service."""
 
-    def __init__(self, functions: Mapping[str, Edit], patches: Iterable[Patch], tables: Mapping[str, Table[Any, Any]]):
+    def __init__(
+        self, functions: Mapping[str, Edit], patches: Iterable[Patch], tables: Mapping[str, PartitionTable[Any, Any]]
+    ):
         """Check the edits. :raises UsageError: a table is not declared, or a key or value has another type."""
         patches = list(patches)
         unknown = sorted({*functions, *(patch.table for patch in patches)} - set(tables))
@@ -162,7 +164,7 @@ class Edits:
         return data
 
 
-def _decoder(function: Edit, table: Table[Any, Any]) -> Callable[[bytes], Any]:
+def _decoder(function: Edit, table: PartitionTable[Any, Any]) -> Callable[[bytes], Any]:
     """Return the decoder for the second parameter's annotation, the type that the old code stored; else the table's."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) < 2:

@@ -17,7 +17,7 @@ from statehold.kafka.survey.api_versions import ApiVersions
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.kafka.survey.facts import BrokerAddress, Topic
 from statehold.ports import ConsumerGroup
-from statehold.sink import Sink
+from statehold.sink import PartitionSink
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect.survey import Survey, survey
 
@@ -43,7 +43,7 @@ class Case:
         *,
         probes: bool = True,
         deep: bool = False,
-        sinks: Iterable[Sink[Any]] | None = None,
+        sinks: Iterable[PartitionSink[Any]] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings, self.given, self.outputs = settings, names, tuple(dict.fromkeys(outputs))

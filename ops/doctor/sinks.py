@@ -9,7 +9,7 @@ from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 from statehold.ops.reports.sinks import compared, open_session
-from statehold.sink import DatabaseTrouble, RowsRefused, Sink
+from statehold.sink import DatabaseTrouble, PartitionSink, RowsRefused
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import require_commit_record
 
@@ -102,7 +102,7 @@ def _commit_records(case: Case) -> Iterator[CommitRecord]:
         yield require_commit_record(case.reader, case.names.changelog, place.partition, "look at the sinks")
 
 
-def _refused(session: PostgresSession, sink: Sink[Any] | None, *, delete: bool = False) -> RowsRefused | None:
+def _refused(session: PostgresSession, sink: PartitionSink[Any] | None, *, delete: bool = False) -> RowsRefused | None:
     try:
         session.explain(sink, delete=delete)
     except RowsRefused as error:
@@ -119,7 +119,7 @@ def _grant(table: str, session: PostgresSession) -> str:
     return f"as the table's owner: psql -c 'GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}'"
 
 
-def _mend(sink: Sink[Any], session: PostgresSession, error: RowsRefused) -> str:
+def _mend(sink: PartitionSink[Any], session: PostgresSession, error: RowsRefused) -> str:
     state, columns = _state(error), ", ".join(sink.columns)
     if state == _NO_RIGHT:
         return _grant(sink.table, session)

@@ -19,7 +19,7 @@ from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_jso
 from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
-from statehold.table import Table
+from statehold.table import PartitionTable
 from statehold.worker.followers.queries import Busy, Committed, Tables
 
 MOST: Final = 1000
@@ -71,7 +71,7 @@ class Queries:
 
     # One key
 
-    def _by_key(self, table: Table[Any, Any], text: str, request: HttpRequest) -> HttpAnswer:
+    def _by_key(self, table: PartitionTable[Any, Any], text: str, request: HttpRequest) -> HttpAnswer:
         key = _key(table, text)
         try:
             found = self._finder.find(table.name, key, _chosen(request), self._oldest(request))
@@ -87,7 +87,7 @@ class Queries:
 
     # Keys by prefix
 
-    def _by_prefix(self, table: Table[Any, Any], states: States, request: HttpRequest) -> HttpAnswer:
+    def _by_prefix(self, table: PartitionTable[Any, Any], states: States, request: HttpRequest) -> HttpAnswer:
         limit = _limit(request)
         prefix = _prefix(table, request.query.get("prefix", ""))
         chosen = _chosen(request)
@@ -117,10 +117,10 @@ class Queries:
 
     # Where
 
-    def _declared(self) -> dict[str, Table[Any, Any]]:
+    def _declared(self) -> dict[str, PartitionTable[Any, Any]]:
         return self._service.tables
 
-    def _declaration(self, name: str) -> Table[Any, Any]:
+    def _declaration(self, name: str) -> PartitionTable[Any, Any]:
         declared = self._declared()
         if name not in declared:
             raise Rejected(404, f"there is no table {name!r}; there are {', '.join(declared) or 'none'}")
@@ -162,7 +162,7 @@ def _several(table: str, keys: list[Any], tables: Tables) -> list[bytes | None]:
     return [tables[table].stored.get(key) for key in keys]
 
 
-def _matching(table: Table[Any, Any], prefix: Any) -> Iterator[Any]:
+def _matching(table: PartitionTable[Any, Any], prefix: Any) -> Iterator[Any]:
     """Yield the keys as of the start; `order` is never shortened in place."""
     order = table.order
     for first in range(0, len(order), _SLICE):
@@ -171,7 +171,7 @@ def _matching(table: Table[Any, Any], prefix: Any) -> Iterator[Any]:
         time.sleep(_BREATH)
 
 
-def _key(table: Table[Any, Any], text: str) -> Any:
+def _key(table: PartitionTable[Any, Any], text: str) -> Any:
     """Parse a key in a path: text, a number, percent-encoded bytes, or a JSON array for a tuple."""
     kind = table.key_type
     try:
@@ -184,7 +184,7 @@ def _key(table: Table[Any, Any], text: str) -> Any:
         raise Rejected(400, f"{unquote(text)!r} is no key of table {table.name!r}, {_name(kind)}: {error}") from error
 
 
-def _prefix(table: Table[Any, Any], text: str) -> Any:
+def _prefix(table: PartitionTable[Any, Any], text: str) -> Any:
     if not text:
         return None
     if table.key_type is str:

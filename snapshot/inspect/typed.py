@@ -11,13 +11,13 @@ import msgspec
 from statehold import serde
 from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
-from statehold.table import Table
+from statehold.table import PartitionTable
 
 
 class Typed:
     """Converts stored values to JSON types. Without tables it decodes every value as plain msgpack."""
 
-    def __init__(self, tables: Mapping[str, Table[Any, Any]] | None = None) -> None:
+    def __init__(self, tables: Mapping[str, PartitionTable[Any, Any]] | None = None) -> None:
         self._tables = {table.name: table for table in (tables or {}).values()}
 
     def value(self, table: str, stored: bytes | None) -> Any:

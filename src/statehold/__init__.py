@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from statehold.common.version import __version__
+    from statehold.declarations.dedupe import Dedupe
+    from statehold.declarations.joins import JoinBuffer
+    from statehold.declarations.output import Output
+    from statehold.declarations.reference import Reference
+    from statehold.declarations.sink import Sink
+    from statehold.declarations.table import Table
+    from statehold.declarations.windows import Hopping, Session, Tumbling
     from statehold.errors import StateholdError
     from statehold.handler import Handler, on
-    from statehold.output import Output
     from statehold.record import Record
-    from statehold.reference import Reference
     from statehold.serde import Json, MsgPack, Serde
     from statehold.service import Service
-    from statehold.sink import Sink
-    from statehold.table import Table
-    from statehold.tables.joins import JoinBuffer
     from statehold.tables.timers import Timer
-    from statehold.tables.ttl import Dedupe
-    from statehold.tables.windows import Hopping, Session, Tumbling
 
 __all__ = [
     "Dedupe",
@@ -44,23 +44,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Dedupe": "tables.ttl",
+    "Dedupe": "declarations.dedupe",
     "Handler": "handler",
-    "Hopping": "tables.windows",
-    "JoinBuffer": "tables.joins",
+    "Hopping": "declarations.windows",
+    "JoinBuffer": "declarations.joins",
     "StateholdError": "errors",
     "Json": "serde",
     "MsgPack": "serde",
-    "Output": "output",
+    "Output": "declarations.output",
     "Record": "record",
-    "Reference": "reference",
+    "Reference": "declarations.reference",
     "Serde": "serde",
     "Service": "service",
-    "Session": "tables.windows",
-    "Sink": "sink",
-    "Table": "table",
+    "Session": "declarations.windows",
+    "Sink": "declarations.sink",
+    "Table": "declarations.table",
     "Timer": "tables.timers",
-    "Tumbling": "tables.windows",
+    "Tumbling": "declarations.windows",
     "__version__": "common.version",
     "on": "handler",
 }

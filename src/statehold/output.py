@@ -6,11 +6,13 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from statehold import serde
+from statehold.declarations.base import options_of
+from statehold.declarations.output import Headers, Output, OutputOptions
 from statehold.errors import UsageError
 
 V = TypeVar("V")
@@ -20,42 +22,33 @@ V = TypeVar("V")
 ORIGIN_HEADER = "sh"
 ORIGIN = struct.Struct("<IQI")
 
-Headers = Sequence[tuple[str, bytes]]
-Partitioner = Callable[[bytes | None, int], int]
 #: Positional arguments of confluent_kafka's produce, because keywords would cost more than the rest of a send:
 #: (topic, value, key, partition, None, None, timestamp in ms, headers). Partition -1 means the producer's partitioner,
 #: timestamp 0 means now.
 Sent = tuple[str, bytes | None, str | bytes | None, int, None, None, int, list[tuple[str, bytes]] | None]
 
 
-class Output(Generic[V]):
-    """Declares an output topic of a `Handler`, which sends with `self.<name>.send`.
+class PartitionOutput(Output[V]):
+    """The output of one partition; `bind` makes it from the prototype of a declaration."""
 
-    `value` is a type or a serde. `partitioner(key, partitions)` returns a partition; the default is murmur2_random, as
-    in Java producers. Use it on the partition's thread only.
-    """
-
-    def __init__(
-        self, topic: str, *, value: type[V] | UnionType | serde.Serde[V], partitioner: Partitioner | None = None
-    ) -> None:
-        self.topic = topic
-        self.value_type: Any = value
-        self.partitioner = partitioner
-        self._serde: serde.Serde[Any] = serde.for_messages(value, topic)
-        self._of_topic = serde.of_topic(value)
+    def __init__(self, declaration: Output[V]) -> None:
+        options: OutputOptions = options_of(declaration)
+        self.topic, self.value_type, self.partitioner = options.topic, options.value_type, options.partitioner
+        self._serde = options.serde
+        self._of_topic = serde.of_topic(self.value_type)
         self._encode = self._serde.encode
-        self._types = _struct_types(value)
-        self._append: Callable[[Sent], None] = _unbound
-        self._extend: Callable[[Iterable[Sent]], None] = _unbound
+        self._types = _struct_types(self.value_type)
+        self._append: Callable[[Sent], None]
+        self._extend: Callable[[Iterable[Sent]], None]
         self._partitions = 0
         self.muted = False
 
-    def bind(self, sent: list[Sent], partitions: int = 0, *, checked: bool = False) -> Output[V]:
+    def bind(self, sent: list[Sent], partitions: int = 0, *, checked: bool = False) -> PartitionOutput[V]:
         """Return the output of one partition, which appends its records to `sent`.
 
         `checked`: decode each value again, so that a field of a wrong type is found; for development mode.
         """
-        bound: Output[V] = object.__new__(type(self))
+        bound: PartitionOutput[V] = object.__new__(type(self))
         vars(bound).update(vars(self))
         if self._of_topic is not None:  # each partition has its own clients
             bound._serde = serde.for_messages(self.value_type, self.topic)
@@ -73,11 +66,6 @@ class Output(Generic[V]):
         partition: int = -1,
         timestamp: int = 0,
     ) -> None:
-        """Send a value in the record's transaction; ignored in a replay.
-
-        `partition` -1 uses the partitioner. `timestamp` is in milliseconds since 1970, 0 means now. Raises the errors
-        of the serde, and UsageError outside a running handler.
-        """
         if self.muted:
             return
         if self._types is not None and type(value) not in self._types:
@@ -89,7 +77,6 @@ class Output(Generic[V]):
         self._append((self.topic, self._encode(value), key, partition, None, None, timestamp, headers))
 
     def send_all(self, values: Iterable[V], keys: Iterable[str | bytes | None] = repeat(None)) -> None:
-        """Send values with their keys; faster than one `send` per value, for example in `on_batch`."""
         if self.muted:
             return
         if self.partitioner is not None:
@@ -129,10 +116,6 @@ def _struct_types(kind: Any) -> frozenset[type] | None:
     if all(isinstance(each, type) and issubclass(each, (msgspec.Struct, NoneType)) for each in kinds):
         return frozenset(kinds)
     return None
-
-
-def _unbound(_: object) -> None:
-    raise UsageError("this Output is a declaration: use it as self.<name> in a handler that a service or Driver runs")
 
 
 def with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> list[Sent]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar, overload
 
 from statehold import serde
 from statehold.common.declarations import declarations, once_per_class
+from statehold.declarations.base import options_of
+from statehold.declarations.reference import Reference, ReferenceOptions
 from statehold.errors import RegistryUnreachable, UsageError
 
 K = TypeVar("K")
@@ -22,7 +24,6 @@ D = TypeVar("D")
 #: Next offset of each partition of a reference topic.
 Version = tuple[int, ...]
 
-_KEYS: Final[Mapping[Any, Any]] = {str: bytes.decode, bytes: bytes, int: int}
 _UNREAD: Final[Any] = object()
 
 
@@ -40,37 +41,26 @@ Rows = dict[Any, ReferenceRow]
 Change = tuple[Any, bytes | None]
 
 
-class Reference(Generic[K, V]):
-    """Declares reference data of a `Handler`: the newest value of each key of a compacted topic. Read-only.
+class ReferenceView(Reference[K, V]):
+    """The reference data of one partition at one version; `bind` makes it from the prototype of a declaration."""
 
-        prices = Reference("prices", key=str, value=Price)
-
-        def on_record(self, record):
-            price = self.prices.get(record.value.symbol)
-
-    `key` is str (UTF-8), int (decimal digits) or bytes; `value` is a type or serde as for an output. Partitions share
-    values, so use immutable types. A transaction reads one version, which its commit record stores. Use it on the
-    partition's thread only. See docs/how-to/write/reference-data.md.
-
-    :raises UsageError: the key type is not supported.
-    """
-
-    def __init__(self, topic: str, *, key: type[K], value: type[V] | serde.Serde[V]) -> None:
-        if key not in _KEYS:
-            raise UsageError(f"Reference({topic!r}): key must be str, int or bytes")
-        self.topic, self.key_type, self.value_type = topic, key, value
-        self.decode_key = _KEYS[key]
-        self._decode = serde.for_messages(value, topic).decode
-        self._rows: Rows | None = None
+    def __init__(self, declaration: Reference[K, V]) -> None:
+        options: ReferenceOptions = options_of(declaration)
+        self.topic, self.key_type, self.value_type = options.topic, options.key_type, options.value_type
+        self.decode_key, self._decode = options.decode_key, options.decode
+        self._rows: Rows = {}
         #: Rows at `version` that later versions changed; None if the key did not exist.
         self._before: dict[Any, ReferenceRow | None] = {}
         self._shared: SharedRows | None = None
         #: The version that this view shows.
         self.version: Version = ()
 
-    def bind(self, shared: SharedRows) -> Reference[K, V]:
+    def bind(self, shared: SharedRows) -> ReferenceView[K, V]:
         """Return the view of one partition, at the newest version."""
-        bound = Reference(self.topic, key=self.key_type, value=self.value_type)
+        bound: ReferenceView[K, V] = object.__new__(type(self))
+        vars(bound).update(vars(self))
+        if serde.of_topic(self.value_type) is not None:  # each partition has its own clients
+            bound._decode = serde.for_messages(self.value_type, self.topic).decode
         bound._shared = shared
         shared.watch(bound)
         return bound
@@ -101,8 +91,7 @@ class Reference(Generic[K, V]):
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over every key, in no particular order."""
-        known = [*self._known(), *self._before]
+        known = [*self._rows, *self._before]
         return (key for key in dict.fromkeys(known) if self._row(key) is not None)
 
     def items(self) -> Iterator[tuple[K, V]]:
@@ -132,7 +121,7 @@ class Reference(Generic[K, V]):
 
     def _row(self, key: Any) -> ReferenceRow | None:
         # Read the row first, because the feed stores the old value before it changes the row.
-        row = self._known().get(key)
+        row = self._rows.get(key)
         return self._before.get(key, row) if self._before else row
 
     def _value(self, row: ReferenceRow) -> Any:
@@ -145,11 +134,6 @@ class Reference(Generic[K, V]):
                 raise ValueError(f"{self.topic}: decode a value of the reference topic: {error}") from error
         return row.value
 
-    def _known(self) -> Rows:
-        if self._rows is None:
-            raise UsageError("this Reference is a declaration: use it as self.<name> in a handler that a service runs")
-        return self._rows
-
 
 class SharedRows:
     """The rows of one topic in this process. Only the feed's thread calls `advance`."""
@@ -158,9 +142,9 @@ class SharedRows:
         self.rows: Rows = {}
         self.version: Version = (0,) * partitions
         self.lock = threading.Lock()
-        self._views: weakref.WeakSet[Reference[Any, Any]] = weakref.WeakSet()
+        self._views: weakref.WeakSet[ReferenceView[Any, Any]] = weakref.WeakSet()
 
-    def watch(self, view: Reference[Any, Any]) -> None:
+    def watch(self, view: ReferenceView[Any, Any]) -> None:
         """Add a view. It keeps its version until it renews."""
         with self.lock:
             self._views.add(view)
@@ -184,9 +168,9 @@ def put(rows: Rows, changes: Iterable[Change]) -> None:
 
 
 @once_per_class
-def references(kind: type[Any]) -> dict[str, Reference[Any, Any]]:
+def references(kind: type[Any]) -> dict[str, ReferenceView[Any, Any]]:
     """Return the references that a handler class declares, by attribute name, base classes first."""
-    found = declarations(kind, Reference)
+    found = {name: ReferenceView(each) for name, each in declarations(kind, Reference).items()}
     if len({reference.topic for reference in found.values()}) < len(found):
         raise UsageError(f"{kind.__name__} declares two references of one topic. Next: use one of them for both")
     return found

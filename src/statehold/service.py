@@ -40,7 +40,7 @@ from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
 from statehold.snapshot.gc_control import collect_less_often, thaw
-from statehold.table import Table
+from statehold.table import PartitionTable
 from statehold.telemetry import metrics, status_gauges
 from statehold.telemetry.log_events import Log, RecentEvents
 from statehold.telemetry.registry import GaugeSample, ServiceMetrics
@@ -257,7 +257,7 @@ class Service:
         return self.handler if isinstance(self.handler, type) else type(self.handler())
 
     @property
-    def tables(self) -> dict[str, Table[Any, Any]]:
+    def tables(self) -> dict[str, PartitionTable[Any, Any]]:
         """The tables that the handler declares, by name."""
         return declared(self.handler_class)[0]
 

@@ -7,11 +7,12 @@ position and drops their rows, because the database has them (docs/how-to/write/
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, get_origin
+from typing import Any, NamedTuple, Protocol, TypeVar, get_origin
 
+from statehold.declarations.base import options_of
+from statehold.declarations.sink import Sink, SinkOptions
 from statehold.errors import StateholdError, UsageError
 
 V = TypeVar("V")
@@ -29,64 +30,41 @@ class Rows(NamedTuple):
     deletes: Sequence[tuple[Any, ...]]
 
 
-class Sink(Generic[V]):
-    """Declares a database table that a `Handler` writes to with `self.<name>.put` and `.delete`.
+class PartitionSink(Sink[V]):
+    """The sink of one partition; `bind` makes it from the prototype of a declaration."""
 
-    `value` is a msgspec.Struct, a dataclass or a NamedTuple whose fields are columns of the table. `key` names the
-    columns of the unique index by which a row is replaced. Use it on the partition's thread only.
-
-    :raises UsageError: `key` is not among the fields of `value`.
-    """
-
-    def __init__(self, table: str, *, value: type[V], key: str | Sequence[str]) -> None:
-        self.table, self.value_type = table, value
-        self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.columns = _fields(value)
-        self._kind = get_origin(value) or value
-        strangers = [name for name in self.key if name not in self.columns]
-        if strangers or not self.key:
-            raise UsageError(f"Sink({table!r}): its key {self.key} is not among the fields of {value.__name__}")
+    def __init__(self, declaration: Sink[V]) -> None:
+        options: SinkOptions = options_of(declaration)
+        self.table, self.value_type = options.table, options.value_type
+        self.key, self.columns = options.key, options.columns
+        self._kind = get_origin(self.value_type) or self.value_type
         self._key_of: Callable[[V], Any] = attrgetter(*self.key)
         #: Changes of the open transaction by key; None deletes the row.
-        self._rows: dict[Any, V | None] | None = None
+        self._rows: dict[Any, V | None] = {}
         self.muted = False
 
-    def bind(self) -> Sink[V]:
+    def bind(self) -> PartitionSink[V]:
         """Return the sink of one partition."""
-        bound = Sink(self.table, value=self.value_type, key=self.key)
+        bound: PartitionSink[V] = object.__new__(type(self))
+        vars(bound).update(vars(self))
         bound._rows = {}
         return bound
 
     def put(self, row: V) -> None:
-        """Insert the row, or replace the row with its key, in the record's transaction. Ignored in a replay.
-
-        :raises UsageError: the row has another type than the sink.
-        """
         if not isinstance(row, self._kind):
             raise UsageError(f"Sink({self.table!r}).put: {row!r:.100} is not of type {self.value_type.__name__}")
         if not self.muted:
-            self._open()[self._key_of(row)] = row
+            self._rows[self._key_of(row)] = row
 
     def delete(self, *key: Any) -> None:
-        """Delete the row with this key, if it exists; give the values in the order of the sink's `key`.
-
-        :raises UsageError: the number of values differs from the key's.
-        """
         if len(key) != len(self.key):
             raise UsageError(f"Sink({self.table!r}).delete: the key is {self.key}, {len(key)} values were given")
         if not self.muted:
-            self._open()[key[0] if len(key) == 1 else key] = None
-
-    def _open(self) -> dict[Any, V | None]:
-        if self._rows is None:
-            raise UsageError(
-                "this Sink is a declaration: use it as self.<name> in a handler that a service or Driver runs"
-            )
-        return self._rows
+            self._rows[key[0] if len(key) == 1 else key] = None
 
     def take(self) -> dict[Any, V | None]:
         """Return the changes since the last call."""
-        taken, self._rows = self._open(), {}
+        taken, self._rows = self._rows, {}
         return taken
 
     def rows(self, taken: Mapping[Any, V | None]) -> Rows:
@@ -101,7 +79,7 @@ class Sink(Generic[V]):
 class Sinks:
     """The sinks of one handler instance; used by its thread."""
 
-    def __init__(self, sinks: Iterable[Sink[Any]]) -> None:
+    def __init__(self, sinks: Iterable[PartitionSink[Any]]) -> None:
         self._sinks = tuple(sinks)
 
     def __bool__(self) -> bool:
@@ -187,12 +165,3 @@ class Session(Protocol):
 
 #: (partition, cancelled) -> session. Calls raise DatabaseTrouble once `cancelled` returns True.
 Connect = Callable[[int, Callable[[], bool]], Session]
-
-
-def _fields(kind: type[Any]) -> tuple[str, ...]:
-    names = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None)
-    if names is None and dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-    if not names:
-        raise UsageError(f"a Sink's value must be a msgspec.Struct, a dataclass or a NamedTuple, not {kind!r}")
-    return tuple(names)

@@ -7,24 +7,18 @@ that is being committed. A rollback drops both, so no old value has to be kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from types import GenericAlias
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
 
-from statehold import serde
 from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
-from statehold.common.table_types import (
-    EXACT_TYPES,
-    exact_check,
-    require_immutable,
-    require_key_type,
-    require_ordered_key,
-)
+from statehold.common.table_types import EXACT_TYPES, exact_check
+from statehold.declarations.base import options_of
+from statehold.declarations.table import Table, TableOptions
 from statehold.errors import UnstorableValue, UsageError
 
 K = TypeVar("K")
@@ -51,75 +45,43 @@ class Changes(msgspec.Struct, gc=False):
     values: list[bytes | None]
 
 
-class Table(Generic[K, V]):
-    """Declares a table of a `Handler`. In a started partition it is the table itself.
+class PartitionTable(Table[K, V]):
+    """The table of one partition: what the declaration lets a handler call, and what the engine does with it.
 
-    `key` is str, int, bytes or a tuple of them. Decimal and float are rejected, because equal ones may have different
-    bytes. `value` is any type msgspec knows, or an object with `encode` and `decode`.
-    Values are immutable, because a change counts only when it is `put`. A mutable type needs `mutable=True`, which
-    copies the value at each read and `put`. With `sorted=True` iteration is in key order and `range` works. A plain
-    table has no defined order, and no cost for one.
-
-    If old bytes do not fit a new type of the value, give the table a new `version` and an upcaster from the one before:
-    `Table(key=str, value=Account, version=2, upcasters={1: from_v1})` with `def from_v1(old: AccountV1) -> Account`.
-    The annotation of its parameter is the type of the old bytes; without one they are decoded as plain dicts and lists.
-    An old value is upcast when it is read, and stored in the new version when its key is written
-    (docs/how-to/state/upgrades.md).
-
-    With `ttl` (seconds, or a timedelta) a key expires that long after its last `put`, by the partition's own time
-    (docs/how-to/write/timers.md).
+    `statehold.tables.binding.bind` makes an empty one for each declaration. Each partition gets a `fresh` copy of it.
     """
 
-    def __init__(
-        self,
-        *,
-        key: type[K],
-        value: type[V] | serde.Serde[V],
-        sorted: bool = False,
-        version: int = 1,
-        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
-        ttl: float | timedelta = 0,
-        mutable: bool = False,
-    ) -> None:
-        require_key_type(key)
-        if sorted or ttl:
-            require_ordered_key(key)
-        if not mutable:
-            require_immutable(value)
-        self.mutable = mutable
-        self.name = ""
-        self.sorted = sorted
-        self.key_type: Any = key
+    def __init__(self, declaration: Table[K, V], name: str = "") -> None:
+        options: TableOptions = options_of(declaration)
+        self.name, self.mutable, self.sorted, self.ttl = (
+            name or options.name,
+            options.mutable,
+            options.sorted,
+            options.ttl,
+        )
+        self.key_type, self.value_type = options.key_type, options.value_type
+        self.version, self.upcasters = options.version, options.upcasters
         #: the types of keys that need no further check before a commit
-        self._exact_types = EXACT_TYPES.intersection((key,))
-        self._are_exact = exact_check(key)
-        self.value_type: Any = value
+        self._exact_types = EXACT_TYPES.intersection((self.key_type,))
+        self._are_exact = exact_check(self.key_type)
+        self._serde = options.serde
         self.stored: dict[K, bytes]
         #: every stored key in insertion order, and some deleted ones, so that a full snapshot lists its keys in O(1)
         self.order: list[K]
         self._tombed: set[K]
-        self.version, self.upcasters = version, dict(upcasters or {})
-        #: milliseconds after its last put until a key expires; 0: never
-        self.ttl = round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
-        self._serde = versioned_values.versioned(serde.for_state(value), version, self.upcasters)
-        self._cache: dict[K, Any] | _Unbound = _UNBOUND
+        self._cache: dict[K, Any] = {}
         self._dirty: dict[K, Any]
         self._frozen: dict[K, bytes | None]
         #: whether the open transaction has deleted a key
         self._deletes: bool
         self._empty()
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    def fresh(self) -> Self:
+        """Return a new, empty table for one partition.
 
-    def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[K, V]:
-        """Return a new, empty table of this declaration for one partition, with the behaviour of these kinds.
-
-        `statehold.tables.binding.bind` chooses the kinds. The declaration has checked its arguments, and its serde has
-        no state, so all partitions share them.
+        The declaration has checked its arguments, and its serde has no state, so all partitions share them.
         """
-        kind: Any = type("BoundTable", kinds, {}) if kinds else type(self)
-        table: Table[K, V] = object.__new__(kind)
+        table = object.__new__(type(self))
         vars(table).update(vars(self))
         table._cache = {}
         table._empty()
@@ -170,7 +132,6 @@ class Table(Generic[K, V]):
         return before
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over the keys. You may write meanwhile; a key written then may or may not appear."""
         born = [key for layer in (self._frozen, self._dirty) for key in layer if key not in self.stored]
         for key in [*self.stored, *dict.fromkeys(born)]:
             if key in self:
@@ -188,15 +149,12 @@ class Table(Generic[K, V]):
             yield self[key]
 
     def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Yield keys and values with low <= key < high in order, or in reverse order; needs `sorted=True`."""
         raise self._unsorted()
 
     def first(self) -> tuple[K, V] | None:
-        """Return the smallest key and its value, None in an empty table; needs `sorted=True`, and scans nothing."""
         raise self._unsorted()
 
     def last(self) -> tuple[K, V] | None:
-        """Return the largest key and its value, None in an empty table; needs `sorted=True`, and scans nothing."""
         raise self._unsorted()
 
     def _unsorted(self) -> UsageError:
@@ -213,7 +171,6 @@ class Table(Generic[K, V]):
         self._dirty[key] = value
 
     def delete(self, key: K) -> None:
-        """Remove the key. Removing an absent key does nothing."""
         if key in self:
             self._cache.pop(key, None)
             self._dirty[key] = ABSENT
@@ -392,17 +349,3 @@ class Table(Generic[K, V]):
 
     def _committed(self, key: Any) -> bytes | None:
         return self._frozen[key] if key in self._frozen else self.stored.get(key)
-
-
-class _Unbound(dict[Any, Any]):
-    """The cache of a declaration without a partition; every use raises."""
-
-    def _refuse(self, *_: Any) -> Any:
-        raise UsageError(
-            "this Table is a declaration: use it as self.<name> in a handler that a service or Driver runs"
-        )
-
-    get = pop = __setitem__ = __contains__ = _refuse
-
-
-_UNBOUND: Final = _Unbound()

@@ -17,6 +17,7 @@ from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
+from statehold.declarations.joins import BufferedRecord
 from statehold.declared.attributes import declared
 from statehold.errors import HandlerFailed, UsageError
 from statehold.tables import due_index, joins
@@ -52,10 +53,10 @@ class Joined(Handler[Bid | Ask]):
         self.join(record, record.value)
 
     def join(self, record: Record[Any], value: Bid | Ask) -> None:
-        for buffer in (self.inner, self.left, self.outer):
+        for name, buffer in (("inner", self.inner), ("left", self.left), ("outer", self.outer)):
             add: Any = buffer.left if isinstance(value, Bid) else buffer.right
             for partner in add(record, value.key, value):
-                self.out.send(f"{buffer.name} {value.id} {partner.id}")
+                self.out.send(f"{name} {value.id} {partner.id}")
         self.out.send(f"record {value.id}")
         if value.id == Joined.failing:
             Joined.failing = -1
@@ -426,7 +427,7 @@ class Forgetful(Handler[Order]):
                 for row in self.pairs:
                     self.pairs.delete(row)
             case "over":
-                self.pairs[("a", 1), "left", record.timestamp - 5_001, 0] = joins.BufferedRecord(left=order)
+                self.pairs[("a", 1), "left", record.timestamp - 5_001, 0] = BufferedRecord(left=order)
             case "other":
                 self.pairs.left(record, ("a", 1), Bid("a", 1))  # type: ignore[arg-type]
             case _:

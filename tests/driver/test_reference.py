@@ -284,7 +284,7 @@ def test_changes_are_hidden_until_a_view_renews() -> None:
     """Two partitions of one process at two versions, one copy of the rows."""
     shared = SharedRows(1)
     shared.advance([("a", b"1"), ("b", b"2")], (2,))
-    old, new = Valued.prices.bind(shared), Valued.prices.bind(shared)
+    old, new = references(Valued)["prices"].bind(shared), references(Valued)["prices"].bind(shared)
     shared.advance([("a", b"3"), ("b", None), ("c", b"4")], (5,))
     new.renew()
     shared.advance([("a", None)], (6,))
@@ -312,7 +312,7 @@ class Interrupted(list[Any]):
 def test_a_replay_that_goes_back_while_rows_change_sees_nothing_of_the_change() -> None:
     shared = SharedRows(1)
     shared.advance([("a", b"1"), ("b", b"2")], (2,))
-    view = Valued.prices.bind(shared)
+    view = references(Valued)["prices"].bind(shared)
     then: Rows = {}
     put(then, [("a", b"10"), ("b", b"20")])
     back = Thread(target=view.go_back, args=(then, (1,)), daemon=True)

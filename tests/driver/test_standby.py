@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ class Commanded(Accounts):
         self.balances["fees"] = Balance(before.total + 1, 0)
 
 
-def owners_state(driver: Driver) -> dict[str, Any]:
+def owners_state(driver: Driver) -> Mapping[str, Any]:
     return driver.table("balances")
 
 

@@ -15,6 +15,7 @@ from statehold import Dedupe, Handler, Output, Record, Table
 from statehold.declared.attributes import declared
 from statehold.declared.system_tables import system_tables
 from statehold.errors import UsageError
+from statehold.tables.binding import bind
 from statehold.tables.system import CLOCK, EXPIRY
 from statehold.tables.ttl import SWEEP
 from statehold.testing import Driver
@@ -157,7 +158,7 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
 
 def test_reserved_names_and_batches_are_rejected() -> None:
     with pytest.raises(UsageError, match="are statehold's own"):
-        system_tables(Few, {"statehold.mine": Table(key=str, value=int)})
+        system_tables(Few, {"statehold.mine": bind(Table(key=str, value=int))})
 
     class Batched(Few):
         def on_batch(self, records: Sequence[Record[int]]) -> None: ...

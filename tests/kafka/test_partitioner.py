@@ -23,7 +23,7 @@ from statehold.dev.java import find_java
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.producer import KafkaTransactions
-from statehold.output import Sent
+from statehold.output import PartitionOutput, Sent
 from statehold.telemetry.log_events import Log
 
 PARTITIONS = 7
@@ -59,7 +59,7 @@ def test_an_output_puts_keys_where_java_does(kafka: Cluster, keys: list[bytes], 
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     TopicAdmin(Admin(settings, topic)).create(topic, PARTITIONS, 1, {})
     sent: list[Sent] = []
-    output = Output(topic, value=bytes).bind(sent, PARTITIONS)
+    output = PartitionOutput(Output(topic, value=bytes)).bind(sent, PARTITIONS)
     for key in keys:
         output.send(b"x", key=key)
 

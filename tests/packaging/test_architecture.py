@@ -21,15 +21,16 @@ ALLOWED: dict[str, str] = {
     "config": "config.common config.librdkafka config.sections",
     "serde": "errors",
     "common": "errors config.common config serde",
-    "output": "errors serde",
     "record": "",
-    "sink": "errors",
-    "table": "errors serde common",
+    "declarations": "errors serde common record",
+    "output": "errors serde declarations",
+    "sink": "errors declarations",
+    "table": "errors common declarations",
     "messages": "errors common output record",
-    "tables": "common errors record serde table",
+    "tables": "errors record declarations table",
     "failures": "errors",
     "handler": "errors common record tables failures",
-    "reference": "errors serde common",
+    "reference": "errors serde common declarations",
     "ports": "common output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
@@ -50,7 +51,7 @@ ALLOWED: dict[str, str] = {
         "snapshot.spark.fold snapshot.spark.io"
     ),
     "balancer": "errors config common record ports telemetry",
-    "declared": "errors serde common output sink table messages tables failures handler",
+    "declared": "errors serde common declarations output sink table messages tables failures handler",
     "worker.common": (
         "errors config.sections config common output record sink handler reference ports telemetry "
         "health snapshot.format snapshot.store snapshot.restore"
@@ -59,7 +60,7 @@ ALLOWED: dict[str, str] = {
         "errors common record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
     ),
     "worker.handler": (
-        "errors config common output record sink table messages tables handler reference snapshot.format "
+        "errors config common declarations output record sink table messages tables handler reference snapshot.format "
         "snapshot declared worker.common serde"
     ),
     "worker.failures": (
@@ -93,7 +94,7 @@ ALLOWED: dict[str, str] = {
         "worker.recovery worker.inputs"
     ),
     "runtime": (
-        "errors config common output sink handler reference ports telemetry health kafka.admin "
+        "errors config common sink handler reference ports telemetry health kafka.admin "
         "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
         "declared worker.common worker.followers worker.handler worker.sinks worker"
     ),
@@ -101,10 +102,10 @@ ALLOWED: dict[str, str] = {
         "errors config common table handler reference ports telemetry kafka.common kafka.admin "
         "kafka.clients snapshot admin balancer declared runtime"
     ),
-    "__init__": "errors serde common output record sink table tables handler reference service",
+    "__init__": "errors serde common record declarations tables handler service",
     "snapshot.inspect": ("errors serde common record table messages ports snapshot.format snapshot snapshot.restore"),
     "snapshot.spark.export": (
-        "errors config serde common table handler ports snapshot.format snapshot snapshot.restore "
+        "errors config serde common declarations table handler ports snapshot.format snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io declared snapshot.inspect telemetry"
     ),
     "admin.state": (
@@ -178,7 +179,7 @@ ALLOWED: dict[str, str] = {
     "testing.kafka": "errors output ports record testing",
     "testing.kafka.clients": ("errors config common output messages ports record testing testing.kafka"),
     "testing": (
-        "errors config.sections config serde common output record sink messages handler reference ports "
+        "errors config.sections config serde common declarations output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
         "worker.followers worker.handler worker.failures worker.sinks worker.recovery worker runtime worker.inputs"
     ),

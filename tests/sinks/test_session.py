@@ -19,7 +19,17 @@ from tests.support.wire import How, Wire
 
 from statehold import Sink
 from statehold.config.sections.effects_timers_sinks import SinkSettings
-from statehold.sink import BadRow, Connect, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, SinkPosition
+from statehold.sink import (
+    BadRow,
+    Connect,
+    DatabaseTrouble,
+    Outdated,
+    PartitionSink,
+    Rows,
+    RowsRefused,
+    Session,
+    SinkPosition,
+)
 from statehold.testing.database import MemoryDatabase
 from statehold.worker.sinks.postgres import PostgresSession, Where, connect
 
@@ -33,7 +43,7 @@ class Row(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-SINK = Sink("rows", value=Row, key=("id", "part"))
+SINK = PartitionSink(Sink("rows", value=Row, key=("id", "part")))
 _numbers = itertools.count()
 
 

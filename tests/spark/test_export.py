@@ -23,6 +23,7 @@ from tests.system.verify import Row, digest_of, read_all
 from statehold import Table, serde
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.errors import ToolRefused, UsageError
+from statehold.tables.binding import bind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
             view.reader,
             view.places(None),
             {p: Moment("position", asked, str(asked)) for p, asked in positions.items()},
-            [Tally.totals],
+            [bind(Tally.totals)],
             tmp_path / name,
             form,
         )
@@ -114,7 +115,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
         assert by_time[0] < planned.goal.commit_record.n <= by_time[1], "a time takes the marks that Kafka had by then"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing is left next to the exports"
     with pytest.raises(UsageError, match="is not empty"):
-        export(spark, staged.settings(), view.reader, view.places(None), {}, [Tally.totals], tmp_path / "latest")
+        export(spark, staged.settings(), view.reader, view.places(None), {}, [bind(Tally.totals)], tmp_path / "latest")
 
 
 def test_an_error_of_a_deleted_position_names_those_that_exist(
@@ -131,7 +132,15 @@ def test_an_error_of_a_deleted_position_names_those_that_exist(
     ends = {p: len(rows) for p, rows in read_all(staged.servers, staged.names.input).items()}
     early, places = Moment("position", 3, "3"), view.places(None)
     with pytest.raises(ToolRefused) as rejected:
-        export(spark, staged.settings(), view.reader, places, {0: early, 1: early}, [Tally.totals], tmp_path / "early")
+        export(
+            spark,
+            staged.settings(),
+            view.reader,
+            places,
+            {0: early, 1: early},
+            [bind(Tally.totals)],
+            tmp_path / "early",
+        )
     for p, end in ends.items():
         reported = rf"\[{p}\]: the state is not stored any more. Stored are positions \d+ to {end} "
         assert re.search(reported, str(rejected.value))
@@ -177,7 +186,7 @@ def test_each_type_has_its_column() -> None:
     from statehold.snapshot.spark.export.columns import Columns
 
     table: Table[Any, Any] = Table(key=tuple[str, int], value=Everything, mutable=True)
-    table.name = "everything"
+    table.__set_name__(object, "everything")
     who, now = uuid.UUID(int=7), datetime(2026, 11, 21, 5, 6, 7, 123456, tzinfo=UTC)
     level = Level(Decimal("1.25"), open=True)
     value = Everything(
@@ -195,8 +204,9 @@ def test_each_type_has_its_column() -> None:
         ),
         *((4, "four"), None, "text", 2, Tree("a", [Tree("b")])),
     )
-    columns = Columns(table)
-    stored = [[3], [msgspec.msgpack.encode(("x", 9))], [table.encode(value)]]
+    bound = bind(table)
+    columns = Columns(bound)
+    stored = [[3], [msgspec.msgpack.encode(("x", 9))], [bound.encode(value)]]
     batch = pa.record_batch([pa.array(stored[0], pa.int32()), *map(pa.array, stored[1:])], names=["p", "k", "v"])
     (row,) = [row for made in columns(iter([batch])) for row in made.to_pylist()]
     assert row == {
@@ -218,7 +228,7 @@ def test_each_type_has_its_column() -> None:
         "lot": 2,
         "tree": {"name": "a", "below": ['{"name":"b","below":[]}']},
     }
-    plain: Table[str, int] = Table(key=str, value=int)
+    plain = bind(Table(key=str, value=int))
     assert Columns(plain).schema.simpleString() == "struct<partition:int,key:string,value:bigint>"
     batch = pa.record_batch(
         [
@@ -243,7 +253,7 @@ def test_what_travels_to_an_executor_reads_older_versions_and_serdes() -> None:
     from statehold.snapshot.spark.export.columns import Columns
 
     def row(table: Table[Any, Any], stored: bytes) -> dict[str, Any]:
-        columns = cloudpickle.loads(cloudpickle.dumps(Columns(table)))  # type: ignore[no-untyped-call]
+        columns = cloudpickle.loads(cloudpickle.dumps(Columns(bind(table))))  # type: ignore[no-untyped-call]
         data = [pa.array([0], pa.int32()), pa.array([msgspec.msgpack.encode("k")]), pa.array([stored])]
         made: dict[str, Any] = next(columns(iter([pa.record_batch(data, names=["p", "k", "v"])]))).to_pylist()[0]
         return made

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.making import commit_record, header, part
 
+from statehold.declarations.joins import BufferedRecord, JoinBuffer
+from statehold.declarations.windows import Session, Tumbling
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.digest import packed_seeds, seeds
 from statehold.snapshot.format.records import Chunk, Manifest, Record
@@ -28,8 +30,7 @@ from statehold.snapshot.spark.fold.proof import Sums, limbs, proves
 from statehold.snapshot.spark.fold.report import Scan, TaskReport, decode_report
 from statehold.snapshot.spark.fold.unpack import Unpacker
 from statehold.table import Changes
-from statehold.tables.joins import BufferedRecord, JoinBuffer
-from statehold.tables.windows import Session, Tumbling
+from statehold.tables.binding import bind
 
 pack = msgspec.msgpack.encode
 KEYS: list[st.SearchStrategy[Any]] = [
@@ -210,14 +211,15 @@ def test_the_job_for_spark_submit_ignores_the_modules_next_to_it() -> None:
     "windows", [Tumbling(60, key=str, value=int), Session(60, key=str, value=int, merge=lambda a, b: a + b)]
 )
 def test_a_window_is_exported_with_key_start_and_end(windows: Any) -> None:
-    columns, key = Columns(windows), msgspec.msgpack.encode(("ACME", 60_000, 120_000))
-    stored = pa.RecordBatch.from_pydict({"partition": [0], "key": [key], "value": [windows.encode(7)]})
+    table = bind(windows)
+    columns, key = Columns(table), msgspec.msgpack.encode(("ACME", 60_000, 120_000))
+    stored = pa.RecordBatch.from_pydict({"partition": [0], "key": [key], "value": [table.encode(7)]})
     (batch,) = columns([stored])
     assert batch.to_pylist() == [{"partition": 0, "key": {"_1": "ACME", "_2": 60_000, "_3": 120_000}, "value": 7}]
 
 
 def test_a_row_of_a_join_is_exported_with_both_sides() -> None:
-    table = JoinBuffer(60, key=str, left=int, right=str)
+    table = bind(JoinBuffer(60, key=str, left=int, right=str))
     columns, key = Columns(table), msgspec.msgpack.encode(("ACME", "right", 60_000, 0))
     value = table.encode(BufferedRecord(right="sold"))
     (batch,) = columns([pa.RecordBatch.from_pydict({"partition": [0], "key": [key], "value": [value]})])

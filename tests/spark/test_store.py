@@ -25,6 +25,7 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.verify import verify
 from statehold.snapshot.spark.io.source import Session
 from statehold.snapshot.store.by_url import open_store
+from statehold.tables.binding import bind
 
 STORE = "STATEHOLD_SNAPSHOT__FULL_STORE"
 
@@ -89,7 +90,7 @@ def exported(spark: Session, look: Looking, to: Path) -> None:
 
     stage = look.stage
     with topic_view(look.settings(), stage.names) as view:
-        done = export(spark, look.settings(), view.reader, view.places(None), {}, [Tally.totals], to)
+        done = export(spark, look.settings(), view.reader, view.places(None), {}, [bind(Tally.totals)], to)
     state = fold(read_all(stage.servers, stage.names.input)).totals
     assert done.rows == {"totals": sum(map(len, state.values()))}
 

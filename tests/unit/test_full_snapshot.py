@@ -9,19 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.making import NAMES, PLACE, LogReader, LogSink, commit_record, replaced
 
+from statehold import Table
 from statehold.snapshot import full
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, split
 from statehold.snapshot.full import FullUnusable, FullWriter, load
 from statehold.snapshot.state import State
-from statehold.table import Changes, Table
+from statehold.table import Changes
 from statehold.tables.binding import bind
 from statehold.testing.log import MemoryLog
 
 
 def new_state() -> State:
     table = Table(key=int, value=bytes)
-    table.name = "t"
+    table.__set_name__(object, "t")
     return State([bind(table)])
 
 

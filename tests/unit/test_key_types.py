@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statehold import Table
+from statehold.declarations.dedupe import Dedupe
 from statehold.errors import UsageError
 from statehold.snapshot.format.records import EntryDecoder, entry
 from statehold.snapshot.state import State
 from statehold.tables.binding import bind
-from statehold.tables.ttl import Dedupe
 
 
 class Colour(StrEnum):
@@ -58,7 +58,7 @@ class Priced(msgspec.Struct, frozen=True):
 
 def state_of(kind: Any) -> State:
     table: Table[Any, Any] = Table(key=kind, value=int)
-    table.name = "table"
+    table.__set_name__(object, "table")
     return State([bind(table)], track_delta=True)
 
 

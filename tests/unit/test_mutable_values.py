@@ -85,7 +85,7 @@ def test_an_immutable_type_is_accepted(kind: Any) -> None:
 @pytest.mark.parametrize("more", [{}, {"sorted": True}, {"ttl": 60}])
 def test_a_table_copies_values_on_put_and_on_read(more: dict[str, Any]) -> None:
     declared: Table[str, list[int]] = Table(key=str, value=list[int], mutable=True, **more)
-    declared.name = "table"
+    declared.__set_name__(object, "table")
     table = bind(declared)
     given = [1]
     table["a"] = given

@@ -5,10 +5,11 @@ from __future__ import annotations
 from statehold import Table
 from statehold.ops.http.key_lookup import _stored
 from statehold.ops.http.state import _matching, _several
+from statehold.table import PartitionTable
 from statehold.tables.binding import bind
 
 
-def seen(table: Table[str, int], key: str) -> tuple[list[str], list[int | None]]:
+def seen(table: PartitionTable[str, int], key: str) -> tuple[list[str], list[int | None]]:
     """The keys that a list shows, and the value by both ways of asking."""
     tables = {"totals": table}
     found = [_stored("totals", key, tables), *_several("totals", [key], tables)]

@@ -10,10 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from statehold import Table
 from statehold.errors import UsageError
 from statehold.snapshot.format.digest import MODULUS, table_digest
 from statehold.snapshot.state import Frozen, State
-from statehold.table import Changes, Table
+from statehold.table import Changes
 from statehold.tables.binding import bind
 
 KEYS = st.sampled_from("abcde")
@@ -22,7 +23,7 @@ KEYS = st.sampled_from("abcde")
 def new_state(*, track_delta: bool) -> State:
     tables = [Table(key=str, value=int), Table(key=str, value=int, sorted=True)]
     for table, name in zip(tables, ("plain", "ordered"), strict=True):
-        table.name = name
+        table.__set_name__(object, name)
     return State([bind(table) for table in tables], track_delta=track_delta)
 
 

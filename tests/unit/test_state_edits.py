@@ -41,11 +41,11 @@ class Tables:
     second = Table(key=str, value=Balance, version=2, upcasters={1: upgraded})
 
 
-TABLES = {name: table for name, table in vars(Tables).items() if isinstance(table, Table)}
+TABLES = {name: bind(table) for name, table in vars(Tables).items() if isinstance(table, Table)}
 
 
 def state(**tables: dict[Any, Any]) -> State:
-    made = State([bind(table) for table in TABLES.values()])
+    made = State([table.fresh() for table in TABLES.values()])
     for name, values in tables.items():
         encode = made.tables[name].encode
         made.load(Changes(name, list(values), [v if isinstance(v, bytes) else encode(v) for v in values.values()]))

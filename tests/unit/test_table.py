@@ -20,7 +20,7 @@ KEYS = st.integers(0, 9)
 
 def bound(*, traced: bool = False, **arguments: Any) -> Any:
     table: Table[Any, Any] = Table(**{"key": int, "value": int, **arguments})
-    table.name = "table"
+    table.__set_name__(object, "table")
     return bind(table, traced=traced)
 
 

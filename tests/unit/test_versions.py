@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from statehold import Table, serde
 from statehold.common.versioned_values import MARKER, Versioned, version_of, versioned
 from statehold.errors import UnknownSchema, UsageError
+from statehold.table import PartitionTable
 from statehold.tables.binding import bind
 
 values = st.recursive(
@@ -43,10 +44,10 @@ def to_priced(old: Money) -> Priced:
     return Priced(old, "EUR")
 
 
-def table(value: Any, version: int, **upcasters: Any) -> Table[int, Any]:
+def table(value: Any, version: int, **upcasters: Any) -> PartitionTable[int, Any]:
     steps = {int(name[1:]): given for name, given in upcasters.items()}
     declared: Table[int, Any] = Table(key=int, value=value, version=version, upcasters=steps)
-    declared.name = "table"
+    declared.__set_name__(object, "table")
     return bind(declared)
 
 
@@ -62,7 +63,7 @@ def test_no_text_begins_with_the_marker(text: str) -> None:
 
 
 def test_a_table_of_version_1_has_no_wrapper_and_no_byte_more() -> None:
-    plain: Table[int, Any] = Table(key=int, value=Money)
+    plain = bind(Table(key=int, value=Money))
     assert type(plain._serde) is serde.MsgPack
     assert plain.encode(Money(1, 2)) == msgspec.msgpack.encode(Money(1, 2))
 

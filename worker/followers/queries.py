@@ -11,10 +11,10 @@ from statehold.ports import Clock
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.standby_copy import Copy
 from statehold.snapshot.state import State
-from statehold.table import Table
+from statehold.table import PartitionTable
 
 T = TypeVar("T")
-Tables = Mapping[str, Table[Any, Any]]
+Tables = Mapping[str, PartitionTable[Any, Any]]
 
 _TRIES: Final = 500
 _PAUSE: Final = 0.001

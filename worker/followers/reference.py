@@ -11,7 +11,7 @@ from statehold.common.threads import SYSTEM, Threads
 from statehold.errors import RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.record import Message
-from statehold.reference import Change, Reference, Rows, SharedRows, Version, put
+from statehold.reference import Change, ReferenceView, Rows, SharedRows, Version, put
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.telemetry.log_events import Log
 from statehold.worker.followers.reader_lease import OwnReader
@@ -32,7 +32,7 @@ class Sources:
     """The dependencies of `References`."""
 
     #: the declarations of the handler
-    declared: tuple[Reference[Any, Any], ...]
+    declared: tuple[ReferenceView[Any, Any], ...]
     #: the number of partitions of each topic
     partitions: Mapping[str, int]
     #: a reader whose calls end with Cancelled once the argument returns True
@@ -164,7 +164,7 @@ class References:
             self._sources.log.warning("reference_trouble", cause=cause)
 
 
-def history(reader: Reader, reference: Reference[Any, Any], version: Version) -> Rows:
+def history(reader: Reader, reference: ReferenceView[Any, Any], version: Version) -> Rows:
     """Return the rows of that version, as far as compaction has kept them (docs/how-to/write/reference-data.md).
 
     :raises OutOfRange: records were deleted.
@@ -177,7 +177,7 @@ def history(reader: Reader, reference: Reference[Any, Any], version: Version) ->
     return rows
 
 
-def change_of(reference: Reference[Any, Any], message: Message) -> Change | None:
+def change_of(reference: ReferenceView[Any, Any], message: Message) -> Change | None:
     key = message.key()
     try:
         return None if key is None else (reference.decode_key(key), message.value())

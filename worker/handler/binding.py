@@ -7,8 +7,8 @@ from typing import Any
 
 from statehold.declared.attributes import bound_tables, declared, sinks_of
 from statehold.handler import Handler
-from statehold.output import Output, Sent
-from statehold.reference import Reference, SharedRows, references
+from statehold.output import PartitionOutput, Sent
+from statehold.reference import ReferenceView, SharedRows, references
 from statehold.sink import Sinks
 from statehold.snapshot.state import State
 
@@ -26,18 +26,18 @@ def bind(
     shared: Mapping[str, SharedRows],
     *,
     checked: bool,
-) -> tuple[tuple[Output[Any], ...], Sinks | None, dict[str, Reference[Any, Any]]]:
-    """Set the handler's attributes to instances for one partition; outputs append to `sent`. See `Output.bind`.
+) -> tuple[tuple[PartitionOutput[Any], ...], Sinks | None, dict[str, ReferenceView[Any, Any]]]:
+    """Set the handler's attributes to instances for one partition; outputs append to `sent`. See their `bind`.
 
     Return the outputs, the rows for a database (None: the handler has no sinks), and the reference data by attribute.
     """
     kind = type(handler)
-    outputs: dict[str, Output[Any]] = {}
+    outputs: dict[str, PartitionOutput[Any]] = {}
     for name, output in declared(kind)[1].items():
         partitions = output_partitions(output.topic) if output.partitioner else 0
         outputs[name] = output.bind(sent, partitions, checked=checked)
     sinks = {name: sink.bind() for name, sink in sinks_of(kind).items()}
-    rows: dict[str, Reference[Any, Any]] = {}
+    rows: dict[str, ReferenceView[Any, Any]] = {}
     for name, reference in references(kind).items():
         rows[name] = reference.bind(shared.get(reference.topic) or SharedRows(0))
     for attribute, value in (*state.tables.items(), *outputs.items(), *sinks.items(), *rows.items()):

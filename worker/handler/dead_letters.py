@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from statehold.common.names import Names
+from statehold.declarations.table import Table
 from statehold.messages.command import Command
 from statehold.messages.dead_letter import (
     DISCARD,
@@ -33,7 +34,7 @@ from statehold.messages.dead_letter import (
 from statehold.messages.retry_record import retried
 from statehold.output import Sent
 from statehold.record import Message, at
-from statehold.table import Table
+from statehold.table import PartitionTable
 
 
 class FailureDecision(msgspec.Struct, frozen=True, array_like=True):
@@ -55,10 +56,10 @@ class DeadLetterBook:
     """Blocked keys and dead letters of one engine; used by the partition's thread."""
 
     def __init__(
-        self, tables: dict[str, Table[object, object]], names: Names, partition: int, outputs: list[Sent]
+        self, tables: dict[str, PartitionTable[object, object]], names: Names, partition: int, outputs: list[Sent]
     ) -> None:
-        self._blocked: Table[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
-        self._resolved: Table[int, int] = tables[SETTLED]  # type: ignore[assignment]
+        self._blocked: PartitionTable[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
+        self._resolved: PartitionTable[int, int] = tables[SETTLED]  # type: ignore[assignment]
         self._names, self._dead, self._partition, self._outputs = names, names.dead, partition, outputs
         #: the state keeps blocked keys and resolved dead letters, because the handler declares dead letters
         self.keeps_order = True
@@ -200,7 +201,7 @@ class DeadLetterBook:
 
 
 def dead_letter_book(
-    tables: dict[str, Table[object, object]], names: Names | None, partition: int, outputs: list[Sent]
+    tables: dict[str, PartitionTable[object, object]], names: Names | None, partition: int, outputs: list[Sent]
 ) -> DeadLetterBook | None:
     """Return None for a handler that declares no dead letters."""
     if PARKED not in tables:
@@ -210,9 +211,9 @@ def dead_letter_book(
 
 def undeclared_book(names: Names | None, partition: int, outputs: list[Sent], *, muted: bool) -> DeadLetterBook:
     """Return a book for a handler that declares no dead letters: it blocks no key and resolves none of them."""
-    empty: dict[str, Table[Any, Any]] = {
-        PARKED: Table(key=bytes, value=BlockedKey).fresh(),
-        SETTLED: Table(key=int, value=int).fresh(),
+    empty: dict[str, PartitionTable[Any, Any]] = {
+        PARKED: PartitionTable(Table(key=bytes, value=BlockedKey), PARKED),
+        SETTLED: PartitionTable(Table(key=int, value=int), SETTLED),
     }
     book = DeadLetterBook(empty, names or Names("unnamed", "input"), partition, outputs)
     book.keeps_order, book.muted = False, muted

@@ -13,13 +13,13 @@ from weakref import WeakMethod
 
 from statehold.handler import Handler
 from statehold.record import Record
-from statehold.table import Table
+from statehold.table import PartitionTable
 from statehold.tables.clock import ClockTable
-from statehold.tables.joins import JoinBuffer
+from statehold.tables.joins import JoinTable
 from statehold.tables.system import CLOCK, EXPIRY, TIMERS
 from statehold.tables.timers import Timer, Timers, TimerTable
-from statehold.tables.ttl import Dedupe, ExpiringTable
-from statehold.tables.windows import ClosingTable, Windows
+from statehold.tables.ttl import DedupeTable, ExpiringTable
+from statehold.tables.windows import ClosingTable, WindowTable
 from statehold.worker.common.activity import Handling
 
 
@@ -39,15 +39,15 @@ class EventTime:
         self,
         handler: Handler[Any],
         clock: ClockTable,
-        tables: dict[str, Table[Any, Any]],
+        tables: dict[str, PartitionTable[Any, Any]],
         handling: Handling,
         on_record: Callable[[Record[Any]], None],
     ) -> None:
         self._handler, self._clock = handler, clock
         self._on_record = on_record
-        self._expiring = [t for t in tables.values() if isinstance(t, ExpiringTable | Dedupe | JoinBuffer)]
+        self._expiring = [t for t in tables.values() if isinstance(t, ExpiringTable | DedupeTable | JoinTable)]
         for table in self._expiring:
-            if isinstance(table, Dedupe):
+            if isinstance(table, DedupeTable):
                 table.follow(clock)
             elif isinstance(table, ExpiringTable):
                 expiry: Any = tables[f"{EXPIRY}{table.name}"]
@@ -124,13 +124,13 @@ class WindowTime(EventTime):
         self,
         handler: Handler[Any],
         clock: ClockTable,
-        tables: dict[str, Table[Any, Any]],
+        tables: dict[str, PartitionTable[Any, Any]],
         handling: Handling,
         on_record: Callable[[Record[Any]], None],
     ) -> None:
         super().__init__(handler, clock, tables, handling, on_record)
         #: by name, because a new order of the declarations must not change a replay
-        self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, Windows | JoinBuffer)]
+        self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, WindowTable | JoinTable)]
         on_late = WeakMethod(handler.on_late)  # weak, because a cycle would keep a dropped state in memory
         self._dated += self.windows
         for table in self.windows:
@@ -141,12 +141,12 @@ class WindowTime(EventTime):
             first = next((table for table in self.windows if table.earliest == due), None)
             if first is None:
                 self._fire_timer(due)
-            elif isinstance(first, JoinBuffer):
+            elif isinstance(first, JoinTable):
                 self._end_join(first, due)
             else:
                 self._close(first, due)
 
-    def _close(self, table: Windows[Any, Any], until: float) -> None:
+    def _close(self, table: WindowTable[Any, Any], until: float) -> None:
         if (window := table.take(until)) is None:
             return
         key, start, end = window
@@ -160,7 +160,7 @@ class WindowTime(EventTime):
             raise
         self._leave_row()
 
-    def _end_join(self, table: JoinBuffer[Any, Any, Any], until: float) -> None:
+    def _end_join(self, table: JoinTable[Any, Any, Any], until: float) -> None:
         if (row := table.take(until)) is None:
             return
         key, side, timestamp, _ = row
@@ -188,7 +188,7 @@ class WindowTime(EventTime):
 
 def event_time(
     handler: Handler[Any],
-    tables: dict[str, Table[Any, Any]],
+    tables: dict[str, PartitionTable[Any, Any]],
     handling: Handling,
     on_record: Callable[[Record[Any]], None],
 ) -> EventTime | None:

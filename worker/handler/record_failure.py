@@ -16,7 +16,7 @@ from statehold.errors import (
 )
 from statehold.record import Message, Record, at
 from statehold.snapshot.format.partition_identity import Place
-from statehold.table import Table
+from statehold.table import PartitionTable
 from statehold.worker.common.errors import output_refused
 
 _NULL = "the record's value is null; to receive tombstones as None, declare them, such as Handler[Order | None]"
@@ -80,7 +80,7 @@ def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> 
     return failed(record, error)
 
 
-def require_storable(tables: Mapping[str, Table[Any, Any]], found: UnstorableValue, message: Message) -> None:
+def require_storable(tables: Mapping[str, PartitionTable[Any, Any]], found: UnstorableValue, message: Message) -> None:
     """Check after a record what a commit could not store.
 
     :raises HandlingFailed: this record has written it.

@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.types.json import JsonbDumper
 
 from statehold.config.sections.effects_timers_sinks import SinkSettings
-from statehold.sink import BadRow, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, Sink, SinkPosition
+from statehold.sink import BadRow, DatabaseTrouble, Outdated, PartitionSink, Rows, RowsRefused, Session, SinkPosition
 
 #: number of rows from which COPY into a temporary table is faster than an INSERT for each
 _COPY_FROM: Final = 100
@@ -85,7 +85,12 @@ class PostgresSession:
     """One connection; see `statehold.sink.Session`."""
 
     def __init__(
-        self, settings: SinkSettings, where: Where, partition: int, sinks: Sequence[Sink[Any]], ends: Callable[[], bool]
+        self,
+        settings: SinkSettings,
+        where: Where,
+        partition: int,
+        sinks: Sequence[PartitionSink[Any]],
+        ends: Callable[[], bool],
     ) -> None:
         self._settings, self._ends, self._until = settings, ends, 0.0
         self._sinks = sinks
@@ -168,7 +173,7 @@ class PostgresSession:
         with self._call():
             return self._connection.execute(self._sql(text)).fetchone() or ()
 
-    def explain(self, sink: Sink[Any] | None, *, delete: bool = False) -> None:
+    def explain(self, sink: PartitionSink[Any] | None, *, delete: bool = False) -> None:
         """Check that PostgreSQL would accept writes to a sink's table, or to the table of positions.
 
         Changes nothing: EXPLAIN checks table, columns, unique index and rights as an execution would.
@@ -265,7 +270,7 @@ class PostgresSession:
 
 
 def connect(
-    settings: SinkSettings, service: str, input: str, owner: str, sinks: Sequence[Sink[Any]]
+    settings: SinkSettings, service: str, input: str, owner: str, sinks: Sequence[PartitionSink[Any]]
 ) -> Callable[[int, Callable[[], bool]], Session]:
     """Return the function with which a partition connects; each assignment is a separate owner."""
 

@@ -31,7 +31,7 @@ from statehold.ops.cli.common.target import (
 )
 from statehold.ops.cli.common.waiting import patient
 from statehold.service import Service
-from statehold.sink import Sink
+from statehold.sink import PartitionSink
 from statehold.snapshot.inspect.typed import Typed
 
 Command = Callable[..., None]
@@ -57,7 +57,7 @@ class Subject(NamedTuple):
         return Typed(self.service.tables) if self.service is not None else Typed()
 
     @property
-    def sinks(self) -> list[Sink[Any]] | None:
+    def sinks(self) -> list[PartitionSink[Any]] | None:
         """Return the sinks of its handler, if that is known."""
         return list(sinks_of(self.service.handler_class).values()) if self.service is not None else None
 

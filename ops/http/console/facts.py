@@ -11,7 +11,7 @@ from statehold.config.effective import listed
 from statehold.ops.explain.entries import entries
 from statehold.ops.explain.text import for_console
 from statehold.service import Service
-from statehold.table import Table
+from statehold.table import PartitionTable
 from statehold.tables.system import TIMERS, default_name
 from statehold.tables.timers import Timer
 from statehold.worker.followers.queries import Committed
@@ -56,6 +56,6 @@ def _next(committed: Committed, name: str) -> tuple[int, list[Timer]]:
     return count, heapq.nsmallest(_LISTED, map(decode, stored), key=lambda timer: timer.due)
 
 
-def _stored(name: str, tables: Mapping[str, Table[Any, Any]]) -> tuple[int, list[bytes]]:
+def _stored(name: str, tables: Mapping[str, PartitionTable[Any, Any]]) -> tuple[int, list[bytes]]:
     stored = tables[name].stored
     return len(stored), list(stored.values()) if len(stored) <= _READ else []

@@ -30,10 +30,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from statehold import serde
 from statehold.common.versioned_values import Upcaster
+from statehold.declarations.table import Table
 from statehold.errors import UsageError
 from statehold.serde import Serde
 from statehold.snapshot.inspect import typed
-from statehold.table import Table
+from statehold.table import PartitionTable
 
 Convert = Callable[[Any], Any]
 
@@ -160,7 +161,7 @@ class Columns:
     It is pickled with the table's declaration, so the service's module must be importable on the executors.
     """
 
-    def __init__(self, table: Table[Any, Any]) -> None:
+    def __init__(self, table: PartitionTable[Any, Any]) -> None:
         self.name, self._key, self._value = table.name, table.key_type, table.value_type
         self._format: Callable[[Any], Serde[Any]] | None = None
         if isinstance(self._value, serde.Json | serde.MsgPack):  # a decoder does not travel, its type does
@@ -191,13 +192,14 @@ class Columns:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow = to_arrow_schema(self.schema)
-        table: Table[Any, Any] = Table(
+        declaration: Table[Any, Any] = Table(
             key=self._key,
             value=self._format(self._value) if self._format else self._value,
             version=self._version,
             upcasters=self._upcasters,
             mutable=True,
         )
+        table = PartitionTable(declaration)
         keys = msgspec.msgpack.Decoder(self._key).decode
         key_kind = kind_of(inspect.type_info(self._key))
         for batch in batches:

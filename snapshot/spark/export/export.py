@@ -31,7 +31,7 @@ from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io import source
 from statehold.snapshot.spark.io.source import DamagedBatch, Fold, JobFailed, collect, judge
-from statehold.table import Table
+from statehold.table import PartitionTable
 from statehold.telemetry.log_events import Log
 
 Form = Literal["parquet", "jsonl"]
@@ -78,7 +78,7 @@ def export(
     reader: Reader,
     places: Sequence[Place],
     moments: Mapping[int, Moment],
-    tables: Sequence[Table[Any, Any]],
+    tables: Sequence[PartitionTable[Any, Any]],
     to: Path,
     form: Form = "parquet",
 ) -> Export:
@@ -131,7 +131,7 @@ def _written(
     fold: Fold,
     held: Mapping[str, int],
     moments: Mapping[int, Moment],
-    tables: Sequence[Table[Any, Any]],
+    tables: Sequence[PartitionTable[Any, Any]],
     work: Path,
     form: Form,
 ) -> Export:
@@ -202,7 +202,7 @@ def _publish(work: Path, to: Path) -> None:
         raise ToolRefused(f"{to}: rename the finished export: {error}. The files were removed") from error
 
 
-def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list[Columns | Untyped]:
+def _columns(tables: Sequence[PartitionTable[Any, Any]], held: Mapping[str, int]) -> list[Columns | Untyped]:
     known = {table.name: Columns(table) for table in tables}
     others = [Untyped(name) for name in sorted(held) if name not in known]
     for each in others:

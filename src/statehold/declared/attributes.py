@@ -5,37 +5,47 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.common.declarations import declarations, once_per_class
+from statehold.declarations.dedupe import Dedupe
+from statehold.declarations.output import Output
+from statehold.declarations.sink import Sink
+from statehold.declarations.table import Table
 from statehold.declared.system_tables import system_tables
 from statehold.handler import Handler
-from statehold.output import Output
-from statehold.sink import Sink
-from statehold.table import Table
+from statehold.output import PartitionOutput
+from statehold.sink import PartitionSink
+from statehold.table import PartitionTable
 from statehold.tables.binding import bind
 
 
 @once_per_class
-def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
+def declared(kind: type[Handler[Any]]) -> tuple[dict[str, PartitionTable[Any, Any]], dict[str, PartitionOutput[Any]]]:
     """Return the tables and outputs that a handler class declares, by attribute name, base classes first.
 
     The system tables that statehold needs for it follow its own (`statehold.declared.system_tables`).
     """
-    tables = declarations(kind, Table)
-    return tables | system_tables(kind, tables), declarations(kind, Output)
+    outputs = {name: PartitionOutput(output) for name, output in declarations(kind, Output).items()}
+    return _tables(kind, traced=False), outputs
 
 
 @once_per_class
-def bound_tables(kind: type[Handler[Any]], traced: bool) -> tuple[Table[Any, Any], ...]:
-    """Return one table of each declaration. Every partition gets a `fresh` copy of it, as `tables.binding.bind` does.
+def bound_tables(kind: type[Handler[Any]], traced: bool) -> tuple[PartitionTable[Any, Any], ...]:
+    """Return one table of each declaration. Every partition gets a `fresh` copy of it.
 
     `traced`: the tables catch values that are changed in place.
     """
-    return tuple(bind(table, traced=traced) for table in declared(kind)[0].values())
+    return tuple((_tables(kind, traced=True) if traced else declared(kind)[0]).values())
+
+
+def _tables(kind: type[Handler[Any]], *, traced: bool) -> dict[str, PartitionTable[Any, Any]]:
+    declared_tables: dict[str, Table[Any, Any] | Dedupe[Any]] = declarations(kind, (Table, Dedupe))
+    tables = {name: bind(table, traced=traced) for name, table in declared_tables.items()}
+    return tables | system_tables(kind, tables)
 
 
 @once_per_class
-def sinks_of(kind: type[Handler[Any]]) -> dict[str, Sink[Any]]:
+def sinks_of(kind: type[Handler[Any]]) -> dict[str, PartitionSink[Any]]:
     """Return the sinks that a handler class declares, by attribute name, base classes first."""
-    return declarations(kind, Sink)
+    return {name: PartitionSink(sink) for name, sink in declarations(kind, Sink).items()}
 
 
 @once_per_class

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from statehold.common.names import Names
+from statehold.declarations.dedupe import Dedupe
+from statehold.declarations.table import Table
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 from statehold.failures import Policy
 from statehold.handler import Handler
-from statehold.table import Table
 
 
 def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
@@ -38,7 +39,9 @@ def policies(kind: type[Handler[Any]]) -> list[Policy]:
     """
     found = list(_declared(kind).values())
     timers = ["on_timer"] if kind.on_timer is not Handler.on_timer else []
-    tables = timers + [name for cls in kind.__mro__ for name, value in vars(cls).items() if isinstance(value, Table)]
+    tables = timers + [
+        name for cls in kind.__mro__ for name, value in vars(cls).items() if isinstance(value, Table | Dedupe)
+    ]
     if tables and any(policy.delays and not policy.any_order for policy in found):
         raise UsageError(
             f"{kind.__name__} keeps state ({', '.join(tables)}), and retry_later handles a record after later records "

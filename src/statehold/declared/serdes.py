@@ -7,8 +7,9 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from statehold import serde
 from statehold.common.declarations import declarations, once_per_class
+from statehold.declarations.base import options_of
+from statehold.declarations.output import Output, OutputOptions
 from statehold.handler import Handler
-from statehold.output import Output
 
 
 def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any]) -> None:
@@ -20,7 +21,8 @@ def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any]) -> None:
         if (given := _of_topic(value, topic)) is not None:
             given.check_input()
     for output in declarations(kind, Output).values():
-        if (given := _of_topic(output.value_type, output.topic)) is not None:
+        options: OutputOptions = options_of(output)
+        if (given := _of_topic(options.value_type, options.topic)) is not None:
             given.check_output()
 
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from statehold.declarations.table import Table
 from statehold.declared.policies import sends_dead_letters
 from statehold.errors import UsageError
 from statehold.handler import Handler
 from statehold.messages.dead_letter import PARKED, SETTLED, BlockedKey
-from statehold.table import Table
+from statehold.table import PartitionTable
 from statehold.tables.clock import ClockTable
 from statehold.tables.due_index import DueTable
-from statehold.tables.joins import JoinBuffer
+from statehold.tables.joins import JoinTable
 from statehold.tables.system import CLOCK, EXPIRY, TIMERS, local_name
 from statehold.tables.timers import TimerTable
-from statehold.tables.windows import Windows
+from statehold.tables.windows import WindowTable
+
+Tables = dict[str, PartitionTable[Any, Any]]
 
 
-def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> dict[str, Table[Any, Any]]:
+def system_tables(kind: type[Handler[Any]], tables: Tables) -> Tables:
     """Return the system tables that a handler class with these tables needs, by reserved name.
 
     :raises UsageError: a table has a reserved name, a handler with on_batch uses the partition's time, one with windows
@@ -30,19 +33,19 @@ def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) 
     reserved = [name for name in tables if "." in name]
     if reserved:
         raise UsageError(f"table {reserved[0]!r}: names with a dot are statehold's own")
-    found: dict[str, Table[Any, Any]] = {
-        f"{EXPIRY}{name}": DueTable(key=table.key_type, value=int) for name, table in tables.items() if table.ttl
+    found: Tables = {
+        f"{EXPIRY}{name}": DueTable(Table(key=table.key_type, value=int)) for name, table in tables.items() if table.ttl
     }
-    windows = [name for name, table in tables.items() if isinstance(table, Windows)]
+    windows = [name for name, table in tables.items() if isinstance(table, WindowTable)]
     if windows and kind.on_window is Handler.on_window:
         raise UsageError(
             f"{kind.__name__} has windows ({', '.join(windows)}) and no on_window, so their values would be lost when "
             f"they close. Next: define on_window(self, name, key, start, end, value)"
         )
-    _check_joins(kind, {name: table for name, table in tables.items() if isinstance(table, JoinBuffer)})
+    _check_joins(kind, {name: table for name, table in tables.items() if isinstance(table, JoinTable)})
     if kind.on_timer is not Handler.on_timer:
         found[TIMERS] = TimerTable()
-    timed = bool(found) or any(isinstance(table, DueTable | JoinBuffer) for table in tables.values())
+    timed = bool(found) or any(isinstance(table, DueTable | JoinTable) for table in tables.values())
     if timed and kind.on_batch is not Handler.on_batch:
         raise UsageError(
             f"{kind.__name__} has on_batch, and timers, windows, joins, a Dedupe or a table with a ttl: time passes "
@@ -57,9 +60,9 @@ def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) 
     return found
 
 
-def _check_joins(kind: type[Handler[Any]], joins: dict[str, JoinBuffer[Any, Any, Any]]) -> None:
+def _check_joins(kind: type[Handler[Any]], joins: dict[str, JoinTable[Any, Any, Any]]) -> None:
     """:raises UsageError: on_unmatched is missing, or would never be called."""
-    reporting = [name for name, table in joins.items() if table.join != "inner"]
+    reporting = [name for name, table in joins.items() if table.reported]
     if reporting and kind.on_unmatched is Handler.on_unmatched:
         raise UsageError(
             f"{kind.__name__} has left or outer joins ({', '.join(reporting)}) and no on_unmatched, so records without "
@@ -72,7 +75,10 @@ def _check_joins(kind: type[Handler[Any]], joins: dict[str, JoinBuffer[Any, Any,
         )
 
 
-def _dead_letter_tables(kind: type[Handler[Any]]) -> dict[str, Table[Any, Any]]:
+def _dead_letter_tables(kind: type[Handler[Any]]) -> Tables:
     if not kind.on_failure or not sends_dead_letters(kind):
         return {}
-    return {PARKED: Table(key=bytes, value=BlockedKey), SETTLED: Table(key=int, value=int)}
+    return {
+        PARKED: PartitionTable(Table(key=bytes, value=BlockedKey)),
+        SETTLED: PartitionTable(Table(key=int, value=int)),
+    }

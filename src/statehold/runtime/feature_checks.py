@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from statehold.common.declarations import declarations
-from statehold.declared.attributes import sinks_of
+from statehold.declared.attributes import declared, sinks_of
 from statehold.declared.inputs import check_inputs, methods
 from statehold.declared.policies import delays, sends_dead_letters
 from statehold.errors import UsageError
 from statehold.handler import Handler
-from statehold.output import Output
 from statehold.reference import references
 
 
@@ -47,7 +45,7 @@ def _check_hooks(kind: type[Handler[Any]]) -> None:
 
 def _check_outputs(kind: type[Handler[Any]]) -> None:
     types: dict[str, tuple[str, Any]] = {}
-    for name, output in declarations(kind, Output).items():
+    for name, output in declared(kind)[1].items():
         other, known = types.setdefault(output.topic, (name, output.value_type))
         if known != output.value_type:
             raise UsageError(

@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from statehold.table import K, Table, V
+from statehold.declarations.base import options_of
+from statehold.declarations.dedupe import Dedupe
+from statehold.declarations.joins import JoinBuffer
+from statehold.declarations.table import Table
+from statehold.declarations.windows import Hopping, Session, Tumbling
+from statehold.table import PartitionTable
 from statehold.tables.copied import CopiedTable
+from statehold.tables.joins import JoinTable
 from statehold.tables.sorted import SortedTable
 from statehold.tables.traced import TracedTable
-from statehold.tables.ttl import ExpiringTable
+from statehold.tables.ttl import DedupeTable, ExpiringTable
+from statehold.tables.windows import HoppingTable, SessionTable
+
+_SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer)
 
 
-def bind(table: Table[K, V], *, traced: bool = False) -> Table[K, V]:
+def bind(declaration: Table[Any, Any] | Dedupe[Any], *, traced: bool = False) -> PartitionTable[Any, Any]:
     """Return a new, empty table of this declaration; `traced` catches values that are changed in place."""
-    kinds: list[type[Table[Any, Any]]] = []
+    kinds = tuple(_kinds(declaration, traced=traced))
+    kind = kinds[0] if len(kinds) == 1 else type("BoundTable", kinds, {})
+    table: PartitionTable[Any, Any] = kind(declaration)
+    own = type(declaration)
+    if own not in _SHIPPED:  # the user's class may have methods of its own; its __init__ belongs to the declaration
+        table.__class__ = type(own.__name__, (own, kind), {})
+    return table
+
+
+def _kinds(declaration: Table[Any, Any] | Dedupe[Any], *, traced: bool) -> list[Any]:
+    """Return the classes with the behaviour of this declaration."""
+    if isinstance(declaration, Dedupe):
+        return [DedupeTable]  # its values are ints, so there is nothing to trace
+    options, kinds = options_of(declaration), list[Any]()
     if traced:
         kinds.append(TracedTable)
-    elif table.mutable:
+    elif options.mutable:
         kinds.append(CopiedTable)
-    if table.ttl:
+    if options.ttl:
         kinds.append(ExpiringTable)
-    if table.sorted:
+    if options.sorted:
         kinds.append(SortedTable)
-    return table.fresh(tuple(kinds))
+    for base, kind in ((Session, SessionTable), (Hopping, HoppingTable), (JoinBuffer, JoinTable)):
+        if isinstance(declaration, base):
+            kinds.append(kind)
+    return kinds or [PartitionTable]

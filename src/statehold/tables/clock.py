@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from statehold.table import Changes, Table
+from statehold.declarations.table import Table
+from statehold.table import Changes, PartitionTable
 
 _NOW: Final = "now"
 
 
-class ClockTable(Table[str, int]):
+class ClockTable(PartitionTable[str, int]):
     """Holds the time in `now`, which is written with each transaction and rolled back with it."""
 
     #: milliseconds since 1970; 0 before the first record
     now: int = 0
 
     def __init__(self) -> None:
-        super().__init__(key=str, value=int)
-
-    def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[str, int]:
-        """Ignore the kinds: there is nothing to trace."""
-        return super().fresh()
+        super().__init__(Table(key=str, value=int))
 
     def freeze(self) -> Changes:
         if self.now != self.get(_NOW, 0):

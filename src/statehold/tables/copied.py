@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from statehold.table import ABSENT, Table
+from statehold.table import ABSENT, PartitionTable
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class CopiedTable(Table[K, V]):
+class CopiedTable(PartitionTable[K, V]):
     """Costs an encoding and a decoding for each put, and for each read."""
 
     def get(self, key: K, default: Any = None) -> Any:

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, TypeVar
 
-from statehold import serde
-from statehold.common.table_types import require_ordered_key
-from statehold.table import Changes, Table
+from statehold.table import Changes, PartitionTable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -97,13 +95,8 @@ class DueIndex(Generic[K]):
         return len(self._heap) > 2 * rows + _SLACK
 
 
-class DueTable(Table[K, V]):
+class DueTable(PartitionTable[K, V]):
     """A table of which each row has a due time."""
-
-    def __init__(self, *, key: type[K], value: type[V] | serde.Serde[V], mutable: bool = True, **options: Any) -> None:
-        # Mutable by default, because a handler is given no value but a fired timer.
-        super().__init__(key=key, value=value, mutable=mutable, **options)
-        require_ordered_key(key)
 
     def _empty(self) -> None:
         super()._empty()
@@ -115,10 +108,6 @@ class DueTable(Table[K, V]):
         """Return when a row is due, in milliseconds since 1970."""
         when: int = value  # type: ignore[assignment]
         return when
-
-    def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[K, V]:
-        """Ignore the kinds: the values are immutable, so there is nothing to trace."""
-        return super().fresh()
 
     @property
     def earliest(self) -> float:

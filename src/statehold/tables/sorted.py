@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from sortedcontainers import SortedSet
 
-from statehold.table import Table
+from statehold.table import PartitionTable
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class SortedTable(Table[K, V]):
+class SortedTable(PartitionTable[K, V]):
     """Keeps every stored key and every key of an open transaction in order."""
 
     _order: Any = None

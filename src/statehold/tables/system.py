@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from statehold.table import Table
+from statehold.table import PartitionTable
 
 PREFIX: Final = "statehold."
 #: the partition's own time: {"now": milliseconds}
@@ -19,7 +19,7 @@ TIMERS: Final = f"{PREFIX}timers"
 EXPIRY: Final = f"{PREFIX}expiry."
 
 
-def by_default_name(tables: Mapping[str, Table[Any, Any]]) -> dict[str, Table[Any, Any]]:
+def by_default_name(tables: Mapping[str, PartitionTable[Any, Any]]) -> dict[str, PartitionTable[Any, Any]]:
     """Return the same tables; system tables by the names above, whatever `Handler.system_prefix` is."""
     return {default_name(name): table for name, table in tables.items()}
 

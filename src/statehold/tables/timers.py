@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from statehold.declarations.table import Table
 from statehold.errors import UsageError
 from statehold.record import Numbering, Record
 from statehold.tables.due_index import DueTable
@@ -34,7 +35,8 @@ class TimerTable(DueTable[str, Timer]):
     """Timers by id."""
 
     def __init__(self) -> None:
-        super().__init__(key=str, value=Timer)
+        # mutable, because the handler gets a timer only when it has left the table
+        super().__init__(Table(key=str, value=Timer, mutable=True))
 
     def due(self, key: str, value: Timer) -> int:
         return value.due

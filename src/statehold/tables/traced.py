@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from statehold.errors import MutatedInPlace, UsageError
-from statehold.table import ABSENT, Table
+from statehold.table import ABSENT, PartitionTable
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class TracedTable(Table[K, V]):
+class TracedTable(PartitionTable[K, V]):
     """Keeps the bytes of each value that was read. Slower; for development and tests."""
 
     def get(self, key: K, default: Any = None) -> Any:

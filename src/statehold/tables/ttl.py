@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from statehold.errors import UsageError
-from statehold.table import ABSENT, Table
+from statehold.declarations.base import options_of
+from statehold.declarations.dedupe import Dedupe, DedupeOptions
+from statehold.declarations.table import Table
+from statehold.table import ABSENT, PartitionTable
 from statehold.tables.clock import ClockTable
 from statehold.tables.due_index import DueTable
 
@@ -19,7 +20,7 @@ V = TypeVar("V")
 SWEEP: Final = 8
 
 
-class ExpiringTable(Table[K, V]):
+class ExpiringTable(PartitionTable[K, V]):
     """A key expires `ttl` after its last put. It is hidden at once, and removed with one of the next records."""
 
     #: set by the engine; in a tool that only reads states nothing expires
@@ -79,34 +80,21 @@ class ExpiringTable(Table[K, V]):
         return when is not None and when <= self._clock.now
 
 
-class Dedupe(DueTable[K, int]):
-    """Declares a set of keys that a `Handler` has seen, kept for `ttl` (seconds, or a timedelta).
-
-        posts = Dedupe(key=str, ttl=timedelta(hours=24))
-
-        def on_record(self, record):
-            if self.posts.seen(record.value.post_id):
-                return
-
-    It is part of the state and uses the partition's own time. `most` limits the number of keys: beyond it, the key that
-    would expire first is dropped early.
-    """
+class DedupeTable(DueTable[K, int], Dedupe[K]):
+    """Keys that were seen, each with the time until which it is kept."""
 
     _clock: ClockTable | None = None
 
-    def __init__(self, *, key: type[K], ttl: float | timedelta, most: int = 0) -> None:
-        super().__init__(key=key, value=int)
-        self._for, self._most = milliseconds(ttl), most
-        if not self._for or most < 0:
-            raise UsageError("Dedupe: ttl must be above 0, and most a number of keys")
+    def __init__(self, declaration: Dedupe[K]) -> None:
+        options: DedupeOptions = options_of(declaration)
+        super().__init__(Table(key=options.key_type, value=int), options.name)
+        self._for, self._most = options.ttl, options.most
 
     def follow(self, clock: ClockTable) -> None:
         self._clock = clock
 
     def seen(self, key: K) -> bool:
-        """Return whether this key came within the last `ttl`. If not, keep it from now on."""
-        if self._clock is None:
-            raise UsageError("this Dedupe is a declaration: use it as self.<name> in a handler")
+        assert self._clock is not None
         now = self._clock.now
         until = self.get(key)
         if until is not None and until > now:
@@ -128,7 +116,3 @@ class Dedupe(DueTable[K, int]):
             if (key := self.take(self._clock.now)) is None:
                 return
             self.delete(key)
-
-
-def milliseconds(ttl: float | timedelta) -> int:
-    return round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from statehold.common.names import Names
+from statehold.declarations.output import Headers
 from statehold.errors import OutcomeUnknown
 from statehold.messages.command import BadCommand
 from statehold.messages.retry_record import Retried
-from statehold.output import Headers, Sent
+from statehold.output import Sent
 from statehold.ports import Asked, Bounds, Cancelled, FullSink, Noted
 from statehold.record import Message
 from statehold.testing.broker import MemoryBroker

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
 
 from statehold import serde
+from statehold.common.declarations import declarations
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
+from statehold.declarations.dedupe import Dedupe
+from statehold.declarations.output import Headers, Output
+from statehold.declarations.reference import Reference
+from statehold.declarations.sink import Sink
+from statehold.declarations.table import Table
 from statehold.declared.attributes import declared, sinks_of
 from statehold.declared.inputs import methods, value_types
 from statehold.errors import RecordError, UsageError
 from statehold.handler import Handler
 from statehold.messages import command
 from statehold.messages.dead_letter import BURY, DISCARD, REPLAY, BuryRequest, DeadLetter, waiting
-from statehold.output import ORIGIN_HEADER, Headers
+from statehold.output import ORIGIN_HEADER
 from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
 from statehold.snapshot.format.records import CommitRecord, FullRef
@@ -31,6 +37,8 @@ from statehold.testing.wiring import Wiring
 from statehold.worker.handler.engine import Engine
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 _TICKS = 50
 _TRANSACTION = 100
@@ -38,10 +46,10 @@ _MANUAL = 1_000_000
 _FULL_TICKS = 1000
 
 
-class OutputRecord(NamedTuple):
+class OutputRecord(NamedTuple, Generic[V]):
     """One committed output. `partition` is -1 where the key decides; `timestamp` is in milliseconds since 1970."""
 
-    value: Any
+    value: V
     key: bytes | None
     headers: tuple[tuple[str, bytes], ...]
     partition: int
@@ -53,8 +61,8 @@ class Driver(Wiring):
 
         driver = Driver(Clearing)
         driver.feed(Trade(...), key="ann")
-        assert driver.outputs("fills") == [Fill(...)]
-        assert driver.table("positions")["ann"] == Position(...)
+        assert driver.outputs(Clearing.fills) == [Fill(...)]
+        assert driver.table(Clearing.positions)["ann"] == Position(...)
         driver.crash()
         driver.restore()
 
@@ -163,9 +171,12 @@ class Driver(Wiring):
         log = self.broker.log(self.names.control, partition)
         return log.append(value, None, [header], int(self.clock.wall() * 1000))
 
-    def publish(self, name: str, key: Any, value: Any) -> None:
-        """Write reference data (by topic or attribute name); None deletes the key. The next transaction sees it."""
-        found = _named("reference", references(self._kind), name, lambda each: each.topic)
+    def publish(self, reference: Reference[K, V] | str, key: K, value: V | None) -> None:
+        """Write reference data; None deletes the key. The next transaction sees it.
+
+        `reference` is the declaration, such as `Book.prices`, or the topic or attribute by name.
+        """
+        found = self._named("reference", Reference, references(self._kind), reference, lambda each: each.topic)
         data = None if value is None else serde.for_messages(found.value_type, found.topic).encode(value)
         blob = key if isinstance(key, bytes) else str(key).encode()
         self.broker.log(found.topic, 0).append(data, blob, None, int(self.clock.wall() * 1000))
@@ -223,15 +234,30 @@ class Driver(Wiring):
 
     # Looking
 
-    def outputs(self, topic: str) -> list[Any]:
-        """Return the committed values of an output (by topic or attribute name), in the order of sending."""
-        return [record.value for record in self.sent(topic)]
+    @overload
+    def outputs(self, output: Output[V]) -> list[V]: ...
 
-    def sent(self, topic: str) -> list[OutputRecord]:
+    @overload
+    def outputs(self, output: str) -> list[Any]: ...
+
+    def outputs(self, output: Output[Any] | str) -> list[Any]:
+        """Return the committed values of an output, in the order of sending.
+
+        `output` is the declaration, such as `Book.fills`, or the topic or attribute by name.
+        """
+        return [record.value for record in self.sent(output)]
+
+    @overload
+    def sent(self, output: Output[V]) -> list[OutputRecord[V]]: ...
+
+    @overload
+    def sent(self, output: str) -> list[OutputRecord[Any]]: ...
+
+    def sent(self, output: Output[Any] | str) -> list[OutputRecord[Any]]:
         """Return what `outputs` returns, with key, headers, partition and timestamp."""
-        output = _named("output", declared(self._kind)[1], topic, lambda each: each.topic)
+        found = self._named("output", Output, declared(self._kind)[1], output, lambda each: each.topic)
         self._settle()
-        decode: Callable[[Any], Any] = serde.for_messages(output.value_type, output.topic).decode
+        decode: Callable[[Any], Any] = serde.for_messages(found.value_type, found.topic).decode
         return [
             OutputRecord(
                 decode(message.value()),
@@ -240,21 +266,41 @@ class Driver(Wiring):
                 message.partition(),
                 message.timestamp()[1],
             )
-            for message in self.broker.log(output.topic, 0).committed()
+            for message in self.broker.log(found.topic, 0).committed()
         ]
 
-    def table(self, name: str, partition: int = 0) -> dict[Any, Any]:
-        """Return a copy of a table as the handler sees it, or as last committed if the partition has failed."""
+    @overload
+    def table(self, table: Table[K, V], partition: int = 0) -> Mapping[K, V]: ...
+
+    @overload
+    def table(self, table: Dedupe[K], partition: int = 0) -> Mapping[K, int]: ...
+
+    @overload
+    def table(self, table: str, partition: int = 0) -> Mapping[Any, Any]: ...
+
+    def table(self, table: Table[Any, Any] | Dedupe[Any] | str, partition: int = 0) -> Mapping[Any, Any]:
+        """Return a copy of a table as the handler sees it, or as last committed if the partition has failed.
+
+        `table` is the declaration, such as `Book.totals`, or the attribute by name.
+        """
         self._settle()
         tables = self._lane(partition).engine().state.tables
-        if name not in tables:
-            raise UsageError(f"no table {name!r}; there are: {', '.join(sorted(tables)) or 'none'}")
-        return dict(tables[name].items())
+        found = self._named("table", (Table, Dedupe), tables, table, lambda each: each.name)
+        return dict(found.items())
 
-    def rows(self, sink: str) -> list[Any]:
-        """Return the committed rows of a sink's table (by table or attribute name), in the order of their keys."""
+    @overload
+    def rows(self, sink: Sink[V]) -> list[V]: ...
+
+    @overload
+    def rows(self, sink: str) -> list[Any]: ...
+
+    def rows(self, sink: Sink[Any] | str) -> list[Any]:
+        """Return the committed rows of a sink's table, in the order of their keys.
+
+        `sink` is the declaration, or the table or attribute by name.
+        """
         self._settle()
-        found = _named("sink", sinks_of(self._kind), sink, lambda each: each.table)
+        found = self._named("sink", Sink, sinks_of(self._kind), sink, lambda each: each.table)
         rows = self.database.tables.get(found.table, {})
         return [found.value_type(**rows[key]) for key in sorted(rows)]
 
@@ -407,15 +453,19 @@ class Driver(Wiring):
             lane.start()
         return lane
 
+    def _named(self, what: str, kinds: Any, found: Mapping[str, T], wanted: object, outside: Callable[[T], str]) -> T:
+        """Find by declaration, by attribute, or by the name outside. Raises UsageError."""
+        if not isinstance(wanted, str):
+            wanted = next((name for name, each in declarations(self._kind, kinds).items() if each is wanted), wanted)
+        for attribute, each in found.items():
+            if wanted in (attribute, outside(each)):
+                return each
+        known = ", ".join(sorted({outside(each) for each in found.values()})) or "none"
+        if isinstance(wanted, str):
+            raise UsageError(f"no {what} {wanted!r}; there are: {known}")
+        raise UsageError(f"this {type(wanted).__name__} is not of {self._kind.__name__}; there are: {known}")
+
     def _settle(self) -> None:
         for lane in self._lanes.values():
             if self._autocommit and lane.running:
                 lane.commit()
-
-
-def _named(what: str, found: Mapping[str, T], name: str, outside: Callable[[T], str]) -> T:
-    """Find by attribute name, or by the name outside. Raises UsageError."""
-    for attribute, each in found.items():
-        if name in (attribute, outside(each)):
-            return each
-    raise UsageError(f"no {what} {name!r}; there are: {', '.join(map(outside, found.values())) or 'none'}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
+from statehold.declarations.output import Headers
 from statehold.errors import HangingTransaction
-from statehold.output import Headers
 from statehold.ports import OutOfRange
 from statehold.record import MemoryMessage
 

@@ -11,7 +11,7 @@ from statehold.errors import ToolRefused, UsageError
 from statehold.messages.dead_letter import SETTLED
 from statehold.snapshot.format.digest import MODULUS, table_digest
 from statehold.snapshot.state import State
-from statehold.table import Changes, Table
+from statehold.table import Changes, PartitionTable
 from statehold.tables.system import CLOCK, TIMERS, default_name, owner
 from statehold.tables.timers import Timer
 
@@ -48,7 +48,7 @@ class KeyLayout:
     """Maps a table's entry to its record key, and the record key to its partition."""
 
     def __init__(
-        self, partitioner: Partitioner, keys: Mapping[str, KeyOf], tables: Mapping[str, Table[Any, Any]]
+        self, partitioner: Partitioner, keys: Mapping[str, KeyOf], tables: Mapping[str, PartitionTable[Any, Any]]
     ) -> None:
         """:raises UsageError: a table does not exist, or its keys need a function that returns the record key."""
         unknown = sorted(set(keys) - set(tables))
