@@ -20,26 +20,28 @@ class FlowDecision(NamedTuple):
 class FlowControl:
     """High and low watermark of each partition's queue, in records.
 
-    A pause discards the records that the client has prefetched. While every running queue is full, the manager
-    therefore skips polls instead. It skips for at most `patience` seconds, because only a poll reports rebalances.
+    While every running queue holds more than `low`, the manager skips polls: the client keeps the records in fewer
+    bytes, and records that wait in a queue have left the processor's caches when the handler gets them. A partition
+    is paused at `high`, if another one needs a poll. A pause discards the records that the client has prefetched.
+    The manager skips for at most `patience` seconds, because only a poll reports rebalances.
     """
 
     high: int
     low: int
     patience: float = 0.5
-    _full_since: float | None = None
+    _fed_since: float | None = None
 
     def decide(self, depths: Mapping[int, int], paused: AbstractSet[int], now: float) -> FlowDecision:
         """Decide from the queue lengths of the live partitions and the set that flow control has paused."""
         resume = frozenset(p for p in paused if depths.get(p, 0) <= self.low and p in depths)
         running = depths.keys() - paused
         full = frozenset(p for p in running if depths[p] >= self.high)
-        if not full or full != running or resume:
-            self._full_since = None
+        if not running or resume or any(depths[p] <= self.low for p in running):
+            self._fed_since = None
             return FlowDecision(full, resume, True)
-        if self._full_since is None:
-            self._full_since = now
-        if now - self._full_since < self.patience:
+        if self._fed_since is None:
+            self._fed_since = now
+        if now - self._fed_since < self.patience:
             return FlowDecision(frozenset(), frozenset(), False)
-        self._full_since = None
+        self._fed_since = None
         return FlowDecision(full, frozenset(), True)

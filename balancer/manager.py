@@ -25,8 +25,8 @@ from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 
-#: Wait in seconds of a turn without a poll.
-_NO_POLL = 0.005
+#: Wait in seconds of a turn without a poll: shorter than a handler needs for `flow.low` records.
+_NO_POLL = 0.003
 #: Seconds without a record until polls wait longer, because many short polls of an idle service take processor time.
 _CALM_AFTER = 1.0
 _CALM_POLL = 0.1

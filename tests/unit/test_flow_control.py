@@ -10,12 +10,16 @@ from statehold.balancer.flow_control import FlowControl, FlowDecision
 NONE = frozenset[int]()
 
 
-def test_one_full_queue_among_others_is_paused_at_once() -> None:
-    assert FlowControl(10, 5).decide({0: 10, 1: 9}, set(), 0.0) == FlowDecision(frozenset({0}), NONE, True)
+def test_a_full_queue_is_paused_at_once_if_another_one_needs_records() -> None:
+    assert FlowControl(10, 5).decide({0: 10, 1: 5}, set(), 0.0) == FlowDecision(frozenset({0}), NONE, True)
 
 
-def test_nothing_changes_between_the_watermarks() -> None:
-    assert FlowControl(10, 5).decide({0: 7, 1: 7}, {1}, 0.0) == FlowDecision(NONE, NONE, True)
+def test_a_full_queue_is_not_paused_while_every_other_one_holds_enough() -> None:
+    assert FlowControl(10, 5).decide({0: 10, 1: 6}, set(), 0.0) == FlowDecision(NONE, NONE, False)
+
+
+def test_between_the_watermarks_nothing_is_paused_or_resumed_and_polls_are_skipped() -> None:
+    assert FlowControl(10, 5).decide({0: 7, 1: 7}, {1}, 0.0) == FlowDecision(NONE, NONE, False)
 
 
 def test_a_partition_resumes_at_the_low_watermark() -> None:
@@ -32,7 +36,7 @@ def test_polls_are_skipped_before_all_full_partitions_are_paused() -> None:
 def test_the_patience_restarts_when_a_queue_has_room() -> None:
     flow = FlowControl(10, 5, patience=0.5)
     flow.decide({0: 10}, set(), 1.0)
-    assert flow.decide({0: 9}, set(), 1.4).poll
+    assert flow.decide({0: 5}, set(), 1.4).poll
     assert not flow.decide({0: 10}, set(), 1.6).poll
 
 
@@ -65,4 +69,5 @@ def test_random_depths_never_pause_twice_never_starve_and_always_poll_in_time(
         paused = (paused | decision.pause) - decision.resume
         assert not any(depths[p] <= low for p in paused)
         polled = now if decision.poll else polled
+        assert decision.poll or all(depth > low for p, depth in depths.items() if p not in paused)
         assert now - polled < 0.5 + 0.4
