@@ -18,7 +18,7 @@ from statehold.errors import UsageError
 from statehold.ports import Transactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Adopt, CommitRecord, Effect, FullRef, Header, position_of
+from statehold.snapshot.format.records import Adopt, CommitRecord, Effect, FullRef, Header
 from statehold.snapshot.state import State
 
 
@@ -44,10 +44,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     base: FullRef | None
     digest: int
     keys: int
-    #: next offset of the first input
-    position: int
-    #: next offsets of further inputs, if they change
-    others: Mapping[str, int] = MappingProxyType({})
+    #: next offset of each input
+    inputs: Mapping[str, int]
     #: pending side effects that stay pending
     effects: tuple[Effect, ...] = ()
     #: versions of the values in the state; by default those of the old commit record
@@ -60,9 +58,9 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     retries: Mapping[str, int] = MappingProxyType({})
 
     @property
-    def inputs(self) -> dict[str, int]:
-        """Next offset of every input."""
-        return inputs_of(self.old, self.place, self.position, self.others)
+    def position(self) -> int:
+        """The partition's position: see `position_of`."""
+        return sum(self.inputs.values())
 
     @property
     def n(self) -> int:
@@ -72,11 +70,11 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
         """Require that a restore could use the records. :raises UsageError: it could not."""
         base, names = self.base, self.place.names
         like = self.old or self.source
-        inputs = (like.inputs if like is not None else ()) or (names.input,)
-        if inputs != names.inputs:
+        built = (like.inputs if like is not None else names.recorded) or (names.input,)
+        if (built, tuple(self.inputs)) != (names.inputs, names.inputs):
             raise UsageError(
-                f"{names.changelog}[{self.place.partition}]: replace the state: it was built from {', '.join(inputs)}, "
-                f"not from {', '.join(names.inputs)}"
+                f"{names.changelog}[{self.place.partition}]: replace the state: it was built from {', '.join(built)} "
+                f"with positions of {', '.join(self.inputs)}, not from {', '.join(names.inputs)}"
             )
         if base is None and (self.keys, self.digest) != (0, 0):
             raise UsageError(
@@ -92,21 +90,23 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DepartingPartition(NamedTuple):
-    """A partition that the same transaction closes, and the input in which its state continues."""
+    """A partition that the same transaction closes, and the inputs in which its state continues."""
 
     place: Place
     last: CommitRecord
+    #: one, or several with commas between
     into: str
 
     def records(self, attempt: str, now: float) -> tuple[Header, CommitRecord]:
         """Return header and commit record. State, position and state generation stay, so that tools can read them."""
         last, n = self.last, self.last.n + 1
-        position = last.positions[self.place.input]
+        position = last.position(self.place.input)
         commit_record = msgspec.structs.replace(
             last,
             n=n,
             attempt=attempt,
             start=position,
+            runs=b"",
             parts=0,
             outputs=0,
             commands=(),
@@ -136,14 +136,13 @@ def boundary(
     place: Place,
     lineage: str,
     n: int,
-    position: int,
+    inputs: Mapping[str, int],
     state: State,
     like: CommitRecord,
-    others: Mapping[str, int] = MappingProxyType({}),
 ) -> CommitRecord:
     """Return the commit boundary for the `FullWriter` of a full snapshot that state-replacement record `n` will name.
 
-    The versions of values are those of `like`.
+    `inputs`: the next offset of each input. The versions of values are those of `like`.
     """
     return CommitRecord(
         format=frame.NEWEST,
@@ -154,8 +153,8 @@ def boundary(
         service=place.names.group,
         partition=place.partition,
         partitions=place.partitions,
-        positions=inputs_of(like, place, position, others),
-        inputs=like.inputs,
+        positions=dict(inputs),
+        inputs=place.names.recorded,
         topic_ids=place.topic_ids,
         digest=digest.to_bytes(state.digest),
         keys=state.keys,
@@ -174,7 +173,6 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
     adoption.check()
     place, n, old = adoption.place, adoption.n, adoption.old or adoption.source
     positions, state = _positions(adoption), digest.to_bytes(adoption.digest)
-    inputs = adoption.old.inputs if adoption.old else ()
     adopt = Adopt(
         n=n,
         attempt=attempt,
@@ -203,8 +201,8 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         partition=place.partition,
         partitions=place.partitions,
         positions=positions,
-        inputs=inputs,
-        start=position_of(positions, inputs or (place.input,)),
+        inputs=place.names.recorded,
+        start=adoption.position,
         topic_ids=place.topic_ids,
         digest=state,
         keys=adoption.keys,
@@ -225,15 +223,7 @@ def _positions(adoption: Adoption) -> dict[str, int]:
     names, old = adoption.place.names, adoption.old.positions if adoption.old else adoption.retries
     before = old.get(names.control, 0) if adoption.control is None else adoption.control
     tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
-    inputs = adoption.inputs
-    return {**inputs, **tried} | ({names.control: before} if before > 0 else {})
-
-
-def inputs_of(record: CommitRecord | None, place: Place, position: int, others: Mapping[str, int]) -> dict[str, int]:
-    """Return the next offsets of the inputs: `position` of the first one, for the rest `others`, else `record`'s."""
-    if record is None:
-        return {place.input: position}
-    return {place.input: position} | {topic: others.get(topic, record.positions[topic]) for topic in record.inputs[1:]}
+    return {**adoption.inputs, **tried} | ({names.control: before} if before > 0 else {})
 
 
 def _schemas(adoption: Adoption, old: CommitRecord | None) -> dict[str, int]:

@@ -20,7 +20,9 @@ from statehold.record import Message
 from statehold.snapshot.store.base import is_safe_key
 from statehold.snapshot.store.files import FileStore
 
+#: Format of a backup of one input, and of one of several; an older release rejects the latter.
 FORMAT: Final = 1
+SEVERAL: Final = 2
 MANIFEST: Final = "manifest.json"
 Role = Literal["increment", "full", "input", "segment"]
 #: Folder of the full snapshots that were in a store, in the layout of that store.
@@ -36,8 +38,9 @@ Each file holds the records of one topic partition, one JSON object per line, in
     {"offset": 7, "timestamp": 1795238641836, "key": null, "value": "AQpNAA...", "headers": [["name", "dmFsdWU="]]}
 
 Keys, values and header values are base64, or null. `input-P.jsonl` holds the input records as their producers wrote
-them. `increment-P.jsonl` (changelog) and `full-P.jsonl` (snapshots) are the state. Each of their values is a frame:
-a head of 16 bytes and a body of msgpack, which may be compressed with zstd (docs/reference/format.md of statehold).
+them; of several inputs the second one is in `input2-P.jsonl`. `increment-P.jsonl` (changelog) and `full-P.jsonl`
+(snapshots) are the state. Each of their values is a frame: a head of 16 bytes and a body of msgpack, which may be
+compressed with zstd (docs/reference/format.md of statehold).
 
 If the service stores full snapshots outside Kafka, `full-P.jsonl` holds only their manifests, and `fulls/` holds their
 chunks in the layout of that store: frames, each preceded by its length (4 bytes, little endian).
@@ -75,6 +78,7 @@ class SavedPartition(msgspec.Struct, frozen=True):
 
     partition: int
     n: int
+    #: With several inputs, here and in `oldest`, the sum of their next offsets.
     position: int
     #: Oldest position whose state can be restored from the backup.
     oldest: int
@@ -89,8 +93,10 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     namespace: str
     input: str
+    #: Further inputs, in the order of their declaration.
+    others: list[str] = []
     partitions: list[SavedPartition]
-    #: Topic -> topic id of input, changelog and snapshot topic.
+    #: Topic -> topic id of inputs, changelog and snapshot topic.
     topic_ids: dict[str, str]
     #: Topic -> number of partitions of the outputs.
     outputs: dict[str, int] = {}
@@ -103,8 +109,13 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     def with_input(self) -> bool:
         return any(file.role == "input" for file in self.files)
 
-    def file(self, role: Role, partition: int) -> ArchiveFile | None:
-        return next((each for each in self.files if (each.role, each.partition) == (role, partition)), None)
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input, *self.others)
+
+    def file(self, role: Role, topic: str, partition: int) -> ArchiveFile | None:
+        found = (each for each in self.files if (each.role, each.topic, each.partition) == (role, topic, partition))
+        return next(found, None)
 
 
 def prepare(directory: Path) -> None:
@@ -133,8 +144,9 @@ def add_segment(directory: Path, topic: str, partition: int, key: str, data: byt
 class FileWriter:
     """Writes one file and computes its checksum and number of records."""
 
-    def __init__(self, directory: Path, role: Role, topic: str, partition: int) -> None:
-        self._path = directory / f"{role}-{partition}.jsonl"
+    def __init__(self, directory: Path, role: Role, topic: str, partition: int, number: int = 1) -> None:
+        """`number`: that of the input, from 1. File names have it in place of the topic, which may be too long."""
+        self._path = directory / f"{role}{number if number > 1 else ''}-{partition}.jsonl"
         self._role, self._topic, self._partition = role, topic, partition
         self._hash, self._records, self._bytes = hashlib.sha256(), 0, 0
         self._file = private(self._path)
@@ -186,8 +198,10 @@ def read_manifest(directory: Path) -> BackupManifest:
     unsafe = [file.name for file in manifest.files if not is_safe_key(file.name)]
     if unsafe:
         raise UsageError(f"{directory / MANIFEST} names {unsafe[0]!r}, which is outside the backup: it was changed")
-    if manifest.format != FORMAT:
-        raise UsageError(f"{directory}: the backup has format {manifest.format}; this release reads {FORMAT}")
+    if manifest.format not in (FORMAT, SEVERAL):
+        raise UsageError(
+            f"{directory}: the backup has format {manifest.format}; this release reads {FORMAT} and {SEVERAL}"
+        )
     return manifest
 
 

@@ -16,13 +16,19 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OffsetMap(msgspec.Struct):
-    """The map of one partition. Old offsets without a record (transaction markers) are in no segment."""
+    """The map of one partition of an input. Old offsets without a record (transaction markers) are in no segment."""
 
     partition: int
     #: Offset after the last record, in the old and in the new input.
     old_end: int = 0
     new_end: int = 0
     segments: list[Segment] = []
+    #: The input; '' in maps of releases that restored one input only.
+    topic: str = ""
+
+    @property
+    def records(self) -> int:
+        return sum(segment.count for segment in self.segments)
 
     def add(self, old: int, new: int) -> None:
         """Add a record; call it in offset order."""

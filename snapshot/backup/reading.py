@@ -78,7 +78,7 @@ def _message(file: ArchiveFile, line: ArchiveLine) -> MemoryMessage:
 
 def place_of(directory: Path, manifest: BackupManifest, partition: int) -> Place:
     """Return the partition's place at the time of the backup, with the backup's folder as the store."""
-    names = Names(manifest.service, manifest.input, manifest.namespace)
+    names = Names(manifest.service, manifest.input, manifest.namespace, tuple(manifest.others))
     root = f"file://{directory.absolute() / archive.FULLS}"
     return Place(names, partition, len(manifest.partitions), manifest.topic_ids, roots=(root,))
 
@@ -89,9 +89,9 @@ def check_all(directory: Path, manifest: BackupManifest) -> None:
         archive.check(directory, file)
 
 
-def file_of(directory: Path, manifest: BackupManifest, role: Role, partition: int) -> ArchiveFile:
+def file_of(directory: Path, manifest: BackupManifest, role: Role, topic: str, partition: int) -> ArchiveFile:
     """Return a file of the backup. :raises UsageError: the backup has no such file."""
-    found = manifest.file(role, partition)
+    found = manifest.file(role, topic, partition)
     if found is None:
-        raise UsageError(f"{directory} holds no {role} of partition {partition}")
+        raise UsageError(f"{directory} holds no {role} {topic} of partition {partition}")
     return found

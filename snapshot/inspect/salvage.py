@@ -170,6 +170,7 @@ def _commit_record_of(made: Manifest) -> CommitRecord:
         partition=made.partition,
         partitions=made.partitions,
         positions=made.positions,
+        inputs=made.inputs,
         topic_ids=made.topic_ids,
         digest=made.digest,
         keys=made.keys,

@@ -45,7 +45,7 @@ class Tool:
 
     def full(self, state: State, lineage: str) -> FullRef:
         shown = state_replacement.boundary(
-            self.place, lineage, self.old.n + 1, self.old.positions["input"], state, self.old
+            self.place, lineage, self.old.n + 1, {"input": self.old.positions["input"]}, state, self.old
         )
         end = self.reader.bounds(self.driver.names.changelog, 0)[1]
         sink = MemoryFullSink(self.driver.broker, self.driver.names.snapshot, 0)
@@ -67,7 +67,7 @@ class Tool:
             base=base,
             digest=shown,
             keys=keys,
-            position=self.old.positions["input"],
+            inputs={"input": self.old.positions["input"]},
         )
         return state_replacement.commit(self.producer, self.driver.broker.generation, [adoption], REASON, 0.0)[0]
 

@@ -21,6 +21,7 @@ from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
 from tests.golden.several import Several
 
+from statehold.admin.state.stopped_service import inputs_at
 from statehold.common.version import __version__
 from statehold.snapshot import state_replacement as adopting
 from statehold.snapshot.full import FullWriter
@@ -70,12 +71,12 @@ def adopt(driver: Driver) -> None:
     assert old is not None
     new = partial(Engine, driver._kind, 0)
     state = restore(reader, place, lambda: new().state, lambda *_: None, driver.clock).state
-    position, end = old.positions[driver.names.input], reader.bounds(driver.names.changelog, 0)[1]
-    boundary = adopting.boundary(place, "second", old.n + 1, position, state, old)
+    inputs, end = inputs_at(old, driver.names), reader.bounds(driver.names.changelog, 0)[1]
+    boundary = adopting.boundary(place, "second", old.n + 1, inputs, state, old)
     sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
     base = FullWriter(place, state, boundary, end, -1, sink, 4096).advance(boundary.n, -1, driver.clock)
     adoption = adopting.Adoption(
-        place=place, old=old, lineage="second", base=base, digest=state.digest, keys=state.keys, position=position
+        place=place, old=old, lineage="second", base=base, digest=state.digest, keys=state.keys, inputs=inputs
     )
     reason = adopting.ReplacementReason(tool="golden", who="nobody", why="to have one", notes={"count": "1"})
     adopting.commit(producer, driver.broker.generation, [adoption], reason, 1_750_000_000.0)

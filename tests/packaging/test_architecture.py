@@ -119,9 +119,9 @@ ALLOWED: dict[str, str] = {
         "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
-        "errors config common messages handler reference ports kafka.admin snapshot.format "
+        "errors config common record messages handler reference ports kafka.admin snapshot.format "
         "kafka.clients kafka.tools snapshot admin worker.common worker.handler worker.failures "
-        "worker.recovery snapshot.inspect admin.state"
+        "worker.inputs worker.recovery snapshot.inspect admin.state"
     ),
     "dev": "errors kafka.common",
     "kafka": "",

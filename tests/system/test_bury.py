@@ -34,9 +34,9 @@ TARGET = "tests.system.apps.served:service"
 SPARSE = {"PROBE_CLI": "1", "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "30", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
 
 
-def statehold(stage: Stage, *words: str, code: int = 0) -> str:
-    """What a command prints, errors included, in one line."""
-    own = {**os.environ, **stage.environment(PROBE_COMMAND="1"), "PYTHONPATH": str(ROOT)}
+def statehold(stage: Stage, *words: str, code: int = 0, **more: str) -> str:
+    """What a command prints, errors included, in one line; `more` is added to its environment."""
+    own = {**os.environ, **stage.environment(PROBE_COMMAND="1", **more), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "statehold.ops.cli.entry", *words]
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"

@@ -13,7 +13,7 @@ from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
 from statehold.admin.state.migrate import Migration, migrate
-from statehold.admin.state.stopped_service import StoppedService
+from statehold.admin.state.stopped_service import StoppedService, inputs_at
 from statehold.errors import MixedLineages, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.tools.group_lock import GroupLock
@@ -125,8 +125,8 @@ def one_partition_alone(stage: Stage) -> None:
         place = stopped.place(0, 2, stopped.facts())
         stopped.fence([0])
         found = stopped.find(place)
-        position = found.commit_record.positions[stage.names.input]
-        adoption = stopped.adoption(place, "other", found.commit_record, position, found.state, found.commit_record)
+        inputs = inputs_at(found.commit_record, stage.names)
+        adoption = stopped.adoption(place, "other", found.commit_record, inputs, found.state, found.commit_record)
         with GroupLock(stage.settings(), stage.names, stopped.admin, 2) as hold:
             stopped.adopt([adoption], hold.membership(), REASON)
 

@@ -70,7 +70,7 @@ def test_the_service_continues_in_another_topic_from_the_barrier(stages: StageFa
         ToolRefused, match=r"partition 0 is at \d+, behind its barrier \d+: .* records after the barrier"
     ):
         run(stage, into, barrier)
-    with pytest.raises(UsageError, match="must name each of the partitions 0 to 2"):
+    with pytest.raises(UsageError, match="name each of the partitions 0 to 2"):
         run(stage, into, {0: 1})
     with pytest.raises(ToolRefused, match="has 2 partitions, not 4"):
         run(stage, into, None, 4)

@@ -28,7 +28,7 @@ def adoption(**changes: Any) -> Adoption:
         "base": BASE,
         "digest": 9,
         "keys": 3,
-        "position": 60,
+        "inputs": {"input": 60},
     }
     return Adoption(**(fields | changes))
 

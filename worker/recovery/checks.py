@@ -63,6 +63,17 @@ def require_inputs(tools: Tools, reader: Reader, positions: Mapping[str, int], c
             raise retention_gap(tools.place, handled, why, topic)
 
 
+def contradicting(commit_record: CommitRecord, committed: Mapping[str, int | None]) -> dict[str, int]:
+    """Return the group's offsets of inputs that contradict the commit record; none if a failed commit explains them.
+
+    `committed`: the group's offset of each input; None: it is missing or expired.
+    """
+    known = {topic: at for topic, at in committed.items() if at is not None}
+    if len(known) == len(committed) and sum(known.values()) == commit_record.start:
+        return {}  # the offsets before the last transaction
+    return {topic: at for topic, at in known.items() if at != commit_record.positions[topic]}
+
+
 def compare_with_group(tools: Tools, commit_record: CommitRecord, *, others: bool) -> None:
     """Compare state generation and transaction number with those that the owners committed with their group offsets.
 

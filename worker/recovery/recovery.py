@@ -27,7 +27,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
 from statehold.worker.failures.retry_records import log_unread_retries
 from statehold.worker.handler.engine import Engine
-from statehold.worker.recovery.checks import compare_with_group, recheck, require_inputs
+from statehold.worker.recovery.checks import compare_with_group, contradicting, recheck, require_inputs
 
 T = TypeVar("T")
 
@@ -207,13 +207,19 @@ class Recovery:
                 topic=names.input,
                 partition=partition,
             ) from error
-        if committed == position:
+        if all(at == commit_record.positions[topic] for topic, at in committed.items()):
             return False
-        if committed in (None, commit_record.start):
-            self._tools.log.warning("offset_behind", group_offset=committed, position=position)
+        differing = contradicting(commit_record, committed)
+        if not differing:
+            known = [at for at in committed.values() if at is not None]
+            total = sum(known) if len(known) == len(committed) else None
+            self._tools.log.warning("offset_behind", group_offset=total, position=position)
             return True
+        several = len(committed) > 1
+        shown = ", ".join(f"{topic} {at}" if several else str(at) for topic, at in differing.items())
+        recorded = ", ".join(f"{t} {commit_record.positions[t]}" if several else str(position) for t in differing)
         raise OffsetDisagrees(
-            f"group {names.group!r} has committed {committed}, the last commit record has {position} (transaction "
+            f"group {names.group!r} has committed {shown}, the last commit record has {recorded} (transaction "
             f"{commit_record.n}, from {commit_record.start}): the group's offsets were reset. Nothing was skipped. "
             "Next: stop the service and choose the right position: `statehold repair adopt-offsets MODULE:SERVICE "
             "--from commit-record|group --why TEXT --dry-run`",
@@ -222,10 +228,9 @@ class Recovery:
             position=position,
         )
 
-    def _committed(self) -> int | None:
-        """Return the position that the group has committed; None if the offset of an input is missing or expired."""
-        offsets = [self._tools.offsets.committed(topic, self._partition) for topic in self._names.inputs]
-        return None if None in offsets else sum(offset for offset in offsets if offset is not None)
+    def _committed(self) -> dict[str, int | None]:
+        """Return the group's offset of each input; None: it is missing or expired."""
+        return {topic: self._tools.offsets.committed(topic, self._partition) for topic in self._names.inputs}
 
     def _retrying(self, doing: str, call: Callable[[], T], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
         """Call until it works, until `stop` returns True, or until the partition leaves; brokers come and go.

@@ -22,7 +22,7 @@ def backup(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Write to this new directory.")],
     about: Subject,
     with_input: Annotated[
-        bool, typer.Option("--with-input", help="Back up the input, too, from the oldest needed position on.")
+        bool, typer.Option("--with-input", help="Back up the inputs, too, from the oldest needed position on.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -71,8 +71,8 @@ def restore(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Continue in an existing input at an offset (1200, or 0=1200,1=900), a time, beginning, "
-            "or same, where a mirror kept the offsets.",
+            help="Continue in an existing input at an offset (1200, or 0=1200,1=900; with several inputs "
+            "trades:0=1200,prices:0=900), a time, beginning, or same, where a mirror kept the offsets.",
         ),
     ] = None,
     accept_duplicates: Annotated[

@@ -10,6 +10,7 @@ from statehold.admin.repair import repair as repairing
 from statehold.admin.repair.positions import AcceptGap, AdoptOffsets, Target
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.repair.repair import Repair
+from statehold.admin.state.position_args import InputPartition, parsed
 from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
@@ -34,8 +35,8 @@ def accept_gap(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Continue at beginning, end, an offset, or 0=120,2=90 for some partitions. [default: the first "
-            "record that is there]",
+            help="Continue at beginning, end, an offset, or 0=120,2=90 for some partitions, with several inputs "
+            "trades:0=120. [default: the first record that is there]",
         ),
     ] = None,
     who: Who = None,
@@ -146,17 +147,21 @@ def _run(
     output.report(f"repaired, state generation {done.lineage}" if yes else "nothing was changed; --yes does it")
 
 
-def _targets(text: str | None) -> dict[int, Target] | Target | None:
+def _targets(text: str | None) -> dict[InputPartition, Target] | Target | None:
     """:raises UsageError: it is neither a position nor a list of positions."""
     if text is None or text in ("beginning", "end"):
         return text  # type: ignore[return-value]
     if text.isdecimal():
         return int(text)
-    found: dict[int, Target] = {}
-    for piece in text.split(","):
-        partition, equals, place = piece.strip().partition("=")
-        known = place in ("beginning", "end")
-        if not (partition.isdecimal() and equals and (known or place.isdecimal())):
-            raise WrongOption(f"--to {text}: beginning, end, an offset such as 120, or a list such as 0=120,2=end")
-        found[int(partition)] = place if known else int(place)  # type: ignore[assignment]
+    found: dict[InputPartition, Target] = {}
+    for at, place in (parsed(text) or {}).items():
+        if not (place in ("beginning", "end") or place.isdecimal()):
+            found.clear()
+            break
+        found[at] = int(place) if place.isdecimal() else place  # type: ignore[assignment]
+    if not found:
+        raise WrongOption(
+            f"--to {text}: beginning, end, an offset such as 120, or a list such as 0=120,2=end, with several inputs "
+            f"trades:0=120,prices:2=end"
+        )
     return found

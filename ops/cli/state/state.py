@@ -15,7 +15,7 @@ from statehold.admin.state import migrate as migration
 from statehold.admin.state import move_input
 from statehold.admin.state import repartition as repartitioning
 from statehold.admin.state.key_layout import PARTITIONERS
-from statehold.admin.state.position_args import positions_of
+from statehold.admin.state.position_args import offsets_of
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
@@ -133,12 +133,18 @@ def repartition(
     into: Annotated[
         str | None,
         typer.Option(
-            "--into", metavar="TOPIC", help="Continue in this input topic, and close the old one. Needs --barrier."
+            "--into",
+            metavar="TOPIC[,...]",
+            help="Continue in this input topic, and close the old one; of several inputs name all new ones. Needs "
+            "--barrier.",
         ),
     ] = None,
     barrier: Annotated[
         str | None,
-        typer.Option(metavar="end|OFFSET|P=OFFSET,...", help="End the old input here; no record may be beyond it."),
+        typer.Option(
+            metavar="end|OFFSET|P=OFFSET,...",
+            help="End the old input here; no record may be beyond it. With several inputs TOPIC:P=OFFSET,...",
+        ),
     ] = None,
     spool_dir: Annotated[
         Path | None,
@@ -172,7 +178,7 @@ def repartition(
     if (into is None) != (barrier is None):
         raise WrongOption("--into and --barrier belong together: where the new input is, and where the old one ends")
     if into is not None and barrier is not None:
-        ends = None if barrier == "end" else positions_of(barrier)
+        ends = None if barrier == "end" else offsets_of(barrier)
         done = move_input.move(*what, into, to, ends, place, functions, reason, **options)
     else:
         done = repartitioning.repartition(*what, to, place, functions, reason, **options)
@@ -188,7 +194,10 @@ def repartition(
     else:
         output.report(f"changed, state generation {done.lineage}")
         if done.into:
-            output.report(f"the service continues with input={done.into!r}; {service.names.input} is closed")
+            several = done.into.split(",")
+            now = f"inputs={several}" if len(several) > 1 else f"input={done.into!r}"
+            closed = ", ".join(service.names.inputs)
+            output.report(f"the service continues with {now}; {closed} {'is' if len(several) == 1 else 'are'} closed")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -108,7 +108,7 @@ class InitialCommits:
             partition=partition,
             partitions=partitions,
             positions=inputs | _ends(self._admin, self._side_topics, partition),
-            inputs=names.inputs if names.others else (),
+            inputs=names.recorded,
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),

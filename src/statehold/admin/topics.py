@@ -97,7 +97,9 @@ def require(
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
                 f"one partition of a service reads the same partition of each input. Next: give both the same number "
-                f"of partitions, written by producers with the same partitioner"
+                f"of partitions, written by producers with the same partitioner; if the service has a state, stop the "
+                f"producers and run `statehold state repartition MODULE:SERVICE --to "
+                f"{max(facts[each].partitions for each in names.inputs)}`, which adds the others'"
             )
     for topic in (names.changelog, names.snapshot):
         if facts[topic].partitions != facts[names.input].partitions:

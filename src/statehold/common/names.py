@@ -42,6 +42,11 @@ class Names:
         return (self.input, *self.others)
 
     @property
+    def recorded(self) -> tuple[str, ...]:
+        """The inputs as commit records and manifests name them: none if there is one."""
+        return self.inputs if self.others else ()
+
+    @property
     def options(self) -> str:
         """The options that name the service on a command line, without its code."""
         return f"--name {self.service} --input {','.join(self.inputs)}"

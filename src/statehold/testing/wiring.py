@@ -85,7 +85,7 @@ class Wiring:
             partition=partition,
             partitions=self._partitions,
             positions=dict.fromkeys(self.names.inputs, 0),
-            inputs=self.names.inputs if self.names.others else (),
+            inputs=self.names.recorded,
             start=0,
             topic_ids=place.topic_ids,
             digest=digest.to_bytes(0),

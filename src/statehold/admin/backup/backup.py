@@ -1,14 +1,14 @@
-"""`statehold snapshot backup`: copies a service's stored state, and optionally its input, to files."""
+"""`statehold snapshot backup`: copies a service's stored state, and optionally its inputs, to files."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from statehold.admin.state.stopped_service import require_one_input
+from statehold.admin.state.stopped_service import inputs_at
 from statehold.admin.topics import require
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -39,20 +39,21 @@ def backup(
 
     :raises UsageError: `to` is not empty. :raises NoCommitRecord: the service was never started.
     :raises StateRefused: the service could not restore the state either. :raises ToolRefused: the service truncated
-        its topics meanwhile, or it has several inputs.
+        its topics meanwhile.
     """
-    require_one_input(names, "snapshot backup")
     admin = Admin(settings, names.group)
     facts = require(admin, names, ())
     archive.prepare(to)
     found = admin.describe(list(outputs)) if outputs else {}
-    ids = {topic: facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
+    ids = {topic: facts[topic].id for topic in (*names.inputs, names.changelog, names.snapshot)}
     count = facts[names.input].partitions
     manifest = BackupManifest(
+        format=archive.SEVERAL if names.others else archive.FORMAT,
         backup=uuid.uuid4().hex[:16],
         service=names.service,
         namespace=names.namespace,
         input=names.input,
+        others=list(names.others),
         partitions=[SavedPartition(p, 0, 0, 0, 0, "", "") for p in range(count)],
         topic_ids=ids,
         outputs={topic: fact.partitions for topic, fact in found.items() if fact is not None},
@@ -84,35 +85,42 @@ def _partition(
     manifest.files.extend(copy_segments(kept, to, place, roots))
     commit_record = require_commit_record(kept, names.changelog, partition, "back up the state")
     proven = past.at(kept, place, past.LATEST)  # reads the files only and compares the digest
-    position, oldest = commit_record.positions[names.input], _oldest(kept, place)
+    oldest = _oldest(kept, place)
     manifest.partitions[partition] = SavedPartition(
         partition,
         commit_record.n,
-        position,
-        oldest,
+        commit_record.position(names.input),
+        min((sum(each.values()) for each in oldest), default=0),
         proven.contents.keys,
         digest.show(commit_record.digest),
         commit_record.lineage,
     )
-    if not with_input:
-        return
-    low = reader.bounds(names.input, partition)[0]
-    if low > position:
-        raise DamagedIncrement(
-            f"back up the input: it begins at {low}, but the next record is {position}: records are lost",
-            topic=names.input,
-            partition=partition,
-            position=position,
-        )
-    manifest.files.append(_copy(reader, to, "input", names.input, partition, max(low, oldest)))
+    for topic, position in inputs_at(commit_record, names).items() if with_input else ():
+        low = reader.bounds(topic, partition)[0]
+        if low > position:
+            raise DamagedIncrement(
+                f"back up the input: it begins at {low}, but the next record is {position}: records are lost",
+                topic=topic,
+                partition=partition,
+                position=position,
+            )
+        start = max(low, min((each[topic] for each in oldest), default=0))
+        number = names.inputs.index(topic) + 1
+        manifest.files.append(_copy(reader, to, "input", topic, partition, start, number))
 
 
 def _copy(
-    reader: CommittedReader, to: Path, role: Role, topic: str, partition: int, start: int | None = None
+    reader: CommittedReader,
+    to: Path,
+    role: Role,
+    topic: str,
+    partition: int,
+    start: int | None = None,
+    number: int = 1,
 ) -> ArchiveFile:
     low, end = reader.bounds(topic, partition)
     start = low if start is None else start
-    writing = FileWriter(to, role, topic, partition)
+    writing = FileWriter(to, role, topic, partition, number)
     for batch in reader.read(topic, partition, start, end):
         writing.add(batch)
     return writing.done(start, end)
@@ -142,14 +150,17 @@ def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) ->
     return files
 
 
-def _oldest(reader: ArchiveReader, place: Place) -> int:
-    """Return the oldest position whose state is stored: the oldest usable full snapshot, or the first delta."""
+def _oldest(reader: ArchiveReader, place: Place) -> list[dict[str, int]]:
+    """Return the inputs' offsets of the states that need no older record: usable full snapshots, and the first delta.
+
+    The oldest stored state is one of them.
+    """
     commit_record = last_commit_record(reader, place.names.changelog, place.partition)
     known: Iterable[full_listing.Full] = full_listing.find(reader, place, commit_record)
-    positions = [
-        each.manifest.positions[place.input] for each in known if each.manifest is not None and not each.finding
+    found: list[Mapping[str, int]] = [
+        each.manifest.positions for each in known if each.manifest is not None and not each.finding
     ]
     first = next(past.increments(reader, place), None)
     if first is not None and (first.commit_record.n == 0 or first.adopt is not None):
-        positions.append(first.commit_record.positions[place.input])
-    return min(positions, default=0)
+        found.append(first.commit_record.positions)
+    return [{topic: positions[topic] for topic in place.names.inputs} for positions in found]

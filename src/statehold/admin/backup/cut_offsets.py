@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from statehold.admin.state.position_args import shown
@@ -24,8 +24,8 @@ class CutOffPositions:
         self.count = len(manifest.partitions)
         self.reader = ArchiveReader(source, manifest)
         self._points: list[Point] = []
-        #: partition -> next offset of its state in the old input.
-        self.positions: dict[int, int] = {}
+        #: partition -> next offset of its state in each old input.
+        self.positions: dict[int, dict[str, int]] = {}
 
     def find(self, cut: Mapping[int, int] | int | None) -> None:
         """Find the state of each partition at `cut`, and check it before the restore writes anything."""
@@ -62,16 +62,17 @@ class CutOffPositions:
         return found
 
     def _require_same(self) -> None:
-        if (self.names.service, self.names.input) != (self.manifest.service, self.manifest.input):
+        if (self.names.service, self.names.inputs) != (self.manifest.service, self.manifest.inputs):
             raise UsageError(
                 f"{self.source}: the backup is of service {self.manifest.service!r} with input "
-                f"{self.manifest.input!r}, not of {self.names.service!r} with {self.names.input!r}"
+                f"{_listed(self.manifest.inputs)}, not of {self.names.service!r} with {_listed(self.names.inputs)}"
             )
 
     def _cut(self, point: Point) -> None:
         partition = len(self._points)
         self._points.append(point)
-        self.positions[partition] = self.at(partition).position
+        positions = self.at(partition).positions
+        self.positions[partition] = {topic: positions[topic] for topic in self.names.inputs}
 
     def at(self, partition: int) -> PastState:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])
@@ -82,3 +83,7 @@ class CutOffPositions:
             if increment.commit_record.n == found.n and increment.commit_record.lineage == found.lineage:
                 return increment.commit_record
         raise UsageError(f"{self.source}: partition {partition}: the commit record of transaction {found.n} is missing")
+
+
+def _listed(topics: Sequence[str]) -> str:
+    return ", ".join(map(repr, topics))

@@ -1,4 +1,4 @@
-"""`statehold snapshot restore`: restores a service's state and input to a cluster that has neither (rule M3)."""
+"""`statehold snapshot restore`: restores a service's state and inputs to a cluster that has neither (rule M3)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,21 @@ from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 TOOL: Final = "snapshot restore"
 
+#: Next offset by input and partition.
+Positions = Mapping[tuple[str, int], int]
+
 
 class RestoredPartition(msgspec.Struct, kw_only=True):
-    """Result for one partition: its cut-off position in the old input and its next offset in the new one."""
+    """Result for one partition: its cut-off position in the old input and its next offset in the new one.
+
+    With several inputs each is the sum of theirs; `positions` has the new offsets.
+    """
 
     partition: int
     old_position: int
     position: int
+    #: Next offset of each new input.
+    positions: dict[str, int]
     keys: int
     digest: str
     #: Number of input records that were written.
@@ -68,11 +76,11 @@ def restore(
     accept_duplicates: bool = False,
     replication: int = 0,
 ) -> Restoration:
-    """Create the topics, write the input and the full snapshots, then replace the states in one transaction.
+    """Create the topics, write the inputs and the full snapshots, then replace the states in one transaction.
 
     `cut` restores the newest state up to a position of the old input, `at_time` the newest one that was committed by
-    a time. With `input_at` the input already exists: the service continues at `beginning`, a time, an offset,
-    `0=120,1=90`, or the `same` offset as in the old input.
+    a time. With `input_at` the inputs already exist: the service continues at `beginning`, a time, an offset,
+    `0=120,1=90` (of several inputs `trades:0=120,prices:0=90`), or the `same` offset as in the old input.
 
     :raises ToolRefused: the service runs, or a topic already holds records. The state was not replaced.
     :raises UsageError: the backup is damaged, is of another service, or has no state at the cut-off position.
@@ -110,20 +118,23 @@ class _Work:
         self.cut_offs = CutOffPositions(names, source, manifest)
         self.count, self.reader = self.cut_offs.count, self.cut_offs.reader
         self.topics = TopicAdmin(self.stopped.admin)
-        self.maps: dict[int, OffsetMap] = {}
+        #: by input and partition
+        self.maps: dict[tuple[str, int], OffsetMap] = {}
 
     # Topics
 
     def make_topics(self, outputs: Sequence[str], replication: int, *, with_input: bool) -> None:
-        """Create missing topics: input and outputs as they were, changelog and snapshot without an initial commit."""
-        facts = self.stopped.admin.describe([self.names.input])
-        if facts[self.names.input] is None and not with_input:
+        """Create missing topics: inputs and outputs as they were, changelog and snapshot without an initial commit."""
+        inputs = self.names.inputs
+        missing = [topic for topic, fact in self.stopped.admin.describe(list(inputs)).items() if fact is None]
+        if missing and not with_input:
             raise ToolRefused(
-                f"{self.names.input}: continue in the existing input: it does not exist. Nothing was written. Next: "
+                f"{', '.join(missing)}: continue in the existing input: it does not exist. Nothing was written. Next: "
                 f"mirror it first, or restore a backup made --with-input"
             )
         wanted = {topic: self.manifest.outputs.get(topic, self.count) for topic in outputs}
-        ServiceTopics(self.settings, self.names).make(replication, {self.names.input: self.count, **wanted})
+        counts = {**wanted, **dict.fromkeys(inputs, self.count)}
+        ServiceTopics(self.settings, self.names).make(replication, counts)
         found = self.stopped.facts()
         wrong = [f"{name} has {fact.partitions}" for name, fact in found.items() if fact.partitions != self.count]
         if wrong:
@@ -131,7 +142,7 @@ class _Work:
 
     def require_empty(self, *, with_input: bool) -> None:
         """Check that the topics are empty. Runs after the fence, because an older owner cannot write afterwards."""
-        topics = [self.names.changelog, self.names.snapshot, *([self.names.input] if with_input else [])]
+        topics = [self.names.changelog, self.names.snapshot, *(self.names.inputs if with_input else ())]
         held = [
             f"{topic}[{partition}] ends at {end}"
             for topic in topics
@@ -161,80 +172,85 @@ class _Work:
 
     # The input
 
-    def write_input(self) -> dict[int, int]:
-        """Write the input as it was. Return the new next offsets."""
-        writer = InputWriter(self.settings, self.names.input)
-        for partition in range(self.count):
-            file = file_of(self.source, self.manifest, "input", partition)
-            offsets = self.maps[partition] = OffsetMap(partition)
-            for batch in self.reader.read(file.topic, partition, file.start, file.end):
-                for message in batch:
-                    writer.copy(message, _noting(offsets, message.offset() or 0))
-        writer.flush()
-        for partition, offsets in self.maps.items():
-            wanted = file_of(self.source, self.manifest, "input", partition).records
-            if sum(segment.count for segment in offsets.segments) != wanted:
+    def write_input(self) -> Positions:
+        """Write each input as it was. Return the new next offsets."""
+        for topic in self.names.inputs:
+            writer = InputWriter(self.settings, topic)
+            for partition in range(self.count):
+                file = file_of(self.source, self.manifest, "input", topic, partition)
+                offsets = self.maps[topic, partition] = OffsetMap(partition, topic=topic)
+                for batch in self.reader.read(topic, partition, file.start, file.end):
+                    for message in batch:
+                        writer.copy(message, _noting(offsets, message.offset() or 0))
+            writer.flush()
+        for (topic, partition), offsets in self.maps.items():
+            wanted = file_of(self.source, self.manifest, "input", topic, partition).records
+            if offsets.records != wanted:
                 raise ToolRefused(
-                    f"{self.names.input}[{partition}]: write the input: fewer than {wanted} records were written. The "
-                    f"state was not replaced"
+                    f"{topic}[{partition}]: write the input: fewer than {wanted} records were written. The state was "
+                    f"not replaced"
                 )
-        return {p: offsets.position(self.cut_offs.positions[p]) for p, offsets in self.maps.items()}
+        return {at: offsets.position(self._old_position(*at)) for at, offsets in self.maps.items()}
 
-    def look_up(self, input_at: str) -> dict[int, int]:
-        """Return the next offsets in an input that already exists."""
-        places = {p: self._look_up(p, text) for p, text in per_partition(input_at, self.count).items()}
-        for partition, position in places.items():
-            low, end = self.stopped.bounds(self.names.input, partition)
+    def _old_position(self, topic: str, partition: int) -> int:
+        return self.cut_offs.positions[partition][topic]
+
+    def look_up(self, input_at: str) -> Positions:
+        """Return the next offsets in inputs that already exist."""
+        wanted = per_partition(input_at, self.names.inputs, self.count)
+        places = {at: self._look_up(*at, text) for at, text in wanted.items()}
+        for (topic, partition), position in places.items():
+            low, end = self.stopped.bounds(topic, partition)
             if not low <= position <= end:
                 raise ToolRefused(
-                    f"{self.names.input}[{partition}] holds offsets {low} to {end}, not {position}. The state was not "
-                    f"replaced"
+                    f"{topic}[{partition}] holds offsets {low} to {end}, not {position}. The state was not replaced"
                 )
         return places
 
-    def _look_up(self, partition: int, text: str) -> int:
+    def _look_up(self, topic: str, partition: int, text: str) -> int:
         if text.isdecimal():
             return int(text)
         if text == "same":
-            return self.cut_offs.positions[partition]
+            return self._old_position(topic, partition)
         moment = text if text == "beginning" else milliseconds(text, "--input-at")
-        offset = self.topics.offset(self.names.input, partition, moment)
-        return offset if offset >= 0 else self.topics.offset(self.names.input, partition, "end")
+        offset = self.topics.offset(topic, partition, moment)
+        return offset if offset >= 0 else self.topics.offset(topic, partition, "end")
 
     # The state
 
-    def adopt(self, positions: Mapping[int, int], hold: GroupLock, reason: ReplacementReason) -> Restoration:
+    def adopt(self, positions: Positions, hold: GroupLock, reason: ReplacementReason) -> Restoration:
         lineage, facts = state_replacement.new_lineage(), self.stopped.facts()
         notes = {"backup": self.manifest.backup, "made": self.manifest.made}
         result = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])
         if self.maps:
             result.offsets = str(self._write_map(lineage))
             notes["offsets"] = result.offsets
-        adoptions = [self._adoption(p, positions[p], lineage, facts, result) for p in range(self.count)]
+        adoptions = [self._adoption(p, positions, lineage, facts, result) for p in range(self.count)]
         self.stopped.adopt(adoptions, hold.membership(), msgspec.structs.replace(reason, notes=notes))
         return result
 
     def _adoption(
-        self, partition: int, position: int, lineage: str, facts: Mapping[str, TopicFacts], result: Restoration
+        self, partition: int, positions: Positions, lineage: str, facts: Mapping[str, TopicFacts], result: Restoration
     ) -> Adoption:
         found = self.cut_offs.at(partition)
         commit_record = self.cut_offs.commit_record(partition, found)
         place = self.stopped.place(partition, self.count, facts)
         where = f"{self.source}: partition {partition}"
         state = load_contents(self.stopped.new_state(partition), found.contents, found.digest, where)
-        offsets = self.maps.get(partition)
+        inputs = {topic: positions[topic, partition] for topic in self.names.inputs}
         result.partitions.append(
             RestoredPartition(
                 partition=partition,
                 old_position=found.position,
-                position=position,
+                position=sum(inputs.values()),
+                positions=inputs,
                 keys=state.keys,
                 digest=digest.show(state.digest),
-                records=sum(segment.count for segment in offsets.segments) if offsets else 0,
+                records=sum(offsets.records for (_, p), offsets in self.maps.items() if p == partition),
             )
         )
         return msgspec.structs.replace(
-            self.stopped.adoption(place, lineage, None, position, state, commit_record),
+            self.stopped.adoption(place, lineage, None, inputs, state, commit_record),
             source=commit_record,
             effects=commit_record.effects,
             control=control_position(self.stopped.admin, self.names, partition),

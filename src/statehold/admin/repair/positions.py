@@ -8,11 +8,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from statehold.admin.repair.repair import RepairedState
-from statehold.admin.state.stopped_service import LastState, StoppedService
+from statehold.admin.state.position_args import InputPartition
+from statehold.admin.state.stopped_service import LastState, StoppedService, inputs_at
 from statehold.errors import NoCommitRecord, ToolRefused
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
+from statehold.worker.recovery.checks import contradicting
 
 #: An offset, or the current beginning or end of the input.
 Target = int | Literal["beginning", "end"]
@@ -22,10 +24,9 @@ class AcceptGap:
     """Continues after a gap in the input, with the state as it is, if the next records were deleted or replaced."""
 
     name = "repair accept-gap"
-    several_inputs = True
 
-    def __init__(self, targets: Mapping[int, Target] | Target | None = None) -> None:
-        """`targets`: where to continue, for all partitions that have a gap, or by partition."""
+    def __init__(self, targets: Mapping[InputPartition, Target] | Target | None = None) -> None:
+        """`targets`: where to continue, for all partitions that have a gap, or by (input and) partition."""
         self._targets = targets
 
     def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
@@ -33,20 +34,17 @@ class AcceptGap:
         inputs = place.names.inputs
         gaps = [gap for topic in inputs if (gap := _gap(stopped, place, commit_record, topic)) is not None]
         targets = {gap.topic: self._target(place, gap, alone=len(gaps) == 1) for gap in gaps}
-        if not gaps:
-            if isinstance(self._targets, Mapping) and place.partition in self._targets:
-                where = f"{place.input}[{place.partition}]"
-                raise ToolRefused(f"{where}: there is no gap, so --to does not apply. Nothing was changed")
-            found = stopped.find(as_marked(place, commit_record))
-        else:
+        self._require_use(place, targets)
+        if gaps:
             found = _whole(stopped, as_marked(place, commit_record), gaps[0])
+        else:
+            found = stopped.find(as_marked(place, commit_record))
         several = len(inputs) > 1
         return RepairedState(
             old=found.commit_record,
             like=found.commit_record,
             state=found.state,
-            position=targets.get(place.input, commit_record.positions[place.input]),
-            others={topic: target for topic, target in targets.items() if topic != place.input},
+            inputs=inputs_at(commit_record, place.names) | targets,
             finding="; ".join(f"{gap.topic}: {gap.finding}" if several else gap.finding for gap in gaps),
             consequence="; ".join(gap.consequence(targets[gap.topic]) for gap in gaps),
         )
@@ -54,23 +52,33 @@ class AcceptGap:
     def nothing(self) -> str:
         return "no partition has a gap: the next record of each exists or is not written yet"
 
+    def _require_use(self, place: Place, targets: Mapping[str, int]) -> None:
+        """:raises ToolRefused: --to names an input or a partition that has no gap."""
+        chosen = self._targets if isinstance(self._targets, Mapping) else {}
+        without = [topic for topic in place.names.inputs if topic not in targets and (topic, place.partition) in chosen]
+        if without or (not targets and place.partition in chosen):
+            where = f"{(without or [place.input])[0]}[{place.partition}]"
+            raise ToolRefused(f"{where}: there is no gap, so --to does not apply. Nothing was changed")
+
     def _target(self, place: Place, gap: Gap, *, alone: bool) -> int:
         """:raises ToolRefused: a target is needed but not chosen, or it is not in the topic."""
         where, low, end = f"{gap.topic}[{place.partition}]", gap.low, gap.end
-        chosen = self._targets
+        chosen, by_topic = self._targets, (gap.topic, place.partition)
+        option = f"{gap.topic}:{place.partition}=OFFSET" if place.names.others else f"{place.partition}=OFFSET"
         if isinstance(chosen, Mapping):
-            chosen = chosen.get(place.partition)
+            alone = alone or by_topic in chosen
+            chosen = chosen.get(by_topic, chosen.get(place.partition))
         if chosen is None and gap.must_choose:
             raise ToolRefused(
                 f"{where}: {gap.finding}. The topic begins at {low} and ends at {end}. Nothing was changed. Next: add "
-                f"--to beginning, --to end, or --to {place.partition}=OFFSET"
+                f"--to beginning, --to end, or --to {option}"
             )
         target = {"beginning": low, "end": end, None: low}.get(chosen, chosen)  # type: ignore[arg-type]
         assert isinstance(target, int)
         if isinstance(chosen, int) and not alone:
             raise ToolRefused(
                 f"{where}: {gap.finding}, and another input has a gap, too, so an offset does not say where to "
-                f"continue. Nothing was changed. Next: use --to beginning or --to end"
+                f"continue. Nothing was changed. Next: use --to beginning, --to end, or --to {option}"
             )
         if not low <= target <= end:
             raise ToolRefused(f"{where} holds offsets {low} to {end}, not {target}. Nothing was changed")
@@ -105,37 +113,45 @@ class AdoptOffsets:
     """Resolves a difference between the group's offset and the last commit record: the operator chooses one."""
 
     name = "repair adopt-offsets"
-    several_inputs = False
 
     def __init__(self, source: Literal["commit-record", "group"]) -> None:
         self._source = source
 
     def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         found = stopped.find(place)
-        position = found.commit_record.positions[place.input]
-        committed = stopped.admin.committed(place.input, place.partition)
-        plain = RepairedState(old=found.commit_record, like=found.commit_record, state=found.state, position=position)
-        if committed is None or committed in (position, found.commit_record.start):
+        last, inputs = found.commit_record, inputs_at(found.commit_record, place.names)
+        plain = RepairedState(old=last, like=last, state=found.state, inputs=inputs)
+        committed = {topic: stopped.admin.committed(topic, place.partition) for topic in inputs}
+        differing = contradicting(last, committed)
+        if not differing:
             return plain
-        finding = f"the group's offset is {committed}, the last commit record has {position}"
+        finding = "; ".join(
+            f"{f'{topic}: ' if place.names.others else ''}the group's offset is {at}, the last commit record has "
+            f"{inputs[topic]}"
+            for topic, at in differing.items()
+        )
         if self._source == "commit-record":
             consequence = "the group's offset is set to the commit record's"
             return msgspec.structs.replace(plain, finding=finding, consequence=consequence)
-        low, end = stopped.bounds(place.input, place.partition)
-        if not low <= committed <= end:
-            raise ToolRefused(
-                f"{place.input}[{place.partition}]@{committed}: continue at the group's offset: the partition holds "
-                f"offsets {low} to {end}. Nothing was changed"
-            )
-        consequence = (
-            f"{committed - position} offsets are skipped"
-            if committed > position
-            else f"{position - committed} offsets are processed again: their outputs are duplicated"
-        )
-        return msgspec.structs.replace(plain, position=committed, finding=finding, consequence=consequence)
+        consequence = "; ".join(_adopted(stopped, place, topic, inputs[topic], at) for topic, at in differing.items())
+        return msgspec.structs.replace(plain, inputs=inputs | differing, finding=finding, consequence=consequence)
 
     def nothing(self) -> str:
         return "group offsets and commit records agree in every partition"
+
+
+def _adopted(stopped: StoppedService, place: Place, topic: str, position: int, committed: int) -> str:
+    """Describe the effect of the group's offset. :raises ToolRefused: the input does not hold that offset."""
+    low, end = stopped.bounds(topic, place.partition)
+    if not low <= committed <= end:
+        raise ToolRefused(
+            f"{topic}[{place.partition}]@{committed}: continue at the group's offset: the partition holds offsets "
+            f"{low} to {end}. Nothing was changed"
+        )
+    which = f"{topic}: " if place.names.others else ""
+    if committed > position:
+        return f"{which}{committed - position} offsets are skipped"
+    return f"{which}{position - committed} offsets are processed again: their outputs are duplicated"
 
 
 def required_commit_record(stopped: StoppedService, place: Place) -> CommitRecord:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
 from statehold.admin.initial_commit import control_position
 from statehold.admin.repair.positions import as_marked
 from statehold.admin.repair.repair import RepairedState
-from statehold.admin.state.stopped_service import StoppedService, load_contents
+from statehold.admin.state.stopped_service import StoppedService, inputs_at, load_contents
 from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
     NoCommitRecord,
+    RetentionGap,
     ToolRefused,
     TopicReplaced,
     TornTransaction,
@@ -25,6 +26,7 @@ from statehold.kafka.clients.reader import KafkaReader
 from statehold.messages.command import TICK, command_of
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
 from statehold.ports import OutOfRange, Reader
+from statehold.record import Message
 from statehold.reference import references
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
@@ -37,6 +39,7 @@ from statehold.worker.failures.history import HandledRetry, RetryHistory, recall
 from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import HandlingFailed
+from statehold.worker.inputs.recorded_order import RecordedOrder
 from statehold.worker.recovery.replay import commit, handle_again
 
 Records = Literal["replay", "again"]
@@ -54,7 +57,6 @@ class Rebase:
     """
 
     name = "repair rebase"
-    several_inputs = False
 
     def __init__(
         self,
@@ -75,10 +77,8 @@ class Rebase:
         try:
             if not chosen:
                 found = stopped.find(place)
-                position = found.commit_record.positions[place.input]
-                return RepairedState(
-                    old=found.commit_record, like=found.commit_record, state=found.state, position=position
-                )
+                last = found.commit_record
+                return RepairedState(old=last, like=last, state=found.state, inputs=inputs_at(last, place.names))
         except _RESOLVED as refusal:
             if self._chosen:
                 raise
@@ -97,18 +97,15 @@ class Rebase:
             salvaged = salvage.newest(reader, place, lineage, self._full)
             side_inputs = SideInputs.find(stopped, reader, place, salvaged, last)
         where = f"{place.input}[{place.partition}]"
-        if last is not None and last.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input]):
-            raise ToolRefused(
-                f"{where}: the input was deleted and created again. Nothing was changed. Next: run `statehold repair "
-                f"accept-gap`"
-            )
         if salvaged is None:
             raise ToolRefused(
                 f"{where}: {finding}. No full snapshot is usable, and the deltas do not reach back to the first start. "
                 f"Nothing was changed. Next: run `statehold snapshot restore` with a backup, or create the topics again"
             )
-        at = salvaged.position(place)
-        end = self._last_position(stopped, place, last, at)
+        _require_inputs(place, last, salvaged.commit_record)
+        begins = inputs_at(salvaged.commit_record, place.names)
+        ends = self._last_positions(stopped, place, last, begins)
+        at, end = sum(begins.values()), sum(ends.values())
         base = "the beginning" if salvaged.full < 0 else f"the full snapshot at {salvaged.full}"
         report = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.commit_record.n}, position {at}"
         control = side_inputs.control if last is None else None
@@ -118,10 +115,10 @@ class Rebase:
                     f"{where}: replay: {why}. Nothing was changed. Next: --records again, so that the service "
                     f"processes the records again"
                 )
-            state = self._replayed(stopped, as_marked(place, salvaged.commit_record), salvaged, at, end, side_inputs)
-            done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
+            state = self._replayed(stopped, as_marked(place, salvaged.commit_record), salvaged, ends, side_inputs)
+            done, inputs = f"replayed up to {end}, {self._compare(where, state, last)}", ends
         else:
-            state, position = _loaded(stopped.new_state(place.partition), place, salvaged), at
+            state, inputs = _loaded(stopped.new_state(place.partition), place, salvaged), begins
             done = f"{end - at} offsets are processed again: their outputs are duplicated"
             if self._records == "again" and (end > at or side_inputs.commit_records):
                 done += self._failed(stopped, place, salvaged, side_inputs)
@@ -136,20 +133,27 @@ class Rebase:
             old=last,
             like=salvaged.commit_record,
             state=state,
-            position=position,
+            inputs=inputs,
             control=control,
             finding=finding,
             consequence=f"{report}; {done}",
         )
 
-    def _last_position(self, stopped: StoppedService, place: Place, last: CommitRecord | None, at: int) -> int:
-        """Return the end of the processed records. Without a commit record this is the group's offset."""
-        marked = last.positions.get(place.input, at) if last is not None else at
-        committed = stopped.admin.committed(place.input, place.partition)
-        return max(marked, at, committed if committed is not None and last is None else 0)
+    def _last_positions(
+        self, stopped: StoppedService, place: Place, last: CommitRecord | None, begins: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return the end of the processed records of each input. Without a commit record this is the group's offset."""
+        if last is not None:
+            return {topic: max(last.positions.get(topic, at), at) for topic, at in begins.items()}
+        return {topic: max(stopped.admin.committed(topic, place.partition) or 0, at) for topic, at in begins.items()}
 
     def _replayed(
-        self, stopped: StoppedService, place: Place, salvaged: Salvaged, start: int, end: int, side_inputs: SideInputs
+        self,
+        stopped: StoppedService,
+        place: Place,
+        salvaged: Salvaged,
+        ends: Mapping[str, int],
+        side_inputs: SideInputs,
     ) -> State:
         """:raises ToolRefused: a record is deleted, the handler fails, or the commands and retries are unknown."""
         engine, where = stopped.engine(place.partition), f"{place.input}[{place.partition}]"
@@ -159,13 +163,15 @@ class Rebase:
                 f"{salvaged.commit_record.n}, and some commit records that repeat them are unreadable. Nothing was "
                 "changed. Next: --records again, which omits them; then send the commands again that still matter"
             )
+        begins, end = inputs_at(salvaged.commit_record, place.names), sum(ends.values())
+        start = sum(begins.values())
         _loaded(engine.state, place, salvaged)
         engine.mute(replaying=True)
-        reader = stopped.reader()
+        readers = [stopped.reader() for _ in place.names.inputs]
         try:
-            tried = _recalled(stopped, engine, reader, place)
+            tried = _recalled(stopped, engine, readers[0], place)
             side_inputs_of = side_inputs.side_inputs_of(place, salvaged.commit_record, end, tried)
-            for piece in in_order(reader.read(place.input, place.partition, start, end, 500), side_inputs_of):
+            for piece in in_order(_records(readers, place, begins, ends, side_inputs), side_inputs_of):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(place.names.control, place.partition, piece))
                 elif isinstance(piece, HandledRetry):
@@ -178,10 +184,16 @@ class Rebase:
                 f"{where}: replay the records from {start} to {end}: {error}. Nothing was changed. Next: --records "
                 f"again, which continues at {start}; then `statehold repair accept-gap`, which skips deleted records"
             ) from error
+        except RetentionGap as error:
+            raise ToolRefused(
+                f"{error}. Nothing was changed. Next: --records again, which continues at {start}; then `statehold "
+                f"repair accept-gap`, which skips deleted records"
+            ) from error
         except HandlingFailed as poison:
             raise ToolRefused(f"{where}@{poison.offset}: replay: {poison.error}. Nothing was changed") from poison
         finally:
-            reader.close()
+            for reader in readers:
+                reader.close()
         engine.mute(replaying=False)
         return engine.state
 
@@ -195,8 +207,9 @@ class Rebase:
             tried = _recalled(stopped, engine, reader, place)
         finally:
             reader.close()
-        letters, at = engine.dead_letters, salvaged.position(place)
-        failed = sum(topic == place.input and offset >= at for topic, offset in letters.decisions) if letters else 0
+        letters, begins = engine.dead_letters, inputs_at(salvaged.commit_record, place.names)
+        decisions = letters.decisions if letters else ()
+        failed = sum(topic in begins and offset >= begins[topic] for topic, offset in decisions)
         late = len(side_inputs.late(place, salvaged.commit_record, tried))
         if not failed and not late:
             return ""
@@ -222,6 +235,47 @@ class Rebase:
                 f"anyway"
             )
         return f"which gives another state than the last commit record ({digest.show(last.digest)})"
+
+
+def _require_inputs(place: Place, last: CommitRecord | None, salvaged: CommitRecord) -> None:
+    """:raises ToolRefused: the salvaged state was built from other inputs, or from an earlier topic of a name."""
+    built = salvaged.inputs or (place.input,)
+    if built != place.names.inputs:
+        raise ToolRefused(
+            f"{place.names.snapshot}[{place.partition}]: continue from the state: it was built from "
+            f"{', '.join(built)}, this code reads {', '.join(place.names.inputs)}. Nothing was changed. Next: run the "
+            f"command with the code of the former inputs"
+        )
+    known = last.topic_ids if last is not None else {}
+    for topic in place.names.inputs:
+        if known.get(topic, "") not in ("", place.topic_ids[topic]):
+            raise ToolRefused(
+                f"{topic}[{place.partition}]: the input was deleted and created again. Nothing was changed. Next: run "
+                f"`statehold repair accept-gap`"
+            )
+
+
+def _records(
+    readers: Sequence[Reader],
+    place: Place,
+    begins: Mapping[str, int],
+    ends: Mapping[str, int],
+    side_inputs: SideInputs,
+) -> Iterator[Sequence[Message]]:
+    """Yield the records since the salvaged state in the order in which the service processed them.
+
+    :raises ToolRefused: a commit record that has the order of several inputs is unreadable.
+    """
+    if not place.names.others:
+        return readers[0].read(place.input, place.partition, begins[place.input], ends[place.input], 500)
+    if side_inputs.commit_records is None and begins != ends:
+        raise ToolRefused(
+            f"{place.input}[{place.partition}]: replay: the commit records have the order in which the records of "
+            f"{', '.join(place.names.inputs)} were processed, and some of them are unreadable. Nothing was changed. "
+            "Next: --records again, so that the service processes the records again"
+        )
+    order = RecordedOrder(readers, place, begins, ends)
+    return order.batches(commit_record.runs for commit_record in side_inputs.commit_records or ())
 
 
 def _recalled(stopped: StoppedService, engine: Engine, reader: Reader, place: Place) -> RetryHistory:
@@ -307,7 +361,7 @@ class SideInputs(NamedTuple):
                 *commit_record.pinned,
                 *tried.between(before.positions, commit_record.positions),
             ]
-            placed += [Placed(commit_record.positions[place.input], each) for each in pieces]
+            placed += [Placed(commit_record.position(place.input), each) for each in pieces]
             before = commit_record
         return placed
 

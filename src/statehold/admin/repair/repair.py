@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -24,7 +23,7 @@ from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.state import State
-from statehold.snapshot.state_replacement import Adoption, ReplacementReason, inputs_of
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 
 class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,10 +34,8 @@ class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
     #: Commit record of `state`: `old`, or one derived from a full snapshot.
     like: CommitRecord
     state: State
-    #: Next offset of the first input.
-    position: int
-    #: Next offsets of further inputs, if they change.
-    others: Mapping[str, int] = MappingProxyType({})
+    #: Next offset of each input.
+    inputs: Mapping[str, int]
     #: Next offset of the control topic; None: as in `old`.
     control: int | None = None
     #: ReplacementReason for the repair; '' for a partition that needs none.
@@ -48,10 +45,9 @@ class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repair(Protocol):
-    """One kind of repair; `name` is its command. `several_inputs`: it knows services that have several."""
+    """One kind of repair; `name` is its command."""
 
     name: str
-    several_inputs: bool
 
     def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         """Examine one partition. Changes nothing.
@@ -97,9 +93,7 @@ def run(
     :raises ToolRefused: the group has members, no partition needs the repair, or the repair does not help; nothing was
         changed. :raises StateRefused: a partition's state cannot be restored; run `rebase` first.
     """
-    with closing(
-        StoppedService(settings, names, handler, repair.name, several_inputs=repair.several_inputs)
-    ) as stopped:
+    with closing(StoppedService(settings, names, handler, repair.name)) as stopped:
         facts = stopped.facts()
         count = _partitions(facts, names)
         if not act:
@@ -138,7 +132,7 @@ def _each(
 def _adoption(stopped: StoppedService, place: Place, repaired: RepairedState, lineage: str) -> Adoption:
     like = msgspec.structs.replace(repaired.like, schemas=place.merged_schemas(repaired.like, repaired.state.tables))
     return msgspec.structs.replace(
-        stopped.adoption(place, lineage, repaired.old, repaired.position, repaired.state, like, repaired.others),
+        stopped.adoption(place, lineage, repaired.old, repaired.inputs, repaired.state, like),
         source=repaired.like,
         effects=repaired.like.effects,
         control=repaired.control,
@@ -153,7 +147,7 @@ def _step(place: Place, repaired: RepairedState) -> RepairStep:
         finding=repaired.finding,
         consequence=repaired.consequence,
         old_position=old.position(place.input) if old is not None else None,
-        position=sum(inputs_of(old, place, repaired.position, repaired.others).values()),
+        position=sum(repaired.inputs.values()),
         keys=repaired.state.keys,
         old_digest=digest.show(old.digest) if old is not None else "",
         digest=digest.show(repaired.state.digest),
@@ -179,7 +173,7 @@ def _require_work(steps: list[RepairStep], repair: Repair) -> None:
 
 def _partitions(facts: Mapping[str, TopicFacts], names: Names) -> int:
     """Return the number of partitions. :raises ToolRefused: the topics differ in it."""
-    counts = {topic: facts[topic].partitions for topic in (names.input, names.changelog, names.snapshot)}
+    counts = {topic: facts[topic].partitions for topic in (*names.inputs, names.changelog, names.snapshot)}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
         raise ToolRefused(

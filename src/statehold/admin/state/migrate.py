@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import TopicFacts
@@ -55,7 +55,7 @@ def migrate(
     :raises ToolRefused: the group has members, or a state differs from its last commit record; nothing was changed.
     :raises StateRefused: a partition could not be restored. :raises UsageError: a function or a patch is wrong.
     """
-    with closing(StoppedService(settings, names, handler, TOOL, several_inputs=True)) as stopped:
+    with closing(StoppedService(settings, names, handler, TOOL)) as stopped:
         edits = Edits(functions, patches, stopped.new_state(0).tables)
         facts = stopped.facts()
         count = facts[names.input].partitions
@@ -96,10 +96,10 @@ def _each(
         found = stopped.find(place)
         state = stopped.new_state(partition)
         counts = edits.apply(partition, found.state, state)
-        position = found.commit_record.positions[place.input]
+        inputs = inputs_at(found.commit_record, place.names)
         each = Migrated(
             partition=partition,
-            position=position,
+            position=sum(inputs.values()),
             counts=counts,
             old_digest=digest.show(found.commit_record.digest),
             digest=digest.show(state.digest),
@@ -108,7 +108,7 @@ def _each(
             like = msgspec.structs.replace(
                 found.commit_record, schemas=place.merged_schemas(found.commit_record, edits.tables)
             )
-            adoption = stopped.adoption(place, lineage, found.commit_record, position, state, like)
+            adoption = stopped.adoption(place, lineage, found.commit_record, inputs, state, like)
             each.full = adoption.base.offset if adoption.base else None
             adoptions.append(msgspec.structs.replace(adoption, effects=found.commit_record.effects))
         done.append(each)

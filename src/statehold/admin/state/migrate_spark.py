@@ -15,7 +15,7 @@ import msgspec
 
 from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.admin.state.migrate import TOOL, Migrated, Migration, replace_states
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
@@ -93,7 +93,7 @@ class _Work:
                 plan = planning.make(reader, self._stopped.place(partition, count, self._facts))
                 plan = planning.divided(reader, plan, pieces(self._spark, count))
             goal = plan.goal.commit_record
-            self._stopped.require_complete(plan.place, plan.last, goal.positions[self._names.input], goal.digest)
+            self._stopped.require_complete(plan.place, plan.last, goal.position(self._names.input), goal.digest)
             plans[partition] = plan
         return plans
 
@@ -141,7 +141,7 @@ class _Work:
     def _migrated(self, plan: FoldPlan, written: WrittenFull, counts: Counts) -> Migrated:
         return Migrated(
             partition=plan.partition,
-            position=plan.last.positions[self._names.input],
+            position=plan.last.position(self._names.input),
             counts=counts,
             old_digest=digest.show(plan.last.digest),
             digest=digest.show(self._digest(written)),
@@ -188,7 +188,7 @@ class _Work:
             base=ref,
             digest=self._digest(written),
             keys=written.keys,
-            position=last.positions[self._names.input],
+            inputs=inputs_at(last, self._names),
             effects=last.effects,
             schemas=self._schemas(plan),
         )

@@ -1,12 +1,12 @@
-"""`statehold state repartition --into TOPIC --barrier ...`: moves a stopped service's state to another input topic.
+"""`statehold state repartition --into TOPIC --barrier ...`: moves a stopped service's state to other input topics.
 
-The barrier is the end of the old input, for each partition. The state must be exactly the state at the barrier, and no
-record may follow it, because the service would never process that record. The new input is read from its first record.
+The barrier is the end of each old input, for each partition. The state must be exactly the state at the barrier, and no
+record may follow it, because the service would never process that record. New inputs are read from their first record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.key_layout import KeyLayout, KeyOf, Partitioner
+from statehold.admin.state.position_args import InputPartition, everything
 from statehold.admin.state.redistribute import InputWatch, Redistribution, Repartitioned
 from statehold.admin.state.repartition import TOOL
 from statehold.admin.state.stopped_service import HandlerOf, StoppedService
@@ -30,8 +31,8 @@ from statehold.snapshot.state_replacement import Adoption, DepartingPartition, R
 #: Limit of the count of records beyond a barrier.
 _COUNTED = 1000
 
-#: partition -> position; one position for all; None: the current end of each.
-Barrier = Mapping[int, int] | int | None
+#: (input and) partition -> offset; one offset for all partitions of the only input; None: the current end of each.
+Barrier = Mapping[InputPartition, int] | Mapping[int, int] | int | None
 
 
 def move(
@@ -49,19 +50,28 @@ def move(
     dry_run: bool = False,
     spool_dir: Path | None = None,
 ) -> Repartitioned:
-    """Redistribute the state at the barrier to the `to` partitions of another input, and close the old one.
+    """Redistribute the state at the barrier to the `to` partitions of other inputs, and close the old ones.
 
-    Producers may already write to `into`. Missing topics are created, including changelog and snapshot. One transaction
-    replaces the state of all new partitions and marks all old ones as moved, so that no owner continues from those.
+    `into` names them in the order of the old ones, with commas between. Producers may already write to them. Missing
+    topics are created, including changelog and snapshot. One transaction replaces the state of all new partitions and
+    marks all old ones as moved, so that no owner continues from those.
 
     :raises ToolRefused: the group has a member; a partition is not at its barrier, or records follow it (the text names
         the lag); an effect or a command is pending; the new topics hold a commit record. The state was not replaced.
     :raises StateRefused: a partition could not be restored. :raises UsageError: see `KeyLayout`; or the barrier is
         not valid.
     """
-    target = Names(names.service, into, names.namespace)
-    if into == names.input:
-        raise UsageError(f"--into {into}: this is the current input. Next: omit --into to add partitions to it")
+    first, *others = into.split(",")
+    target = Names(names.service, first, names.namespace, tuple(others))
+    if kept := sorted(set(target.inputs) & set(names.inputs)):
+        raise UsageError(
+            f"--into {into}: {kept[0]} is a current input. Next: omit --into to add partitions to the current inputs"
+        )
+    if len(set(target.inputs)) != len(names.inputs):
+        raise UsageError(
+            f"--into {into}: the service reads {', '.join(names.inputs)}. Next: name a new topic for each, in this "
+            f"order"
+        )
     with (
         closing(StoppedService(settings, names, handler, TOOL)) as old,
         closing(StoppedService(settings, target, handler, TOOL)) as new,
@@ -96,9 +106,8 @@ class _Move:
 
     def shown(self, barrier: Barrier) -> Repartitioned:
         self._read_states(barrier)
-        there = self.new.admin.describe([self.new.names.input])[self.new.names.input]
-        self._require_count(there)
-        starts = [self._start(p) for p in range(self.to)] if there is not None else [0] * self.to
+        there = self._new_inputs()
+        starts = [sum(self._starts(p, there).values()) for p in range(self.to)]
         return self._into(self.redistribution.report(starts))
 
     def adopt(self, barrier: Barrier, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
@@ -110,7 +119,7 @@ class _Move:
         adoptions = [self._adoption(p, lineage, facts) for p in range(self.to)]
         self.watch.require_quiet()
         leaving = [
-            DepartingPartition(self.old.place(p, self.before, self.facts), commit_record, self.new.names.input)
+            DepartingPartition(self.old.place(p, self.before, self.facts), commit_record, self._listed())
             for p, commit_record in enumerate(self.redistribution.commit_records)
         ]
         commit_records = self.new.adopt(adoptions, hold.membership(), reason, leaving)
@@ -136,36 +145,40 @@ class _Move:
         """:raises ToolRefused: a partition is not at its barrier, or a record follows it."""
         ends = self._barrier(barrier)
         self.redistribution.read(self.facts)
-        wrong = [text for p in range(self.before) if (text := self._lag(p, ends[p]))]
-        if wrong:
-            raise ToolRefused(f"{self.old.names.input}: {'; '.join(wrong)}. Nothing was changed")
+        for topic in self.old.names.inputs:
+            wrong = [text for p in range(self.before) if (text := self._lag(topic, p, ends[topic, p]))]
+            if wrong:
+                raise ToolRefused(f"{topic}: {'; '.join(wrong)}. Nothing was changed")
+        waiting = [text for p in range(self.before) if (text := self._commands(p))]
+        if waiting:
+            raise ToolRefused(f"{self.old.names.input}: {'; '.join(waiting)}. Nothing was changed")
         self.redistribution.compare()
 
-    def _barrier(self, barrier: Barrier) -> dict[int, int]:
-        """:raises UsageError: the barrier does not name each partition, or is behind the end of the input."""
+    def _barrier(self, barrier: Barrier) -> dict[tuple[str, int], int]:
+        """:raises UsageError: the barrier does not name each partition, or is behind the end of an input."""
         if barrier is None:
             return dict(self.watch.ends)
-        named = dict.fromkeys(range(self.before), barrier) if isinstance(barrier, int) else dict(barrier)
-        if sorted(named) != list(range(self.before)):
-            raise UsageError(f"the barrier must name each of the partitions 0 to {self.before - 1}, or be 'end'")
-        for partition, position in named.items():
-            if position > self.watch.ends[partition]:
+        inputs = self.old.names.inputs
+        if isinstance(barrier, int):
+            barrier = dict.fromkeys(range(self.before), barrier)
+        found = everything(dict(barrier.items()), "--barrier", inputs, self.before)
+        for (topic, partition), position in found.items():
+            if position > self.watch.ends[topic, partition]:
                 raise UsageError(
-                    f"{self.old.names.input}[{partition}] ends at {self.watch.ends[partition]}: the barrier "
-                    f"{position} is behind its end"
+                    f"{topic}[{partition}] ends at {self.watch.ends[topic, partition]}: the barrier {position} is "
+                    f"behind its end"
                 )
-        return named
+        return found
 
-    def _lag(self, partition: int, barrier: int) -> str:
+    def _lag(self, topic: str, partition: int, barrier: int) -> str:
         """Describe why the partition is not exactly at its barrier; '' if it is. Ignores transaction markers."""
-        names, commit_record = self.old.names, self.redistribution.commit_records[partition]
-        position = commit_record.positions[names.input]
+        position = self.redistribution.commit_records[partition].positions[topic]
         if position > barrier:
             return (
                 f"partition {partition} is at {position}, behind its barrier {barrier}: its state includes records "
                 f"after the barrier; name the offset where the producers stopped"
             )
-        unread = [message.offset() or 0 for message in islice(self.old.unread(partition, position), _COUNTED)]
+        unread = [message.offset() or 0 for message in islice(self.old.unread(topic, partition, position), _COUNTED)]
         more = "at least " if len(unread) == _COUNTED else ""
         before = [offset for offset in unread if offset < barrier]
         if before:
@@ -177,24 +190,35 @@ class _Move:
             return (
                 f"partition {partition}: {more}{len(unread)} records from offset {unread[0]} follow its barrier "
                 f"{barrier} and would never be processed: a producer still writes there. Write them to "
-                f"{self.new.names.input}, or let the service process them and name a later barrier"
+                f"{self._successor(topic)}, or let the service process them and name a later barrier"
             )
-        obeyed = commit_record.positions.get(names.control, 0)
+        return ""
+
+    def _successor(self, topic: str) -> str:
+        return self.new.names.inputs[self.old.names.inputs.index(topic)]
+
+    def _commands(self, partition: int) -> str:
+        """Describe the commands that the partition has not executed; '' without any."""
+        names = self.old.names
+        obeyed = self.redistribution.commit_records[partition].positions.get(names.control, 0)
         waiting = control_position(self.old.admin, names, partition) - obeyed
         return f"partition {partition}: {waiting} command(s) are pending on {names.control}" if waiting > 0 else ""
 
     # After
 
-    def _require_count(self, there: TopicFacts | None) -> None:
-        if there is not None and there.partitions != self.to:
-            raise ToolRefused(f"{there.name} has {there.partitions} partitions, not {self.to}. Nothing was changed")
+    def _new_inputs(self) -> set[str]:
+        """Return the new inputs that exist. :raises ToolRefused: one has another number of partitions."""
+        facts = self.new.admin.describe(list(self.new.names.inputs))
+        for fact in facts.values():
+            if fact is not None and fact.partitions != self.to:
+                raise ToolRefused(f"{fact.name} has {fact.partitions} partitions, not {self.to}. Nothing was changed")
+        return {topic for topic, fact in facts.items() if fact is not None}
 
     def _make_topics(self) -> dict[str, TopicFacts]:
         names, replication = self.new.names, self.facts[self.old.names.input].replication
-        there = self.new.admin.describe([names.input])[names.input]
-        self._require_count(there)
+        self._new_inputs()
         controlled = self.old.admin.describe([self.old.names.control])[self.old.names.control] is not None
-        ServiceTopics(self.settings, names).make(replication, {names.input: self.to}, control=controlled)
+        ServiceTopics(self.settings, names).make(replication, dict.fromkeys(names.inputs, self.to), control=controlled)
         facts = self.new.facts()
         wrong = [f"{topic} has {fact.partitions}" for topic, fact in facts.items() if fact.partitions != self.to]
         if wrong:
@@ -210,18 +234,28 @@ class _Move:
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
         place = self.new.place(partition, self.to, facts)
-        control = control_position(self.new.admin, self.new.names, partition)
-        return self.redistribution.adoption(self.new, place, lineage, None, self._start(partition), control)
+        names = self.new.names
+        control = control_position(self.new.admin, names, partition)
+        return self.redistribution.adoption(
+            self.new, place, lineage, None, self._starts(partition, names.inputs), control
+        )
 
-    def _start(self, partition: int) -> int:
-        """:raises ToolRefused: retention has deleted records of the new input."""
-        low, _ = self.new.bounds(self.new.names.input, partition)
-        if low > 0:
-            raise ToolRefused(
-                f"{self.new.names.input}[{partition}] begins at {low}: retention has deleted unprocessed records. "
-                f"The state was not replaced"
-            )
-        return low
+    def _starts(self, partition: int, there: Collection[str]) -> dict[str, int]:
+        """Return the first offsets of the new inputs; `there` exist.
+
+        :raises ToolRefused: retention has deleted records of a new input.
+        """
+        for topic in there:
+            low, _ = self.new.bounds(topic, partition)
+            if low > 0:
+                raise ToolRefused(
+                    f"{topic}[{partition}] begins at {low}: retention has deleted unprocessed records. The state was "
+                    f"not replaced"
+                )
+        return dict.fromkeys(self.new.names.inputs, 0)
+
+    def _listed(self) -> str:
+        return ",".join(self.new.names.inputs)
 
     def _into(self, result: Repartitioned) -> Repartitioned:
-        return msgspec.structs.replace(result, into=self.new.names.input)
+        return msgspec.structs.replace(result, into=self._listed())

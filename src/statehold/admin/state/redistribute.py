@@ -12,6 +12,7 @@ from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.admin.state.open_failures import unresolved_failures
 from statehold.admin.state.spool import Spool
 from statehold.admin.state.stopped_service import StoppedService
+from statehold.common.names import Names
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.snapshot.format import digest
@@ -23,7 +24,10 @@ from statehold.snapshot.state_replacement import Adoption
 
 
 class PartitionShare(msgspec.Struct, kw_only=True):
-    """One partition before and after; `old_keys` is None if the partition did not exist before."""
+    """One partition before and after; `old_keys` is None if the partition did not exist before.
+
+    With several inputs the position is the sum of their next offsets.
+    """
 
     partition: int
     position: int
@@ -46,7 +50,7 @@ class Repartitioned(msgspec.Struct, kw_only=True):
     moved: int
     digest: str
     partitions: list[PartitionShare]
-    #: The new input topic; '' if it did not change.
+    #: The new input topic, or several with commas between; '' if they did not change.
     into: str = ""
 
 
@@ -121,7 +125,7 @@ class Redistribution:
         """Load the state of a new partition; each call returns another object."""
         return self._spool.load(partition, self._stopped.new_state(partition))
 
-    def like(self) -> CommitRecord:
+    def like(self, names: Names) -> CommitRecord:
         """Return the commit record that the new partitions start from: the newest format, the highest versions."""
         schemas: dict[str, int] = {}
         for commit_record in self.commit_records:
@@ -131,6 +135,7 @@ class Redistribution:
             format=max(commit_record.format for commit_record in self.commit_records),
             schemas=schemas,
             positions={},
+            inputs=names.recorded,
             digest=digest.to_bytes(0),
             keys=0,
             partitions=self.before,
@@ -143,15 +148,15 @@ class Redistribution:
         place: Place,
         lineage: str,
         old: CommitRecord | None,
-        position: int,
+        inputs: Mapping[str, int],
         control: int | None = None,
     ) -> Adoption:
         """Write a new partition's state as a full snapshot, to which the state-replacement record after `old` refers.
 
         :raises ToolRefused: the snapshot that is read back differs.
         """
-        like, state = self.like(), self.state(place.partition)
-        adoption = stopped.adoption(place, lineage, old, position, state, like)
+        like, state = self.like(place.names), self.state(place.partition)
+        adoption = stopped.adoption(place, lineage, old, inputs, state, like)
         return msgspec.structs.replace(adoption, source=like, control=control)
 
     def adopted(self, adoptions: Sequence[Adoption], commit_records: Mapping[int, CommitRecord]) -> Repartitioned:
@@ -193,7 +198,7 @@ def _sums(weights: Sequence[PartitionSum]) -> tuple[int, int]:
 
 
 class InputWatch:
-    """Detects producers that write to the input while the tool runs, unless they are silent for `quiet` seconds."""
+    """Detects producers that write to an input while the tool runs, unless they are silent for `quiet` seconds."""
 
     def __init__(self, stopped: StoppedService, quiet: float) -> None:
         self._stopped, self._quiet = stopped, quiet
@@ -204,14 +209,21 @@ class InputWatch:
         """Wait until `quiet` seconds have passed since the start. :raises ToolRefused: the input has grown."""
         time.sleep(max(0.0, self._since + self._quiet - time.monotonic()))
         ends = self._now()
-        before = {partition: self.ends.get(partition, 0) for partition in ends}
-        grown = [f"partition {p} from {before[p]} to {end}" for p, end in ends.items() if end > before[p]]
-        if grown:
-            raise ToolRefused(
-                f"{self._stopped.names.input}: producers keep writing: {'; '.join(grown)}. The state was not replaced. "
-                f"Next: stop the producers, let the service process the rest, stop it and run the command again"
-            )
+        for topic in self._stopped.names.inputs:
+            before = {p: self.ends.get((of, p), 0) for of, p in ends if of == topic}
+            now = {p: end for (of, p), end in ends.items() if of == topic}
+            grown = [f"partition {p} from {before[p]} to {end}" for p, end in now.items() if end > before[p]]
+            if grown:
+                raise ToolRefused(
+                    f"{topic}: producers keep writing: {'; '.join(grown)}. The state was not replaced. Next: stop the "
+                    f"producers, let the service process the rest, stop it and run the command again"
+                )
 
-    def _now(self) -> dict[int, int]:
-        topic = self._stopped.names.input
-        return {p: self._stopped.bounds(topic, p)[1] for p in range(self._stopped.facts()[topic].partitions)}
+    def _now(self) -> dict[tuple[str, int], int]:
+        """Return the end of each partition of each input."""
+        facts = self._stopped.facts()
+        return {
+            (topic, p): self._stopped.bounds(topic, p)[1]
+            for topic in self._stopped.names.inputs
+            for p in range(facts[topic].partitions)
+        }

@@ -1,16 +1,16 @@
-"""`statehold state repartition`: redistributes a stopped service's state to more input partitions (rule M2)."""
+"""`statehold state repartition`: redistributes a stopped service's state to more partitions of its inputs (rule M2)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from statehold.admin.state.key_layout import KeyLayout, KeyOf, Partitioner
 from statehold.admin.state.redistribute import InputWatch, PartitionShare, Redistribution, Repartitioned
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.declared.policies import failure_topics
@@ -46,7 +46,7 @@ def repartition(
     """Redistribute the state of a stopped service to `to` partitions, and add partitions to its topics.
 
     Memory holds one partition's state at a time; the rest is in files under `spool_dir`. The producers must have
-    stopped: the tool watches the input for at least `quiet` seconds. The input may already have its new partitions.
+    stopped: the tool watches the inputs for at least `quiet` seconds. Inputs may already have their new partitions.
 
     :raises ToolRefused: the group has a member; a record is not processed yet or arrives meanwhile; an effect is
         pending; or the partitioner maps a key to another partition. The state was not replaced, but topics may have
@@ -77,18 +77,18 @@ class _Repartition:
 
     def shown(self) -> Repartitioned:
         self._read_states()
-        return self.redistribution.report([self._position(p) for p in range(self.to)])
+        return self.redistribution.report([sum(self._inputs(p).values()) for p in range(self.to)])
 
     def adopt(self, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
         self.stopped.fence(range(self.to))
         self._read_states()
-        # The input grows last, because producers place keys differently as soon as it has more partitions.
+        # The inputs grow last, because producers place keys differently as soon as they have more partitions.
         facts = self._grow(self.names.changelog, self.names.snapshot)
         self._grow_side_topics()
         lineage = state_replacement.new_lineage()
         adoptions = [self._adoption(p, lineage, facts) for p in range(self.to)]
         self.watch.require_quiet()
-        self._grow(self.names.input)
+        self._grow(*self.names.inputs)
         self.watch.require_quiet()
         commit_records = self.stopped.adopt(adoptions, hold.membership(), reason)
         return self.redistribution.adopted(adoptions, commit_records)
@@ -97,46 +97,50 @@ class _Repartition:
 
     def _count_before(self) -> int:
         """:raises ToolRefused: the number of partitions is already reached, or cannot be reached."""
-        topic, first = self.names.input, self.stopped.commit_record(0)
+        first = self.stopped.commit_record(0)
         if first is None:
             raise ToolRefused(
                 f"{self.names.changelog}[0]: read the state: there is no commit record. Nothing was changed"
             )
-        before, now = first.partitions, self.facts[topic].partitions
+        before, inputs = first.partitions, self.names.inputs
         if before == self.to:
             raise ToolRefused(f"the state of {self.names.group!r} already has {before} partitions")
         if self.to < before:
-            raise ToolRefused(f"{topic}: {before} partitions cannot become {self.to}: Kafka cannot remove partitions")
+            raise ToolRefused(
+                f"{', '.join(inputs)}: {before} partitions cannot become {self.to}: Kafka cannot remove partitions"
+            )
         for each, fact in self.facts.items():
-            if fact.partitions not in range(before, self.to + 1) or now not in (before, self.to):
+            allowed = (before, self.to) if each in inputs else range(before, self.to + 1)
+            if fact.partitions not in allowed:
                 raise ToolRefused(
                     f"{each} has {fact.partitions} partitions; the state has {before} and is to have {self.to}"
                 )
         return before
 
     def _read_states(self) -> None:
-        """Read the old states, and check that they include every record of the input.
+        """Read the old states, and check that they include every record of the inputs.
 
-        If the input already has its new partitions, the service cannot process newer records. Such a record may wait if
+        If an input already has its new partitions, the service cannot process newer records. Such a record may wait if
         it is in the partition that will hold its key.
         """
         self.redistribution.read(self.facts)
-        behind = []
-        for partition, commit_record in enumerate(self.redistribution.commit_records):
-            position = commit_record.positions[self.names.input]
-            for message in self.stopped.unread(partition, position):
-                if not self._is_placed(message, partition):
-                    behind.append(f"partition {partition} at {position}, end {self.watch.ends[partition]}")
-                    break
-        if behind:
-            raise ToolRefused(
-                f"{self.names.input}: records are not processed yet: {'; '.join(behind)}. Nothing was changed. Next: "
-                f"stop the producers, let the service process the rest, stop it and run the command again"
-            )
+        for topic in self.names.inputs:
+            if behind := list(self._behind(topic)):
+                raise ToolRefused(
+                    f"{topic}: records are not processed yet: {'; '.join(behind)}. Nothing was changed. Next: stop the "
+                    f"producers, let the service process the rest, stop it and run the command again"
+                )
         self.redistribution.compare()
 
-    def _is_placed(self, message: Message, partition: int) -> bool:
-        if self.facts[self.names.input].partitions != self.to:
+    def _behind(self, topic: str) -> Iterator[str]:
+        for partition, commit_record in enumerate(self.redistribution.commit_records):
+            position = commit_record.positions[topic]
+            unread = self.stopped.unread(topic, partition, position)
+            if any(not self._is_placed(topic, message, partition) for message in unread):
+                yield f"partition {partition} at {position}, end {self.watch.ends[topic, partition]}"
+
+    def _is_placed(self, topic: str, message: Message, partition: int) -> bool:
+        if self.facts[topic].partitions != self.to:
             return False
         key = message.key()
         return key is None or self.layout.of_record(key, self.to) == partition
@@ -174,12 +178,11 @@ class _Repartition:
             raise ToolRefused(
                 f"{self.names.changelog}[{partition}] already holds a commit record. The state was not replaced"
             )
-        return self.redistribution.adoption(self.stopped, place, lineage, old, self._position(partition))
+        return self.redistribution.adoption(self.stopped, place, lineage, old, self._inputs(partition))
 
-    def _position(self, partition: int) -> int:
-        """Return the next offset of an old partition; a new partition starts at its first record."""
+    def _inputs(self, partition: int) -> dict[str, int]:
+        """Return the next offsets of an old partition; a new partition starts at its first records."""
         if partition < self.before:
-            return self.redistribution.commit_records[partition].positions[self.names.input]
-        if partition < self.facts[self.names.input].partitions:
-            return self.stopped.bounds(self.names.input, partition)[0]
-        return 0
+            return inputs_at(self.redistribution.commit_records[partition], self.names)
+        there = [topic for topic in self.names.inputs if partition < self.facts[topic].partitions]
+        return {topic: self.stopped.bounds(topic, partition)[0] if topic in there else 0 for topic in self.names.inputs}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -56,15 +55,7 @@ class StoppedService:
     Every method raises KafkaTrouble when the cluster does not answer.
     """
 
-    def __init__(
-        self, settings: Settings, names: Names, handler: HandlerOf, tool: str, *, several_inputs: bool = False
-    ) -> None:
-        """`several_inputs`: the tool knows services with several inputs.
-
-        :raises ToolRefused: it does not, and the service has several.
-        """
-        if not several_inputs:
-            require_one_input(names, tool)
+    def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
         self.settings, self.names, self._handler = settings, names, handler
         self.kind = handler if isinstance(handler, type) else type(handler())
         self.admin = Admin(settings, names.group)
@@ -146,19 +137,19 @@ class StoppedService:
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self.admin.bounds(topic, partition, _DEADLINE, lambda: False)
 
-    def unread(self, partition: int, position: int) -> Iterator[Message]:
-        """Yield the input's records from `position` to its end, without transaction markers.
+    def unread(self, topic: str, partition: int, position: int) -> Iterator[Message]:
+        """Yield the records of an input from `position` to its end, without transaction markers.
 
         :raises HangingTransaction: a producer's transaction is open.
         """
         reader = self.reader()
         try:
-            end = self.bounds(self.names.input, partition)[1]
-            for batch in reader.read(self.names.input, partition, position, end):
+            end = self.bounds(topic, partition)[1]
+            for batch in reader.read(topic, partition, position, end):
                 yield from batch
         except OutOfRange as error:
             raise ToolRefused(
-                f"{self.names.input}[{partition}]@{position}: read the next records: {error}. Nothing was changed"
+                f"{topic}[{partition}]@{position}: read the next records: {error}. Nothing was changed"
             ) from error
         finally:
             reader.close()
@@ -168,18 +159,17 @@ class StoppedService:
         place: Place,
         lineage: str,
         old: CommitRecord | None,
-        position: int,
+        inputs: Mapping[str, int],
         state: State,
         like: CommitRecord,
-        others: Mapping[str, int] = MappingProxyType({}),
     ) -> Adoption:
         """Write the state as a full snapshot, to which the state-replacement record after `old` refers.
 
-        `position`: the next offset of the first input. `others`: those of further inputs, if they change.
+        `inputs`: the next offset of each input.
 
         :raises ToolRefused: the snapshot read back differs.
         """
-        base = self._write(place, lineage, 0 if old is None else old.n + 1, position, state, like, others)
+        base = self._write(place, lineage, 0 if old is None else old.n + 1, inputs, state, like)
         return Adoption(
             place=place,
             old=old,
@@ -187,8 +177,7 @@ class StoppedService:
             base=base,
             digest=state.digest,
             keys=state.keys,
-            position=position,
-            others=others,
+            inputs=inputs,
             schemas=like.schemas,
         )
 
@@ -197,10 +186,9 @@ class StoppedService:
         place: Place,
         lineage: str,
         n: int,
-        position: int,
+        inputs: Mapping[str, int],
         state: State,
         like: CommitRecord,
-        others: Mapping[str, int],
     ) -> FullRef | None:
         """Write the state as a full snapshot for state-replacement record `n`, read it back and compare it.
 
@@ -210,7 +198,7 @@ class StoppedService:
         """
         if state.keys == 0:
             return None
-        shown = state_replacement.boundary(place, lineage, n, position, state, like, others)
+        shown = state_replacement.boundary(place, lineage, n, inputs, state, like)
         sink = SnapshotSinkFactory(self.settings, self.names).whole(place.partition)
         reader = self.reader()
         try:
@@ -283,14 +271,9 @@ class StoppedService:
         self._log.warning(event, **fields)  # type: ignore[arg-type]
 
 
-def require_one_input(names: Names, tool: str) -> None:
-    """:raises ToolRefused: the service has several inputs; the tool would keep the position of the first one only."""
-    if names.others:
-        raise ToolRefused(
-            f"{names.changelog}: {tool} of {names.group!r}: the service reads {', '.join(names.inputs)}, and this "
-            f"command supports services with one input. Nothing was changed. Next: `statehold doctor {names.options}` "
-            f"examines the state; a service with another name processes the inputs again from their beginning"
-        )
+def inputs_at(record: CommitRecord, names: Names) -> dict[str, int]:
+    """Return the next offset of each input at a commit record that `Place.check` accepts."""
+    return {topic: record.positions[topic] for topic in names.inputs}
 
 
 def load_contents(state: State, contents: Contents, recorded: bytes, where: str) -> State:
