@@ -127,12 +127,13 @@ class PartitionCounts:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
-        count = len(case.topic(names.input).partitions)
+        counts = {topic: len(case.topic(topic).partitions) for topic in names.inputs}
+        widest, count = max(counts.items(), key=lambda each: each[1])
         fix = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
-        for topic in (*names.others, names.changelog, names.snapshot):
+        for topic in (*names.inputs, names.changelog, names.snapshot):
             had = len(case.topic(topic).partitions)
             if had != count:
-                yield seen.failed(topic, f"has {had} partitions, {names.input} has {count}", fix)
+                yield seen.failed(topic, f"has {had} partitions, {widest} has {count}", fix)
         for each in case.surveys:
             if each.commit_record is not None and each.commit_record.partitions != count:
                 yield seen.failed(
@@ -173,7 +174,7 @@ class MessageSize:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, most = FindingsOf(self), case.settings.kafka.message_max_bytes
         for topic in case.data:
-            if topic == case.names.input and topic not in case.outputs:
+            if topic in case.names.inputs and topic not in case.outputs:
                 continue
             taken = int(case.topic_setting(topic, "max.message.bytes"))
             if taken < most:
@@ -215,13 +216,16 @@ class PartitionsNow:
 
 class Skew:
     name: ClassVar = "record-skew"
-    looks_at: ClassVar = "records that each partition of the input holds"
+    looks_at: ClassVar = "records that each partition of an input holds"
     fails: ClassVar = "-"
     warns: ClassVar = f"one holds more than {_SKEW_TIMES:g} times the median: its worker does most of the work"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, topic = FindingsOf(self), case.names.input
-        held = {}
+        for topic in case.names.inputs:
+            yield from self._look(case, topic)
+
+    def _look(self, case: Case, topic: str) -> Iterator[Finding]:
+        seen, held = FindingsOf(self), {}
         for each in case.topic(topic).partitions:
             start, _, end = case.cluster.ends(topic, each.partition)
             held[each.partition] = end - start

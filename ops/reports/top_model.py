@@ -64,20 +64,21 @@ class Watch:
 
     def first(self) -> Sample:
         """Return the sample to show before the first answer."""
-        return Sample(self._names.group, self._names.input, time.time(), trouble="asking the brokers")
+        return Sample(self._names.group, ", ".join(self._names.inputs), time.time(), trouble="asking the brokers")
 
     def sample(self) -> Sample:
         """Take a sample. Blocks for a few requests; a failure is in the sample, because the next may succeed."""
         names, now = self._names, time.time()
+        inputs = ", ".join(names.inputs)
         try:
             group = self._lags.cluster.group(names.group, names.input)
             lags = self._lags.now()
         except StateholdError as error:
-            return Sample(names.group, names.input, now, trouble=f"{error}{explained(error)}")
+            return Sample(names.group, inputs, now, trouble=f"{error}{explained(error)}")
         statuses = self._statuses(group)
         rows = tuple(self._row(each, group, statuses.get(each.partition)) for each in lags)
         members = tuple(f"{each.client_id} ({each.host})" for each in group.members)
-        return Sample(names.group, names.input, now, group.state, members, rows)
+        return Sample(names.group, inputs, now, group.state, members, rows)
 
     def close(self) -> None:
         self._lags.close()

@@ -99,10 +99,11 @@ class Place(msgspec.Struct, frozen=True):
         for topic, known in commit_record.topic_ids.items():
             now = self.topic_ids.get(topic, known)
             if now != known:
+                repair = "accept-gap" if topic in self.names.inputs else "rebase"
                 raise TopicReplaced(
                     f"topic {topic} was deleted and created again (id {known} in the last commit record, {now} now), "
                     f"so positions mean other records. Nothing was changed. Next: restore the old topic, or stop the "
-                    f"service: `statehold repair {'accept-gap' if topic == self.input else 'rebase'} MODULE:SERVICE "
+                    f"service: `statehold repair {repair} MODULE:SERVICE "
                     f"--why TEXT --dry-run` shows how it can continue",
                     topic=self.input,
                     partition=self.partition,

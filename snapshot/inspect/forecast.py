@@ -49,7 +49,8 @@ def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
 def _gap(place: Place, seen: Survey, commit_record: CommitRecord) -> int:
     """Return the number of records to replay, assuming that they are spread evenly over the transactions."""
     made = seen.choice.manifest if seen.choice else None
-    first, since = (made.first, max(0, made.position(place.input))) if made else (commit_record.adopted, seen.begin)
+    begin = sum(seen.begins.values())
+    first, since = (made.first, max(0, made.position(place.input))) if made else (commit_record.adopted, begin)
     gap = commit_record.position(place.input) - since
     if seen.far or commit_record.last_delta <= first:
         return max(0, gap)

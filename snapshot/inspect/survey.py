@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from statehold.errors import PartitionError
@@ -28,8 +31,8 @@ class Survey(msgspec.Struct, frozen=True):
     why: str
     #: True if no deltas follow that snapshot, so a restore replays the input (log event `replaying_far`).
     far: bool = False
-    #: First stored offset of the input.
-    begin: int = 0
+    #: First stored offset of each input.
+    begins: Mapping[str, int] = MappingProxyType({})
     #: The obstacle to a restore, with the next command; '' if none is known.
     trouble: str = ""
 
@@ -56,11 +59,11 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
     if commit_record is None and not trouble:
         trouble = _no_commit_record(increment)
     found = full_listing.find(reader, place, commit_record, everything=everything)
-    begin = reader.bounds(names.input, partition)[0]
+    begins = {topic: reader.bounds(topic, partition)[0] for topic in names.inputs}
     choice, why, fault = choose(commit_record, found, increment)
     far = commit_record is not None and choice is None and not place.deltas_reach(commit_record.adopted, commit_record)
     if commit_record is not None and (far or fault):
-        choice, why, fault = choose_far(place, commit_record, found, increment, begin)
+        choice, why, fault = choose_far(place, commit_record, found, increment, begins)
         far = not fault
     return Survey(
         partition=partition,
@@ -71,7 +74,7 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
         choice=choice,
         why=why,
         far=far,
-        begin=begin,
+        begins=begins,
         trouble=trouble or fault,
     )
 
@@ -105,29 +108,37 @@ def choose(
 
 
 def choose_far(
-    place: Place, commit_record: CommitRecord, found: list[Full], increment: tuple[int, int], begin: int
+    place: Place,
+    commit_record: CommitRecord,
+    found: list[Full],
+    increment: tuple[int, int],
+    begins: Mapping[str, int],
 ) -> tuple[Full | None, str, str]:
     """Do the same as `choose` if no usable full snapshot is followed by deltas, so that the input must be replayed.
 
-    `begin` is the first stored offset of the input.
+    `begins`: the first stored offset of each input.
     """
+    named = {topic: topic if len(begins) > 1 else "the input" for topic in begins}
     missing = []
     for full in found:
         made = full.manifest
         if made is None or place.refuses(made, commit_record, replayed=True) or made.increment < increment[0]:
             continue
-        if (at := made.position(place.input)) >= begin:
+        at = made.position(place.input)
+        lacking = [topic for topic, begin in begins.items() if made.positions[topic] < begin]
+        if not lacking:
             count = commit_record.position(place.input) - at
             return full, f"the deltas do not reach back to it: {count} records from {at} are replayed", ""
-        missing.append(f"full@{full.offset} needs the input from {at}")
+        missing += [f"full@{full.offset} needs {named[topic]} from {made.positions[topic]}" for topic in lacking]
     if commit_record.adopted > 0:
         return None, f"no full snapshot: the records since transaction {commit_record.adopted} are replayed", ""
-    if increment[0] == 0 and begin == 0:
+    if increment[0] == 0 and not any(begins.values()):
         return None, f"no full snapshot: all {commit_record.position(place.input)} records are replayed", ""
     cause = "; ".join([*missing, *(f"full@{full.offset}: {full.finding}" for full in found if full.finding)])
     fault = (
         f"no usable full snapshot ({cause or 'the last commit record refers to none'}), the changelog begins at offset "
-        f"{increment[0]}, the input at {begin}. Next: see NoUsableFull in the runbook"
+        f"{increment[0]}, {', '.join(f'{named[topic]} at {begin}' for topic, begin in begins.items())}. Next: see "
+        f"NoUsableFull in the runbook"
     )
     return None, "nothing to restore from", fault
 

@@ -61,6 +61,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     """Description of the export, written to `export.json`."""
 
     service: str
+    #: Several with commas between.
     input: str
     format: str
     partitions: list[Exported]
@@ -143,7 +144,7 @@ def _written(
     place = plans[0].place
     done = Export(
         service=place.names.group,
-        input=place.input,
+        input=",".join(place.names.inputs),
         format=form,
         partitions=[_exported(reader, each, moments) for each in plans],
         tables={each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns},

@@ -98,7 +98,7 @@ def _goal(reader: Reader, place: Place, moment: Moment, newest: FoldPlan) -> Loc
 
     def inside(commit_record: CommitRecord) -> bool:
         return (
-            commit_record.n < adopted or commit_record.positions[topic] <= value
+            commit_record.n < adopted or commit_record.position(topic) <= value
         )  # positions may have gone back at an adoption
 
     end = discovery.end_of(reader, place, inside) if moment.kind == "position" else value

@@ -113,6 +113,7 @@ export class PartitionPage {
   #facts(partition, record) {
     const [now, last, takeover] = this.lists.map(([, list]) => list);
     facts(now, [["position", count(partition.position)], ["end of the input", count(partition.end)], ["lag", count(partition.lag)],
+      ...(partition.inputs ?? []).map((each) => [each.topic, `position ${count(each.position)}, lag ${count(each.lag)}`]),
       ["behind open transactions", count(partition.hidden)], ["in the mailbox", count(partition.mailbox)],
       ["records since live", count(partition.live?.records)], ["in this phase since", ago(partition.since)],
       ["pending side effects", count(partition.live?.effects)], ["the oldest of them", ago(partition.live?.effects_since)],
