@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from statehold import Handler, Output, Record, Table, on
 from statehold.config import Settings
 from statehold.config.sections.inputs import InputsSettings
-from statehold.config.sections.processing import SnapshotSettings
+from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.errors import DamagedIncrement, NonDeterministicReplay, RetentionGap, StateRefused, UsageError
 from statehold.snapshot.format.records import pack, unpack
@@ -141,6 +144,55 @@ def test_inputs_that_are_complete_are_merged_by_time(
         topic, number, time = each
         data = msgspec.json.encode(Trade("a", number) if topic == "trades" else Price("a", number))
         driver.broker.log(topic, 0).append(data, b"a", None, time)
+    driver.table("prices")
+    driver.commit()
+    assert driver.outputs("values") == merged(given)
+    driver.replay()
+
+
+class Killed(BaseException):
+    """The process ends, like SIGKILL."""
+
+
+def kill_at(driver: Driver, call: int) -> None:
+    """Kill the process before the call of this number to the brokers, whatever that call is."""
+    calls = itertools.count(1)
+
+    def count(_: object) -> None:
+        if next(calls) == call:
+            raise Killed
+
+    driver.broker.on_call = count
+
+
+@given(
+    records(),
+    st.sampled_from(["commit", 2.0, "off"]),
+    st.integers(1, 7),
+    st.lists(st.integers(1, 40), max_size=8),
+)
+@settings(max_examples=150, deadline=None)
+def test_inputs_that_are_complete_are_merged_by_time_whatever_is_killed_when(
+    given: list[Fed], deltas: float | Literal["commit", "off"], most: int, kills: list[int]
+) -> None:
+    """Both inputs at any speed, one silent or late; restores are killed, too."""
+    driver = driver_of(batch=most, deltas=deltas)
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=most))
+    assert driver.position() == 0  # the initial commit record is there
+    driver.crash()
+    for topic, number, time in given:
+        data = msgspec.json.encode(Trade("a", number) if topic == "trades" else Price("a", number))
+        driver.broker.log(topic, 0).append(data, b"a", None, time)
+    for call in kills:
+        kill_at(driver, call)
+        with suppress(Killed):
+            driver.restore()
+            driver.table("prices")
+            driver.commit()
+        driver.broker.on_call = None
+        with suppress(UsageError):  # it was killed before it ran
+            driver.crash()
+    driver.restore()
     driver.table("prices")
     driver.commit()
     assert driver.outputs("values") == merged(given)

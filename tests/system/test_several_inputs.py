@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 from tests.system import verify
 from tests.system.apps.chained import Link, chained, following
 from tests.system.apps.tally import Event
@@ -26,7 +26,14 @@ from tests.system.test_topology import delete
 from statehold import Service
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
-from statehold.errors import InputsChanged, PartitionCountChanged, RetentionGap, TopicMismatch, TopicReplaced
+from statehold.errors import (
+    InputsChanged,
+    PartitionCountChanged,
+    RetentionGap,
+    TopicMismatch,
+    TopicMissing,
+    TopicReplaced,
+)
 from statehold.ops.reports.lag import Lags
 
 pytestmark = pytest.mark.kafka
@@ -257,6 +264,49 @@ def test_a_state_of_other_inputs_is_not_continued(pairs: Callable[[int], Pair]) 
     with Local(pair):
         pair.await_all()
     pair.verify()
+
+
+def test_a_second_input_that_is_deleted_while_live_is_named(pairs: Callable[[int], Pair]) -> None:
+    pair = pairs(1).create_topics()
+    pair.produce(pair.second, [1, 2])
+    with Local(pair, STATEHOLD_SERVICE__TOPOLOGY_INTERVAL="0.5") as local:
+        pair.await_all()
+        delete(pair.stage, pair.second)
+        assert f"topic {pair.second} does not exist any more" in local.await_failed(0, TopicMissing, 120)
+    with pytest.raises(TopicMissing, match=f"missing on the cluster: {pair.second}. Nothing was created"):
+        pair.service().start()
+    assert pair.outputs_of(pair.second) == 2
+
+
+def test_strange_timestamps_change_the_order_and_lose_nothing(pairs: Callable[[int], Pair]) -> None:
+    """A record of the year 2100 waits for all others; within an input the order stays."""
+    pair = pairs(1).create_topics()
+    first, second = pair.names.inputs
+    anything = {"message.timestamp.after.max.ms": str(2**62), "message.timestamp.before.max.ms": str(2**62)}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in anything.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, second, incremental_configs=entries)
+    pair.stage.admin.incremental_alter_configs([resource])[resource].result(30)
+    future = 4_102_444_800_000 - pair.begin
+    pair.produce(first, [1, 2, 3, 4])
+    pair.produce(second, [-pair.begin - 5, -pair.begin + 1, 2, future, 3])
+    process = pair.process("strange").start()
+    process.await_live(0)
+    pair.await_all()
+    assert process.stop() == 0
+    links = pair.verify()[0]
+    assert [(each.topic, each.offset) for each in links] == [
+        (second, 0),
+        (second, 1),
+        (first, 0),
+        (first, 1),
+        (second, 2),
+        (first, 2),
+        (first, 3),
+        (second, 3),
+        (second, 4),
+    ]
 
 
 def test_a_second_input_created_again_while_live_is_another_topic(pairs: Callable[[int], Pair]) -> None:
