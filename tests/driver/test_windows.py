@@ -179,7 +179,9 @@ KEYS = st.sampled_from("ab")
 #: a key, seconds before or after the driver's clock; or seconds to wait; or an event
 FED = st.tuples(KEYS, st.one_of(st.integers(-6, 1), st.floats(-9, 3).map(lambda x: round(x, 3))))
 WAITS = st.one_of(st.integers(1, 4).map(float), st.floats(0.1, 8.0))
-STEPS = st.lists(st.one_of(FED, FED, FED, WAITS, st.sampled_from(["commit", "crash", "rebalance"])), max_size=40)
+Event = Literal["commit", "crash", "rebalance", "full", "standby"]
+EVENTS: list[Event] = ["commit", "crash", "rebalance", "full", "standby"]
+STEPS = st.lists(st.one_of(FED, FED, FED, WAITS, st.sampled_from(EVENTS)), max_size=40)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -193,7 +195,7 @@ def heaps_are_rebuilt_often() -> Iterator[None]:
 @given(steps=STEPS, batch=st.integers(1, 4))
 @hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_window_closes_once_and_equals_a_recomputation(
-    interval: Interval, steps: list[tuple[str, float] | float | Literal["commit", "crash", "rebalance"]], batch: int
+    interval: Interval, steps: list[tuple[str, float] | float | Event], batch: int
 ) -> None:
     driver = Driver(Windowed, delta_interval=interval, batch=batch, autocommit=False)
     for step in steps:
@@ -206,8 +208,14 @@ def test_each_window_closes_once_and_equals_a_recomputation(
             driver.restore()
         elif step == "rebalance":
             driver.rebalance()
+        elif step == "full":
+            driver.take_full()
         else:
             driver.commit()
+            if step == "standby":
+                driver.stand_by()
+                driver.crash()
+                driver.restore()
     driver.commit()
     expected = Recomputed(events_of(driver))
     assert driver.outputs("out") == expected.said()
