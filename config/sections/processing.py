@@ -189,9 +189,9 @@ class FlowSettings(Section, name="flow"):
     high: int = count(20_000, "Records in a mailbox at which its partition is paused.", low=2, high=10_000_000)
     low: int = count(
         2_000,
-        "Records in a mailbox at which its partition is resumed. If every mailbox holds more, no records are taken from "
-        "the client: with 20,000 records waiting, each took a fifth more processor time, because they had left the "
-        "processor's caches.",
+        "Records in a mailbox at which its partition is resumed. If every mailbox holds more, no records are taken "
+        "from the client: with 20,000 records waiting, each took a fifth more processor time, because they had left "
+        "the processor's caches.",
         low=0,
         high=10_000_000,
     )

@@ -176,8 +176,8 @@ ALLOWED: dict[str, str] = {
     "ops.cli": "errors common ports ops.reports ops.process ops.cli.common",
     "schema": "errors",
     "snapshot.spark": "",
-    "testing.kafka": "errors output ports record testing",
-    "testing.kafka.clients": ("errors config common output messages ports record testing testing.kafka"),
+    "testing.kafka": "errors declarations ports record testing",
+    "testing.kafka.clients": ("errors config common declarations messages ports record testing testing.kafka"),
     "testing": (
         "errors config.sections config serde common declarations output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "

@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 from typing import Literal
 
-from statehold.output import Headers
+from statehold.declarations.output import Headers
 from statehold.record import MemoryMessage
 from statehold.testing.clock import ManualClock
 from statehold.testing.kafka.classic_group import ClassicGroup
