@@ -177,7 +177,7 @@ ALLOWED: dict[str, str] = {
     "schema": "errors",
     "snapshot.spark": "",
     "testing.kafka": "errors declarations ports record testing",
-    "testing.kafka.clients": ("errors config common declarations messages ports record testing testing.kafka"),
+    "testing.kafka.clients": ("errors config common declarations output messages ports record testing testing.kafka"),
     "testing": (
         "errors config.sections config serde common declarations output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
