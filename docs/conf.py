@@ -19,7 +19,7 @@ myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
 
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_default_options = {"members": True, "undoc-members": True, "member-order": "bysource"}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
@@ -51,12 +51,42 @@ html_copy_source = False
 html_show_sphinx = False
 
 
-def _literals(*event: Any) -> None:
-    """Docstrings write `code` with single backticks, as one reads it in an editor; the site wants two."""
+def _markup(_app: Any, what: str, *event: Any) -> None:
+    """Docstrings are written for an editor: `code`, the name of a page, and :raises X: at the end of a paragraph."""
     lines: list[str] = event[-1]
-    text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", "\n".join(lines))
-    lines[:] = re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", text).split("\n")
+    if what == "module":
+        lines.clear()  # the page has an introduction of its own
+        return
+    blocks: list[str] = []
+    for paragraph in "\n".join(lines).split("\n\n"):
+        if not paragraph.startswith("    "):
+            blocks.append(_prose(paragraph))
+        elif blocks and blocks[-1].startswith(".. code-block"):
+            blocks[-1] += f"\n\n{paragraph}"
+        else:
+            blocks.append(f".. code-block:: python\n\n{paragraph}")
+    lines[:] = "\n\n".join(blocks).split("\n")
+
+
+def _prose(paragraph: str) -> str:
+    text = re.sub(r"(?<!`)`([^`]+)`(?!`)(\w?)", _code, paragraph)
+    return _fields(re.sub(r"\bdocs/([\w/-]+)\.md", r":doc:`/\1`", text))
+
+
+def _code(found: re.Match[str]) -> str:
+    """Return a link to a public name, else code; a letter that follows is text."""
+    code, letter = found.groups()
+    linked = re.fullmatch(r"(statehold\.)?[A-Z]\w*(\.\w+)?|on_\w+", code)
+    return (f":py:obj:`{code}`" if linked else f"``{code}``") + (f"\\ {letter}" if letter else "")
+
+
+def _fields(paragraph: str) -> str:
+    """Put the fields of a paragraph, such as :raises X:, on lines of their own."""
+    if not re.search(r"(?m):(raises|param) [^:`]+:", paragraph):
+        return paragraph
+    first, *fields = re.split(r"\s*(?=:(?:raises|param) [^:`]+:)", paragraph)
+    return "\n".join([*([first, ""] if first else []), *(" ".join(field.split()) for field in fields)])
 
 
 def setup(app: Any) -> None:
-    app.connect("autodoc-process-docstring", _literals)
+    app.connect("autodoc-process-docstring", _markup)

@@ -95,7 +95,7 @@ class Handler(Generic[V]):
     def on_command(self, command: str, record: Record[bytes]) -> None:
         """Handle a command: an input record with the header `statehold-command`, in input order.
 
-        `command` is the name in the header. `record.value` is b"" if the record has no value, as those of `statehold
+        `command` is the name in the header. `record.value` is `b""` if the record has no value, as those of `statehold
         command`. Ignore unknown names, because raising stops the partition as in on_record. The handler does not get
         statehold's own commands, such as `take`, which requests a full snapshot.
         """

@@ -121,18 +121,22 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """
 
     message: Message
+    #: decoded; None only if the handler's type allows it
     value: V
 
     @property
     def topic(self) -> str:
+        """The input topic."""
         return self.message.topic() or ""
 
     @property
     def partition(self) -> int:
+        """The partition of the input topic."""
         return self.message.partition() or 0
 
     @property
     def offset(self) -> int:
+        """The offset in that partition."""
         return self.message.offset() or 0
 
     @property
@@ -142,11 +146,13 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
     @property
     def key(self) -> bytes | None:
+        """The key as bytes, or None."""
         key: bytes | None = self.message.key()
         return key
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes]]:
+        """The headers, in their order."""
         return self.message.headers() or ()
 
     @property

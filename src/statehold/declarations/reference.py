@@ -59,13 +59,15 @@ class Reference(Declaration, Generic[K, V]):
         raise self._unbound()
 
     def __getitem__(self, key: K) -> V:
-        """Return the value of a key. :raises KeyError:"""
+        """Return the value of a key. :raises KeyError: it is absent."""
         raise self._unbound()
 
     def __contains__(self, key: object) -> bool:
+        """Return whether the key exists."""
         raise self._unbound()
 
     def __len__(self) -> int:
+        """Return the number of keys."""
         raise self._unbound()
 
     def __iter__(self) -> Iterator[K]:

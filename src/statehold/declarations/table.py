@@ -99,13 +99,15 @@ class Table(Declaration, Generic[K, V]):
         raise self._unbound()
 
     def __getitem__(self, key: K) -> V:
-        """Return the value of a key. :raises KeyError:"""
+        """Return the value of a key. :raises KeyError: it is absent."""
         raise self._unbound()
 
     def __contains__(self, key: object) -> bool:
+        """Return whether the key exists."""
         raise self._unbound()
 
     def __len__(self) -> int:
+        """Return the number of keys."""
         raise self._unbound()
 
     def __iter__(self) -> Iterator[K]:
@@ -137,10 +139,11 @@ class Table(Declaration, Generic[K, V]):
         raise self._unbound()
 
     def __setitem__(self, key: K, value: V) -> None:
+        """Set the value of a key. The record's transaction commits it."""
         raise self._unbound()
 
     def put(self, key: K, value: V) -> None:
-        """Set the value of a key, as `table[key] = value` does. The record's transaction commits it."""
+        """Do the same as `table[key] = value`."""
         raise self._unbound()
 
     def delete(self, key: K) -> None:

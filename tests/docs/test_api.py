@@ -1,0 +1,227 @@
+"""The API reference has every public name, and the examples of the docstrings run."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from datetime import timedelta  # noqa: F401  the examples use it
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import statehold
+from statehold import (
+    Dedupe,
+    Handler,
+    JoinBuffer,
+    Json,
+    Output,
+    Record,
+    Reference,
+    Table,
+    Tumbling,
+    failures,
+    on,
+    schema,
+    testing,
+)
+from statehold.errors import StateholdError, UndecodableRecord
+from statehold.failures import dead_letter, retry
+from statehold.testing import Driver
+
+API = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api"
+#: public names by module; `statehold.errors` has a test of its own
+PUBLIC: dict[str, set[str]] = {
+    "statehold": set(statehold.__all__) - {"StateholdError"},
+    "statehold.testing": set(testing.__all__),
+    "statehold.dev": set(importlib.import_module("statehold.dev").__all__),
+    "statehold.failures": {
+        name for name, value in vars(failures).items() if getattr(value, "__module__", "") == failures.__name__
+    },
+    "statehold.schema": {
+        name
+        for name, value in vars(schema).items()
+        if isinstance(value, type) and value.__module__ == schema.__name__ and not name.startswith("_")
+    },
+    "statehold.config": {"Settings", "SettingsError"},
+    "statehold.config.load": {"load"},
+    "statehold.declarations.joins": {"BufferedRecord"},
+    "statehold.ops.http.asgi": {"OpsApplication"},
+    "statehold.ops.http.key_lookup": {"Elsewhere", "Finder", "Found", "NotFound", "NotLive"},
+}
+#: members without underscore that are no part of the API, and why
+INTERNAL = {
+    "statehold.Service": {"handler_class", "tables", "outputs"},  # for other modules
+    "statehold.Record": {"message"},  # Kafka's client
+    "statehold.schema.Registered": {"for_topic", "check_output", "check_input"},  # for other modules
+    "statehold.schema.Registry": {"client"},  # the registry's client
+    "statehold.failures.Policy": None,  # its fields are the arguments of the functions
+    "statehold.config.Settings": None,  # docs/reference/settings.md
+    "statehold.config.SettingsError": None,
+}
+
+
+def documented() -> set[str]:
+    pages = "".join(page.read_text(encoding="utf-8") for page in API.glob("*.md"))
+    return set(re.findall(r"^\.\. (?:auto\w+|py:data):: (\S+)$", pages, re.MULTILINE))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_has_an_entry(module: str) -> None:
+    wanted = {f"{module}.{name}" for name in PUBLIC[module]}
+    assert wanted - documented() == set()
+
+
+def test_an_entry_is_a_public_name() -> None:
+    known = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names}
+    assert documented() - known == {"statehold.errors"}
+
+
+def members(name: str) -> set[str]:
+    """Return the members of a public class that its entry must show, as anchors of the page."""
+    module, _, attribute = name.rpartition(".")
+    kind = getattr(importlib.import_module(module), attribute)
+    hidden = INTERNAL.get(name, set())
+    if not isinstance(kind, type) or hidden is None:
+        return set()
+    own = [base for base in kind.__mro__ if base.__module__.startswith("statehold") and base is not Table]
+    return {each for base in own for each in vars(base) if not each.startswith("_")} - hidden
+
+
+def anchors() -> set[str]:
+    """Return what the built pages must show: every public name, every error, and their members."""
+    names = {f"{module}.{name}" for module, each in PUBLIC.items() for name in each}
+    errors = importlib.import_module("statehold.errors")
+    names |= {
+        f"statehold.errors.{name}"
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, StateholdError)
+    }
+    operators = {"__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__len__"}
+    table = {name for name in vars(Table) if not name.startswith("_")} | operators
+    shown = names | {f"{name}.{member}" for name in names for member in members(name)}
+    return shown | {f"statehold.Table.{name}" for name in table}
+
+
+class Order(msgspec.Struct, frozen=True):
+    post_id: str = ""
+    symbol: str = ""
+    reference: str = ""
+
+
+class Payment(msgspec.Struct, frozen=True, tag=True):
+    reference: str
+
+
+class Invoice(msgspec.Struct, frozen=True, tag=True):
+    reference: str
+
+
+class Paid(msgspec.Struct, frozen=True):
+    payment: Payment
+    invoice: Invoice
+
+
+def example(named: Any) -> str:
+    """Return the indented blocks of a docstring."""
+    blocks = [each for each in (inspect.getdoc(named) or "").split("\n\n") if each.startswith("    ")]
+    return textwrap.dedent("\n\n".join(blocks)).strip()
+
+
+def handler_of(named: Any, value: Any, **names: Any) -> type[Handler[Any]]:
+    """Return a handler whose body is the example; `names` are those that the example leaves to its reader."""
+    outputs = {name: each for name, each in names.items() if isinstance(each, Output)}
+    namespace = {**globals(), **names, "Value": value, "Outputs": type("Outputs", (), outputs)}
+    source = f"class Example(Outputs, Handler[Value]):\n{textwrap.indent(example(named), '    ')}\n"
+    exec(source, namespace)  # noqa: S102  because the example is the subject
+    made: type[Handler[Any]] = namespace["Example"]
+    return made
+
+
+def test_the_example_of_dedupe() -> None:
+    class Counting(handler_of(Dedupe, Order)):  # type: ignore[misc]
+        ids = Table(key=str, value=int)
+
+    driver = Driver(Counting)
+    for _ in range(2):
+        driver.feed(Order("a"))
+    assert set(driver.table("posts")) == {"a"}
+
+
+def test_the_example_of_reference_data() -> None:
+    driver = Driver(handler_of(Reference, Order, Price=int))
+    driver.publish("prices", "ACME", 7)
+    driver.feed(Order(symbol="ACME"))
+    assert driver.position() == 1
+
+
+def test_the_example_of_windows() -> None:
+    kind = handler_of(
+        Tumbling, Order, Candle=int, with_trade=lambda candle, _: (candle or 0) + 1, closed=Output("closed", value=int)
+    )
+    driver = Driver(kind)
+    for seconds in (0, 30, 90):
+        driver.feed(Order(symbol="ACME"), timestamp=seconds * 1000)
+    assert driver.outputs("closed") == [2]
+
+
+def test_the_example_of_joins() -> None:
+    outputs = {"paid": Output("paid", value=Paid), "open": Output("open", value=Payment | Invoice)}
+    driver = Driver(handler_of(JoinBuffer, Payment | Invoice, **outputs))
+    day = 24 * 3_600_000
+    driver.feed(Payment("a"), timestamp=0)
+    driver.feed(Invoice("a"), timestamp=day)
+    driver.feed(Invoice("b"), timestamp=day)
+    driver.feed(Invoice("c"), timestamp=9 * day)
+    assert driver.outputs("paid") == [Paid(Payment("a"), Invoice("a"))]
+    assert driver.outputs("open") == [Invoice("b")]
+
+
+def test_the_example_of_methods_for_inputs() -> None:
+    class Price(msgspec.Struct, frozen=True):
+        bid: int
+
+    driver = Driver(handler_of(on, Any, Price=Price), inputs=["prices"])
+    driver.feed(Price(1))
+    assert driver.position() == 1
+
+
+def test_the_example_of_failure_policies() -> None:
+    namespace = {**globals(), "Payment": Json(), "BankDown": ConnectionError}
+    exec(example(failures), namespace)  # noqa: S102  because the example is the subject
+    policies: Any = namespace["Payments"]
+    assert policies.on_failure == {
+        ConnectionError: retry(5, seconds=0.2).then(dead_letter()),
+        UndecodableRecord: dead_letter(),
+    }
+
+
+def test_the_example_of_the_driver() -> None:
+    class Clearing(Handler[Order]):
+        fills = Output("fills", value=Order)
+        positions = Table(key=str, value=Order)
+
+        def on_record(self, record: Record[Order]) -> None:
+            self.positions["ann"] = record.value
+            self.fills.send(record.value)
+
+    made = lambda *_: Order("a")  # noqa: E731
+    namespace: dict[str, Any] = {**globals(), "Clearing": Clearing} | dict.fromkeys(("Trade", "Fill", "Position"), made)
+    exec(example(Driver).partition("\n\n")[0], namespace)  # noqa: S102  because the example is the subject
+    assert namespace["driver"].table("positions")["ann"] == Order("a")
+
+
+TRIED: tuple[Any, ...] = (Dedupe, Reference, Tumbling, JoinBuffer, on, failures, Driver)
+
+
+def test_every_example_is_tried() -> None:
+    owners: list[Any] = [failures, schema]
+    for module, names in PUBLIC.items():
+        owners += [getattr(importlib.import_module(module), name) for name in names]
+    kinds: list[Callable[..., Any]] = [each for each in owners if not isinstance(each, str)]
+    assert {each for each in kinds if example(each)} == set(TRIED)
