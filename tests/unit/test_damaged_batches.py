@@ -86,6 +86,34 @@ def test_the_records_that_came_in_the_poll_of_a_damaged_batch_are_not_lost(monke
     assert found == [5, 6, -7, 8, 9]
 
 
+class LongDamage:
+    """A log of good records with damaged batches: (first offset, next offset) of each."""
+
+    def __init__(self, *damaged: tuple[int, int]) -> None:
+        self._damaged, self.reads = damaged, 0
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Any]]:
+        self.reads += 1
+        for offset in range(start, end):
+            for first, after in self._damaged:
+                if first <= offset < after:
+                    raise DamagedIncrement("a record batch is damaged", topic=topic, partition=partition, position=first)
+            yield [Message(topic=topic, partition=partition, offset=offset)]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 64, 1000, 65_536])
+def test_the_end_of_a_damaged_batch_is_found_with_few_reads(length: int) -> None:
+    """One read for each of its records took minutes."""
+    first, second = (100, 100 + length), (100 + length, 103 + length)
+    log: Any = LongDamage(first, second, (110 + length, 10**6))
+    found: list[int | None] = []
+    for batch in read_around_damage(log, "topic", 3, 98, 112 + length):
+        found += [-batch.position] if isinstance(batch, DamagedIncrement) else [each.offset() for each in batch]
+    good = range(103 + length, 110 + length)
+    assert found == [98, 99, -100, -(100 + length), *good, -(110 + length)]
+    assert log.reads <= 15 + 2 * length.bit_length()
+
+
 class DamagedBeginning:
     """A truncation has left the end of the batch that begins at 7, which is damaged; nothing follows it."""
 
