@@ -76,7 +76,7 @@ class SinkDatabase:
             )
         for sink in case.sinks or ():
             if (error := _refused(session, sink)) is not None:
-                yield seen.failed(sink.table, str(error), _mend(sink, session, error))
+                yield seen.failed(sink.table, str(error), _fix(sink, session, error))
             elif (error := _refused(session, sink, delete=True)) is not None:
                 said = f"{error}: a handler that deletes is refused"
                 yield seen.warned(sink.table, said, _grant(sink.table, session))
@@ -119,7 +119,7 @@ def _grant(table: str, session: PostgresSession) -> str:
     return f"as the table's owner: psql -c 'GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}'"
 
 
-def _mend(sink: PartitionSink[Any], session: PostgresSession, error: RowsRefused) -> str:
+def _fix(sink: PartitionSink[Any], session: PostgresSession, error: RowsRefused) -> str:
     state, columns = _state(error), ", ".join(sink.columns)
     if state == _NO_RIGHT:
         return _grant(sink.table, session)

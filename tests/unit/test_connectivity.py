@@ -92,8 +92,8 @@ def test_a_call_that_does_not_return_is_logged_once_with_its_stack() -> None:
     with capture_logs() as log:
         thread.start()
         assert inside.wait(60)
-        for second in range(10):
-            clock.now = float(second)
+        for half in range(20):
+            clock.now = half / 2
             watch.look()
     free.set()
     thread.join()
@@ -111,7 +111,22 @@ def test_time_in_which_the_process_was_frozen_does_not_count() -> None:
         clock.now = 3600.0
         watch.look()
         assert not overdue
-        for _ in range(9):
-            clock.now += 1.0
+        for _ in range(20):
+            clock.now += 0.5
+            watch.look()
+        assert overdue
+
+
+def test_a_watchdog_that_gets_a_quarter_of_its_time_is_four_times_as_patient() -> None:
+    """With 200 partitions on a slow machine a call that was late, but not stuck, ended the process."""
+    clock, overdue = Clock(), list[StuckCall]()
+    watch = CallWatchdog(clock, Log(), overdue.append)
+    with watch.call("init_transactions", 31.0):
+        for _ in range(60):
+            clock.now += 2.0
+            watch.look()
+        assert not overdue
+        for _ in range(3):
+            clock.now += 0.5
             watch.look()
         assert overdue

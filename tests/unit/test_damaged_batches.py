@@ -97,7 +97,9 @@ class LongDamage:
         for offset in range(start, end):
             for first, after in self._damaged:
                 if first <= offset < after:
-                    raise DamagedIncrement("a record batch is damaged", topic=topic, partition=partition, position=first)
+                    raise DamagedIncrement(
+                        "a record batch is damaged", topic=topic, partition=partition, position=first
+                    )
             yield [Message(topic=topic, partition=partition, offset=offset)]
 
 

@@ -247,6 +247,22 @@ def test_a_note_of_a_sinks_position_is_read_or_rejected(body: bytes) -> None:
         position.ahead_of(SinkPosition(1, 5, body), commit_record(1), NAMES)
 
 
+@pytest.mark.parametrize("inputs", [(0, 0), (0, 0, 0)])
+def test_a_note_of_another_number_of_inputs_is_rejected(inputs: tuple[int, ...]) -> None:
+    """Its order would name an input that the partition does not read."""
+    note = position.Note("l", b"", inputs=inputs, order=bytes((len(inputs) - 1, 1)))
+    with pytest.raises(position.Disagreement, match=f"has {len(inputs)} inputs, the service has 1"):
+        position.ahead_of(SinkPosition(1, 5, position.encode(note)), commit_record(1), NAMES)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63), max_size=4), st.binary(max_size=20))
+@few
+def test_the_order_in_a_note_of_a_sinks_position_is_read_or_rejected(inputs: list[int], order: bytes) -> None:
+    note = position.Note("l", b"", inputs=tuple(inputs), order=order)
+    with suppress(position.Disagreement):
+        position.ahead_of(SinkPosition(1, 5, position.encode(note)), commit_record(1), NAMES)
+
+
 @given(st.binary(max_size=200))
 @few
 def test_blocks_are_read_or_rejected(data: bytes) -> None:

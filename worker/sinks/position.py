@@ -63,6 +63,9 @@ def ahead_of(held: SinkPosition | None, record: CommitRecord, names: Names) -> N
         _ = note.turns
     except (*UNREADABLE, BadFrame) as error:
         raise Disagreement(f"the note at its position {held.position} cannot be read: {error}") from error
+    if note.inputs and len(note.inputs) != len(names.inputs):
+        has = f"{len(note.inputs)} inputs, the service has {len(names.inputs)}"
+        raise Disagreement(f"the note at its position {held.position} has {has}")
     if held.position < position:
         raise Disagreement(f"it holds the rows up to {held.position} only: an older copy of it, or another database")
     if held.position == position and (note.lineage != record.lineage or _settled(note, record, names)):

@@ -18,8 +18,10 @@ from statehold.ports import Clock
 from statehold.telemetry.log_events import Log
 
 _LOOK_EVERY: Final = 0.5
-#: Longest time in seconds that one check adds; a longer gap means that this thread did not run.
-_LONGEST_LOOK: Final = 2.0
+#: Longest time in seconds that one check adds: what this thread waits between two. If it was away for longer, it did
+#: not get the processor or the interpreter, and the calls' threads may not have got them either: 200 partitions that
+#: fence at once on a busy machine are slow, not stuck.
+_LONGEST_LOOK: Final = _LOOK_EVERY
 
 Overdue = Callable[[StuckCall], object]
 
