@@ -14,7 +14,7 @@ from statehold.errors import (
     OffsetDisagrees,
     TornTransaction,
 )
-from statehold.ports import Reader
+from statehold.ports import Cancelled, Reader
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import retention_gap
@@ -29,22 +29,25 @@ _PAUSE: Final = 1.0
 
 
 def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
-    """Call `attempt` again while it fails because of a short log. Stop early if the partition leaves.
+    """Call `attempt` again while it fails because of a short log.
 
     A leader may briefly report a short log: after the loss of a leader, ListOffsets answered for seconds with an end
     between committed transactions (three brokers, Kafka 4.4, one of them frozen). A short log looks like a torn
     transaction, like damage, or like an offset that is ahead of the last commit record. Only damage stays.
 
     :raises TornTransaction, OffsetDisagrees, DamagedIncrement, NoCommitRecord: the last attempt failed with it.
+    :raises Cancelled: the partition leaves, so the finding is for its next owner.
     """
     until = math.inf
     for _ in range(_ATTEMPTS - 1):
         try:
             return attempt()
         except (TornTransaction, OffsetDisagrees, DamagedIncrement, NoCommitRecord) as finding:
+            if signals.leaving():  # a suspended process may have read half before and half after another owner's work
+                raise Cancelled from finding
             now = tools.clock()
             until = min(until, now + _LASTS)
-            if now >= until or signals.leaving():
+            if now >= until:
                 raise
             tools.log.warning("kafka_retry", doing="recheck", cause=str(finding))
         signals.any.wait(_PAUSE)

@@ -110,6 +110,12 @@ class MemoryLog:
             if (entry := self._records.get(offset)) is not None:
                 yield entry[0], entry[1].outcome if entry[1] is not None else None
 
+    def of(self, transaction: Transaction, first: int) -> Iterator[MemoryMessage]:
+        """Yield the records of a transaction from an offset on: for oracles."""
+        for offset in range(first, self.end):
+            if (entry := self._records.get(offset)) is not None and entry[1] is transaction:
+                yield entry[0]
+
     def first_after(self, moment: int) -> int | None:
         """Return the offset of the first record of this time (ms since 1970) or later; None after the last."""
         return next((m.offset() for m, _ in self.entries() if m.timestamp()[1] >= moment), None)

@@ -23,6 +23,8 @@ class ClassicMember(ClientMembership):
         self._rejoins = False
         self._heard = 0.0
         self._beat: FutureEvent | None = None
+        #: connections that were lost before the last join
+        self._cuts = 0
 
     def start(self) -> None:
         self._join()
@@ -82,7 +84,7 @@ class ClassicMember(ClientMembership):
             self.later(RETRY, self._join)
             return
         owned = () if self._eager else tuple(sorted(self.owned))
-        self._heard = self.clock()
+        self._heard, self._cuts = self.clock(), self.process.cuts
         self._keep_beating()
         group.join(self.member_id, self.facts, owned, self.answers(self._joined))
         self.later(self.facts.session, self._check_join)
@@ -90,7 +92,7 @@ class ClassicMember(ClientMembership):
     def _check_join(self) -> None:
         """Join again if the connection was lost with the answer."""
         if self._state == "joining":
-            if self.process.is_cut:
+            if self.process.cuts != self._cuts:
                 self._join()
             else:
                 self.later(self.facts.session, self._check_join)

@@ -71,6 +71,7 @@ class ConsumerProtocolMember(ClientMembership):
             )
         except GroupRejection as error:
             self.answers(self._rejected)(error)
+            self.later(interval, self._beat)  # in case the answer is lost
             return
         if fault.never:
             if answer.assignment is not None:

@@ -60,7 +60,9 @@ class SimulatedTransactions:
 
     @property
     def suspicion(self) -> str:
-        self._alive()
+        if not isinstance(self._failed, TransactionAborted):  # a poll shows what is fatal, and an abort ends the rest
+            self._alive()
+        self._process.alive()
         return self._suspicion
 
     def fence(self, cancelled: Callable[[], bool]) -> None:

@@ -1,0 +1,141 @@
+"""Watches a run: what was written to the brokers and logged, and whether it may be."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import CommitRecord, Header, Part
+from statehold.testing.kafka.cluster import SimulatedKafka
+from statehold.testing.log import MemoryLog, Outcome, Transaction
+
+if TYPE_CHECKING:
+    from statehold.testing.simulation.process import Application, ProcessLife
+    from statehold.testing.simulation.scheduler import Task, TaskScheduler
+
+#: errors of a partition that a fault of the schedule explains
+_EXPLAINED: Final = frozenset(
+    {
+        "Fenced",
+        "Lost",
+        "RestoreTimeout",
+        "HangingTransaction",
+        "SinkUnreachable",
+        "SinkFenced",
+        "OutputRefused",
+        "OffsetDisagrees",
+    }
+)
+#: log events that the timeline leaves out
+_NOISE: Final = frozenset({"kafka_log", "kafka_retry", "restore_progress", "producer_identity", "member", "subscribed"})
+
+
+class TimelineEntry(NamedTuple):
+    """One line of the timeline."""
+
+    time: float
+    who: str
+    text: str
+
+
+class Observer:
+    """Collects the timeline and checks what is written."""
+
+    def __init__(self, kafka: SimulatedKafka, application: Application, scheduler: TaskScheduler) -> None:
+        self._kafka, self._application, self._scheduler = kafka, application, scheduler
+        self.moments: list[TimelineEntry] = []
+        #: (place in the code, phase of the partition) -> how often it was reached
+        self.coverage: Counter[tuple[str, str]] = Counter()
+        self.violations: list[str] = []
+        self._last: dict[int, CommitRecord] = {}
+        #: sessions of each partition's producer that another one has followed
+        self._former: defaultdict[int, set[str]] = defaultdict(set)
+        self._changelog = application.names.changelog
+        kafka.transactions.on_end.append(self._ended)
+        scheduler.on_point = self._point
+
+    def note(self, who: str, text: str) -> None:
+        self.moments.append(TimelineEntry(self._kafka.clock(), who, text))
+
+    def on_log(self, process: ProcessLife, event: str, fields: dict[str, Any]) -> None:
+        if event in _NOISE or self._scheduler.closing:
+            return
+        partition = fields.pop("partition", None)
+        who = process.name if partition is None else f"{process.name}[{partition}]"
+        shown = " ".join(f"{key}={value}" for key, value in fields.items() if value is not None and key != "exc_info")
+        self.note(who, f"{event} {shown}")
+        if event == "thread_died" or (event == "failed" and fields.get("error") not in _EXPLAINED):
+            self.violations.append(f"{who}: {event}: {fields.get('error')}: {fields.get('cause')}")
+
+    def _point(self, task: Task, name: str) -> None:
+        phase = ""
+        for worker in getattr(task.host, "workers", ()):
+            if task.label.endswith(f"-{worker.partition}"):
+                phase = worker._life.phase.value
+        self.coverage[name, phase] += 1
+
+    # Transactions
+
+    def _ended(self, transactional_id: str, transaction: Transaction) -> None:
+        if transaction.outcome is not Outcome.COMMITTED:
+            return
+        for log, first in transaction.logs.items():
+            if log.topic == self._changelog:
+                self._committed(log, first, transaction)
+
+    def _committed(self, log: MemoryLog, first: int, transaction: Transaction) -> None:
+        found = [records.unpack(message.value() or b"") for message in log.of(transaction, first)]
+        record, where = found[-1] if found else None, f"{log.topic}[{log.partition}]"
+        if not isinstance(record, CommitRecord):
+            self.violations.append(f"{where}: a transaction ends without a commit record")
+            return
+        where = f"{where}: transaction {record.n}"
+        if not isinstance(found[0], Header) or found[0].n != record.n:
+            self.violations.append(f"{where} does not begin with its header")
+        if record.parts != sum(isinstance(each, Part) for each in found):
+            self.violations.append(f"{where} lacks chunks of its delta")
+        self._compare(where, log.partition, record)
+        self._last[log.partition] = record
+        position = record.position(self._application.names.input)
+        self.note("kafka", f"[{log.partition}] commits n={record.n} position={position} by {record.attempt}")
+
+    def _compare(self, where: str, partition: int, record: CommitRecord) -> None:
+        """Compare a commit record with the one before it: numbers, owners, positions."""
+        before, former = self._last.get(partition), self._former[partition]
+        if before is None:
+            return
+        if record.n != before.n + 1:
+            self.violations.append(f"{where} follows {before.n}")
+        if record.attempt != before.attempt:
+            former.add(before.attempt)
+        if record.attempt in former:
+            self.violations.append(f"{where} is of a former owner, {record.attempt}")
+        behind = [topic for topic, position in before.positions.items() if record.positions.get(topic, -1) < position]
+        if behind:
+            self.violations.append(f"{where} goes back in {', '.join(behind)}")
+
+    # The end
+
+    def caught_up(self) -> bool:
+        """Return whether the group has committed every record of the inputs."""
+        self.check()
+        names = self._application.names
+        for topic in names.inputs:
+            for log in self._kafka.topics[topic].logs:
+                if self._kafka.committed(names.group, (topic, log.partition)) != log.end:
+                    return False
+        return not any(record.effects for record in self._last.values())
+
+    def behind(self) -> str:
+        names = self._application.names
+        return ", ".join(
+            f"{topic}[{log.partition}] {self._kafka.committed(names.group, (topic, log.partition))} of {log.end}"
+            for topic in names.inputs
+            for log in self._kafka.topics[topic].logs
+        )
+
+    def check(self) -> None:
+        """:raises AssertionError: something was written or logged that must not be."""
+        if self.violations:
+            raise AssertionError("; ".join(self.violations))

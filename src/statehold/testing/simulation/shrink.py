@@ -1,0 +1,69 @@
+"""Shrinks a failing schedule to few actions, and shows a run as a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from statehold.testing.simulation.schedule import Schedule
+from statehold.testing.simulation.simulation import RunReport, run
+
+
+def shrink(report: RunReport, fails: Callable[[RunReport], bool] | None = None, *, runs: int = 300) -> RunReport:
+    """Return the report of the shortest schedule found that still fails.
+
+    `fails`: whether a report shows the same failure; by default the same class of error. `runs`: most runs.
+    """
+    kind = type(report.violation)
+    fails = fails or (lambda other: type(other.violation) is kind)
+    best, left = report, runs
+
+    def attempt(actions: Mapping[str, str], order: int) -> RunReport | None:
+        nonlocal left
+        if left <= 0:
+            return None
+        left -= 1
+        found = run(report.scenario, Schedule.listed(actions, order))
+        return found if fails(found) else None
+
+    actions, order = dict(report.actions), report.schedule.order
+    for simpler in (0, 1, 2, 3):  # delays that a reader can repeat without a long number
+        found = attempt(actions, simpler)
+        if found is not None:
+            best, order = found, simpler
+            break
+    size = max(1, len(actions) // 2)
+    while actions:
+        places, removed = list(actions), False
+        for low in range(0, len(places), size):
+            cut = set(places[low : low + size])
+            fewer = {place: action for place, action in actions.items() if place not in cut}
+            found = attempt(fewer, order)
+            if found is not None:
+                best, actions, removed = found, fewer, True
+                break
+        if not removed:
+            if size == 1:
+                break
+            size = max(1, size // 2)
+        else:
+            size = min(size, max(1, len(actions)))
+    return best
+
+
+def timeline(report: RunReport, *, most: int = 120) -> str:
+    """Return the run as lines: virtual time in seconds, who, what. The last line repeats the schedule in a test."""
+    moments = report.observer.moments
+    shown = moments if len(moments) <= most else [*moments[: most // 3], *moments[-(most - most // 3) :]]
+    left_out = len(moments) - len(shown)
+    lines = [f"{moment.time:9.3f}  {moment.who:<8}  {moment.text}" for moment in shown]
+    if left_out:
+        lines.insert(most // 3, f"{'':9}  ... {left_out} lines")
+    if report.violation is not None:
+        lines.append(f"{report.seconds:9.3f}  FAILED    {type(report.violation).__name__}: {report.violation}")
+    lines.append(f"replay: {replay_line(report)}")
+    return "\n".join(lines)
+
+
+def replay_line(report: RunReport) -> str:
+    """Return the call that repeats the schedule."""
+    return f"Schedule.listed({report.actions!r}, order={report.schedule.order})"

@@ -1,0 +1,391 @@
+"""One run of a service in a simulated cluster: processes, input, faults, restarts, and what must hold."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.handler import Handler
+from statehold.messages import command
+from statehold.sink import SinkPosition
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.records import CommitRecord, Header
+from statehold.testing.clock import ManualClock
+from statehold.testing.kafka.clients.clients import Clients
+from statehold.testing.kafka.cluster import SimulatedKafka
+from statehold.testing.simulation.observer import Observer
+from statehold.testing.simulation.process import Application, ProcessLife
+from statehold.testing.simulation.schedule import Intervention, Occurrence, Schedule, mix
+from statehold.testing.simulation.scheduler import Stalled, TaskHost, TaskScheduler
+from statehold.worker.sinks.position import note_of
+
+#: seconds until a process that has ended starts again, at least, and what chance adds at most
+_RESTART: Final = 0.2, 6.0
+#: seconds between two starts of the first processes, and between two retries of failed partitions by an operator
+_STAGGER, _RETRY = 0.4, 15.0
+#: seconds of virtual time in which everything must be done after the last fault
+_SETTLED: Final = 400.0
+#: seconds in which the threads of a stopped process end
+_LEAVING: Final = 15.0
+
+
+class Violation(AssertionError):
+    """The run broke a promise of the service."""
+
+
+class InputRecord(NamedTuple):
+    """One record of an input, and when it is written (seconds of virtual time)."""
+
+    time: float
+    partition: int
+    value: bytes | None
+    key: bytes | None = None
+    topic: str = ""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What runs, without what goes wrong."""
+
+    handler: type[Handler[Any]] | Callable[[], Handler[Any]]
+    inputs: Sequence[InputRecord]
+    settings: Settings
+    partitions: int = 1
+    processes: int = 2
+    topics: tuple[str, ...] = ("input",)
+    name: str = ""
+    #: checks the outcome; raises AssertionError
+    verify: Callable[[RunResult], None] = lambda outcome: None
+    #: seconds of virtual time after the last commit, for timers that are due then
+    rest: float = 0.0
+    #: called before the run
+    begin: Callable[[], None] = lambda: None
+    #: what may happen to the cluster once a second, drawn with the schedule's rate
+    events: tuple[str, ...] = ()
+    #: names of errors that may fail a partition here, besides those that a fault explains
+    failures: frozenset[str] = frozenset()
+
+
+@dataclass
+class RunResult:
+    """What a run has left in Kafka and in the database."""
+
+    kafka: SimulatedKafka
+    application: Application
+    names: Names
+
+    def outputs(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+        """Return the committed (key, value) of an output, by partition."""
+        found = self.kafka.topics.get(topic)
+        return {log.partition: [(m.key(), m.value()) for m in log.committed()] for log in found.logs} if found else {}
+
+
+@dataclass
+class RunReport:
+    """What happened in a run."""
+
+    scenario: Scenario
+    schedule: Schedule
+    #: None: everything held
+    violation: BaseException | None
+    taken: list[Occurrence]
+    steps: int
+    #: virtual seconds
+    seconds: float
+    observer: Observer
+
+    @property
+    def actions(self) -> dict[str, str]:
+        """What the schedule did, by place: enough to repeat it."""
+        return {each.place: str(each.action) for each in self.taken}
+
+
+class Simulation:
+    """Runs one scenario with one schedule."""
+
+    def __init__(self, scenario: Scenario, schedule: Schedule) -> None:
+        self.scenario, self.schedule = scenario, schedule
+        self.clock = ManualClock()
+        self.scheduler = TaskScheduler(self.clock, schedule)
+        self.kafka = SimulatedKafka(self.clock, self.scheduler, seed=1)
+        self.scheduler.kafka = self.kafka
+        self.scheduler.on_action = self._act
+        kind = scenario.handler if isinstance(scenario.handler, type) else type(scenario.handler())
+        self.names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
+        self.application = Application(scenario.handler, self.names, scenario.partitions, scenario.settings)
+        self.observer = Observer(self.kafka, self.application, self.scheduler)
+        self.processes: dict[str, ProcessLife] = {}
+        self._lives: list[ProcessLife] = []
+        self._hosts: list[TaskHost] = []
+        self._numbers: Counter[str] = Counter()
+        self._places: Counter[str] = Counter()
+        self._wanted: set[str] = set()
+        self._fed = 0
+
+    def run(self) -> RunReport:
+        """Run to the end. Violations are in the report."""
+        violation: BaseException | None = None
+        state = random.getstate()
+        random.seed(self.schedule.order)
+        try:
+            self.scenario.begin()
+            self._run()
+        except Exception as error:  # noqa: BLE001  a bug of the product, or of the simulation
+            violation = error
+        finally:
+            self.scheduler.close([*self._hosts, *self._lives])
+            random.setstate(state)
+        return RunReport(
+            self.scenario,
+            self.schedule,
+            violation,
+            self.scheduler.taken,
+            self.scheduler.steps,
+            self.clock(),
+            self.observer,
+        )
+
+    # The course of a run
+
+    def _run(self) -> None:
+        self._prepare()
+        for number in range(self.scenario.processes):
+            name = "abcdefgh"[number]
+            self._wanted.add(name)
+            self.kafka.timers.after(number * _STAGGER, partial(self._start, name))
+        last = max((each.time for each in self.scenario.inputs), default=0.0)
+        began = self.clock()
+        for each in self.scenario.inputs:
+            self.kafka.timers.at(began + each.time, partial(self._feed, each))
+        self.kafka.timers.after(1.0, self._turn)
+        self.kafka.timers.after(_RETRY, self._retry)
+        self.scheduler.run(lambda: self.clock() >= began + last + 1.0 and self._fed == len(self.scenario.inputs), 1e9)
+        self.schedule.quiet = True
+        self._settle()
+        until = self.clock() + self.scenario.rest
+        self.scheduler.run(lambda: self.clock() >= until and self._is_done(), until + _SETTLED)
+        self.observer.check()
+        self.scenario.verify(RunResult(self.kafka, self.application, self.names))
+        self._stop_all()
+        self._check_restore()
+
+    def _settle(self) -> None:
+        limit = self.clock() + _SETTLED
+        try:
+            self.scheduler.run(self._is_done, limit)
+        except Stalled as stalled:
+            raise Stalled(f"{stalled}: {self._describe()}") from None
+
+    def _is_done(self) -> bool:
+        """All is committed, and nothing is under way."""
+        lives = self._lives_now()
+        if len(self.processes) < len(self._wanted) or any(not each.running or each.frozen for each in lives):
+            return False
+        if not self.observer.caught_up():
+            return False
+        workers = [worker for life in self._lives_now() for worker in life.workers if not worker.closed.is_set()]
+        live = [worker for worker in workers if worker.committed() is not None]
+        return sorted(worker.partition for worker in live) == [*range(self.scenario.partitions)]
+
+    def _lives_now(self) -> Iterable[ProcessLife]:
+        return self.processes.values()
+
+    def _describe(self) -> str:
+        lives = [f"{life.name} {_condition(life)}" for life in self._lives_now()]
+        return f"{'; '.join(lives)}; {self.observer.behind()}"
+
+    def _stop_all(self) -> None:
+        self._wanted.clear()
+        for life in self._lives_now():
+            life.manager.stop(self.scenario.settings.service.stop_timeout)
+        self.scheduler.run(lambda: all(not life.running for life in self._lives_now()), self.clock() + 120.0)
+        self.processes.clear()
+        ended = [life for life in self._lives if life.ended and not life.crashed]
+        try:
+            self.scheduler.run(lambda: not any(life.tasks for life in ended), self.clock() + _LEAVING)
+        except Stalled:
+            left = [task.name for life in ended for task in life.tasks]
+            raise Violation(f"these threads run {_LEAVING:.0f} s after the end of their process: {left}") from None
+
+    def _check_restore(self) -> None:
+        """Let a new process restore everything that the others have left."""
+        self._wanted.add("z")
+        self._start("z")
+        self._settle()
+
+    # Preparation
+
+    def _prepare(self) -> None:
+        kafka, names, partitions = self.kafka, self.names, self.scenario.partitions
+        for topic in (*names.inputs, names.changelog, names.snapshot, names.control):
+            kafka.create_topic(topic, partitions)
+        for topic in self.application.all_outputs:
+            kafka.create_topic(topic, partitions)
+        host = TaskHost("setup")
+        self._hosts.append(host)
+        ended: list[int] = []
+
+        def first_start() -> None:
+            clients = Clients(kafka, "setup", names, self.scenario.settings)
+            for partition in range(partitions):
+                self._write_first(clients, partition)
+            ended.append(1)
+
+        quiet, self.schedule.quiet = self.schedule.quiet, True
+        self.scheduler.spawn(host, "main", first_start)
+        self.scheduler.run(lambda: bool(ended), 60.0)
+        self.schedule.quiet = quiet
+
+    def _write_first(self, clients: Clients, partition: int) -> None:
+        """Write the initial commit record of a partition, as `statehold state init` does."""
+        producer, names = clients.transactions(partition), self.names
+        place = self.application.place(self.kafka, partition, "setup")
+        record = CommitRecord(
+            n=0,
+            attempt=producer.attempt,
+            lineage="simulation",
+            service=names.group,
+            partition=partition,
+            partitions=self.scenario.partitions,
+            positions=dict.fromkeys(names.inputs, 0),
+            inputs=names.inputs if names.others else (),
+            start=0,
+            topic_ids=place.topic_ids,
+            digest=digest.to_bytes(0),
+            format=frame.NEWEST,
+            writer=place.writer,
+            time=int(self.clock.wall() * 1000),
+        )
+        producer.fence(lambda: False)
+        producer.begin()
+        for each in (Header(0, producer.attempt, record.lineage, 0, record.writer), record):
+            producer.send_increment(names.changelog, partition, records.pack(each, record.format))
+        producer.send_all_offsets({(topic, partition): 0 for topic in names.inputs}, None, record.lineage)
+        producer.commit()
+        producer.drop()
+        if self.application.has_sinks:
+            self.application.database.held[partition] = SinkPosition(0, 0, note_of(record))
+
+    # What happens meanwhile
+
+    def _start(self, name: str) -> None:
+        self._numbers[name] += 1
+        life = ProcessLife(
+            f"{name}{self._numbers[name]}", self.application, self.kafka, self.scheduler, self.observer.on_log
+        )
+        self.processes[name] = life
+        self._lives.append(life)
+        self.observer.note(life.name, "starts")
+        self._watch(name, life)
+
+    def _watch(self, name: str, life: ProcessLife) -> None:
+        """Start a new life some time after this one has ended, as systemd does."""
+        if not life.running:
+            if name in self._wanted:
+                least, most = _RESTART
+                share = mix(self.schedule.order, f"restart {life.name}") * 2.0**-32
+                self.kafka.timers.after(least + share**2 * most, lambda: self._start(name))
+            if life.failure is not None:
+                self.observer.note(life.name, f"ended by {type(life.failure).__name__}: {life.failure}")
+            return
+        self.kafka.timers.after(0.5, lambda: self._watch(name, life))
+
+    def _feed(self, each: InputRecord) -> None:
+        log = self.kafka.log(each.topic or self.names.input, each.partition)
+        self.kafka.append(log, each.value, each.key)
+        self._fed += 1
+
+    def _act(self, host: TaskHost, action: Intervention) -> None:
+        if not isinstance(host, ProcessLife):
+            return
+        self.observer.note(host.name, str(action))
+        match action.kind:
+            case "kill":
+                host.crash()
+            case "halt":
+                host.freeze(action.seconds)
+            case "cut":
+                host.cut(action.seconds)
+
+    def _turn(self) -> None:
+        """Once a second something may happen to the cluster."""
+        if not self.schedule.quiet:
+            self.kafka.timers.after(1.0, self._turn)
+        self._places["world"] += 1
+        if self._places["world"] % 3 == 0:
+            self.command("take")
+        action = self.schedule.action("world", self._places["world"], "world")
+        if action is None:
+            return
+        self.scheduler.taken.append(Occurrence(self.clock(), f"world#{self._places['world']}", action))
+        self.observer.note("world", str(action))
+        self._do(action)
+
+    def _do(self, action: Intervention) -> None:
+        lives = [life for life in self._lives_now() if life.running and not life.frozen]
+        chosen = lives[int(action.argument or 0) % len(lives)] if lives else None
+        match action.kind:
+            case "stop" if chosen is not None:
+                chosen.manager.stop(self.scenario.settings.service.stop_timeout)
+            case "kill" if chosen is not None:
+                chosen.crash()
+            case "halt" if chosen is not None:
+                chosen.freeze(20.0)
+            case "take":
+                self.command("take")
+            case "join" if "x" not in self._wanted:
+                self._wanted.add("x")
+                self._start("x")
+            case "release":
+                self.kafka.transactions.release()
+
+    def command(self, name: str) -> None:
+        """Send a command of statehold to every partition, through the control topic."""
+        for partition in range(self.scenario.partitions):
+            log = self.kafka.log(self.names.control, partition)
+            self.kafka.append(log, None, None, [command.header(name, "", "simulation")])
+
+    def _retry(self) -> None:
+        """An operator retries what has failed."""
+        self.kafka.timers.after(_RETRY, self._retry)
+        for life in self._lives_now():
+            if life.running:
+                life.manager.retry()
+
+
+def _condition(life: ProcessLife) -> str:
+    if not life.running:
+        return "crashed" if life.crashed else "ended"
+    found = [each.status() for each in life.workers]
+    shown = [f"[{each.partition}] {each.phase}@{each.position} {each.cause or ''}".strip() for each in found]
+    return ("frozen " if life.frozen else "") + ", ".join(shown)
+
+
+#: the simulation that runs now
+_running: list[Simulation] = []
+
+
+def reach(name: str) -> Intervention | None:
+    """Name a place in a function of a test, such as an effect: a process may crash there, other threads may run."""
+    return _running[-1].scheduler.reach(name) if _running else None
+
+
+def run(scenario: Scenario, schedule: Schedule) -> RunReport:
+    """Run a scenario with a schedule, without the garbage collector, which costs more than the run."""
+    was_on = gc.isenabled()
+    gc.disable()
+    simulation = Simulation(scenario, schedule)
+    _running.append(simulation)
+    try:
+        return simulation.run()
+    finally:
+        _running.pop()
+        if was_on:
+            gc.enable()

@@ -1,0 +1,45 @@
+"""Runs random schedules: python -m tests.simulation --first 0 --count 1000."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+
+from tests.simulation.scenarios import SCENARIOS
+
+from statehold.testing.simulation.schedule import Schedule
+from statehold.testing.simulation.simulation import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--stop", action="store_true", help="stop at the first violation")
+    parser.add_argument("--scenario", type=int, default=None)
+    options = parser.parse_args()
+    gc.disable()
+    began, steps, bad, seconds = time.process_time(), 0, 0, 0.0
+    for seed in range(options.first, options.first + options.count):
+        scenario = SCENARIOS[seed % len(SCENARIOS) if options.scenario is None else options.scenario]
+        report = run(scenario, Schedule.random(seed))
+        steps, seconds = steps + report.steps, seconds + report.seconds
+        if report.violation is not None:
+            bad += 1
+            text = f"{type(report.violation).__name__}: {report.violation}"
+            print(f"seed {seed} ({scenario.name}), {len(report.taken)} actions: {text[:500]}", flush=True)
+            if options.stop:
+                break
+        if seed % 50 == 49:
+            gc.unfreeze()
+            gc.collect()
+    spent, done = time.process_time() - began, seed - options.first + 1
+    each = f"{steps / done:.0f} steps and {seconds / done:.0f} s of virtual time each"
+    print(f"{done} schedules, {bad} violations; {each}; {done / spent * 60:.0f} a minute of processor time")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
