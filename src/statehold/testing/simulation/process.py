@@ -124,6 +124,11 @@ class ProcessLife(TaskHost):
     def frozen(self) -> bool:
         return self.frozen_until > self.kafka.clock()
 
+    @property
+    def hindered(self) -> bool:
+        """It stands still, or has no network."""
+        return self.frozen or self.clients.is_cut
+
     def crash(self) -> None:
         """Do SIGKILL."""
         self.crashed = True

@@ -169,12 +169,23 @@ class Simulation:
         self.scheduler.run(lambda: self.clock() >= began + last + 1.0 and self._fed == len(self.scenario.inputs), 1e9)
         self.schedule.quiet = True
         self._settle()
-        until = self.clock() + self.scenario.rest
-        self.scheduler.run(lambda: self.clock() >= until and self._is_done(), until + _SETTLED)
+        self._rest()
         self.observer.check()
         self.scenario.verify(RunResult(self.kafka, self.application, self.names))
         self._stop_all()
         self._check_restore()
+
+    def _rest(self) -> None:
+        """Let the scenario's rest pass without a rebalance, because timers of a partition need it alive."""
+        while self.scenario.rest:
+            until = self.clock() + self.scenario.rest
+            self.scheduler.run(partial(self._has_rested, until), until + 1.0)
+            if self.clock() >= until:
+                return
+            self._settle()
+
+    def _has_rested(self, until: float) -> bool:
+        return self.clock() >= until or not self._is_done()
 
     def _settle(self) -> None:
         limit = self.clock() + _SETTLED
@@ -186,7 +197,7 @@ class Simulation:
     def _is_done(self) -> bool:
         """All is committed, and nothing is under way."""
         lives = self._lives_now()
-        if len(self.processes) < len(self._wanted) or any(not each.running or each.frozen for each in lives):
+        if len(self.processes) < len(self._wanted) or any(not each.running or each.hindered for each in lives):
             return False
         if not self.observer.caught_up():
             return False
