@@ -178,6 +178,11 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark": "",
     "testing.kafka": "errors declarations ports record testing",
     "testing.kafka.clients": ("errors config common declarations output messages ports record testing testing.kafka"),
+    "testing.simulation": (
+        "errors config common declared handler messages ports sink snapshot.format snapshot.restore "
+        "telemetry balancer worker worker.common worker.followers worker.handler worker.sinks testing testing.kafka "
+        "testing.kafka.clients"
+    ),
     "testing": (
         "errors config.sections config serde common declarations output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
