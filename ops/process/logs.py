@@ -14,11 +14,19 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, TextIO
 
-import structlog
-from structlog.typing import EventDict, Processor
-
 from statehold.config.sections.service import LogSettings
-from statehold.ops.process.librdkafka_log import KafkaLines
+
+# structlog imports rich for tracebacks that statehold does not show, which takes 0.15 s. The import fails with None.
+_hidden = "rich" not in sys.modules
+if _hidden:
+    sys.modules["rich"] = None  # type: ignore[assignment]
+import structlog  # noqa: E402
+from structlog.typing import EventDict, Processor  # noqa: E402
+
+if _hidden:
+    del sys.modules["rich"]
+
+from statehold.ops.process.librdkafka_log import KafkaLines  # noqa: E402
 
 _NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 

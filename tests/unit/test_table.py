@@ -282,3 +282,31 @@ def test_deleted_keys_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None
         commit(table)
     assert len(table.order) <= 3 + 11 + 1
     assert sorted(key for key in table.order if key in table.stored) == [97, 98, 99]
+
+
+def test_a_table_drops_its_decoded_values_at_a_commit_and_keeps_the_writes_of_the_open_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("statehold.table._DECODED", 3)
+    table = bound(value=list, mutable=True)
+    for key in range(5):
+        table[key] = [key]
+    table.delete(4)
+    table.freeze()
+    table[1] = [11]
+    table.delete(2)
+    table.commit()
+    assert not table._cache
+    assert list(table.items()) == [(0, [0]), (1, [11]), (3, [3])]
+    table.rollback()
+    assert list(table.items()) == [(0, [0]), (1, [1]), (2, [2]), (3, [3])]
+
+
+def test_a_table_keeps_the_decoded_values_of_few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("statehold.table._DECODED", 3)
+    table = bound()
+    for key in range(3):
+        table[key] = key
+    table.freeze()
+    table.commit()
+    assert table._cache == {0: 0, 1: 1, 2: 2}

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from statehold.common.visible import visible
 from statehold.errors import UsageError
@@ -59,78 +54,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     In a pipe, and with `-o wide`, each row is one line. A terminal that is too narrow folds long cells; if even that
     does not fit, each row becomes a block with a line for each cell.
     """
-    cells = [[_cell(each) for each in row] for row in rows]
-    wide = [max([cell_len(head), *map(_width, column)]) for head, *column in _columns(columns, cells)]
-    console = Console(highlight=False)
-    if not sys.stdout.isatty() or _form == "wide":
-        console = Console(highlight=False, width=_needed(wide, _LOOSE))
-    loose = _needed(wide, _LOOSE) <= console.width
-    fitting = wide if loose else _fitted(wide, columns, cells, console.width)
-    if fitting is None:
-        _print_blocks(console, columns, cells)
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=loose, collapse_padding=not loose)
-    for head, width in zip(columns, fitting, strict=True):
-        table.add_column(head, width=width, overflow="fold")
-    for row in cells:
-        table.add_row(*row)
-    console.print(table)
+    from statehold.ops.cli.common.tables import print_rows  # here, because it imports rich
 
-
-#: characters between two columns of a table with air, and of one that hardly fits
-_LOOSE: Final = 3
-_TIGHT: Final = 2
-#: a cell is folded into lines of this width at least
-_FOLDED: Final = 20
-
-
-def _cell(value: object) -> Text:
-    if isinstance(value, Text):
-        return Text(visible(value.plain), value.style)
-    return Text(visible(compact(value)))
-
-
-def _columns(columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> Iterator[tuple[Any, ...]]:
-    return zip(columns, *cells, strict=True)
-
-
-def _width(cell: Text) -> int:
-    return max(map(cell_len, cell.plain.split("\n")))
-
-
-def _needed(widths: Sequence[int], gap: int) -> int:
-    """Return the width of the whole table; one with air has an edge, too."""
-    return sum(widths) + gap * (len(widths) - 1) + (2 if gap == _LOOSE else 0)
-
-
-def _fitted(
-    wide: Sequence[int], columns: Sequence[str], cells: Sequence[Sequence[Text]], available: int
-) -> list[int] | None:
-    """Return widths that fit, because headings break between words and long cells anywhere; None if none do."""
-    least = [
-        max(max(map(cell_len, head.split()), default=1), min(max(map(_width, column), default=1), _FOLDED))
-        for head, *column in _columns(columns, cells)
-    ]
-    left = available - _needed(least, _TIGHT)
-    if left < 0:
-        return None
-    for i in sorted(range(len(least)), key=lambda i: wide[i] - least[i]):  # short cells stay whole first
-        more = min(wide[i] - least[i], left)
-        least[i], left = least[i] + more, left - more
-    return least
-
-
-def _print_blocks(console: Console, columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
-    names = max(map(cell_len, columns))
-    for row in cells:
-        console.print()
-        for head, cell in zip(columns, row, strict=True):
-            console.print(Text(f"{head:{names}}  ").append(cell), soft_wrap=True)
+    print_rows(columns, rows, compact, one_line=_form == "wide")
 
 
 def report(line: str) -> None:
     """Print one line to standard output."""
-    Console(highlight=False, soft_wrap=True).print(Text(visible(line)))
+    sys.stdout.write(visible(line) + "\n")
 
 
 def complain(line: str) -> None:

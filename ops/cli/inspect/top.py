@@ -19,10 +19,10 @@ from rich.text import Text
 from statehold.common.visible import visible
 from statehold.errors import StartError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.keyboard import Keyboard
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.waiting import hush
+from statehold.ops.cli.inspect.keyboard import Keyboard
 from statehold.ops.reports.top_model import PartitionRow, Sample, Watch
 
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}

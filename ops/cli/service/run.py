@@ -13,7 +13,6 @@ from statehold.common.exit_codes import Exit, exit_of
 from statehold.config.settings import Settings
 from statehold.errors import StartError, StateholdError
 from statehold.ops.cli.common import early_signals, output
-from statehold.ops.cli.common.bars import Bars
 from statehold.ops.cli.common.target import (
     Code,
     Config,
@@ -106,6 +105,8 @@ def _bars(service: Service, settings: Settings) -> AbstractContextManager[object
     """Show the progress of each restore on a terminal, unless it shows JSON lines."""
     if not sys.stderr.isatty() or wants_json(settings.log, sys.stderr):
         return nullcontext()
+    from statehold.ops.cli.common.bars import Bars  # here, because it imports rich
+
     bars = Bars(lambda: service.status()["partitions"], sys.stderr)
     configure_logging(settings.log, bars.lines)
     return bars

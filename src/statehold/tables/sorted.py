@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from sortedcontainers import SortedSet
-
 from statehold.table import PartitionTable
 
 K = TypeVar("K")
@@ -63,6 +61,8 @@ class SortedTable(PartitionTable[K, V]):
 
     def _keys(self) -> Any:
         if self._order is None:
+            from sortedcontainers import SortedSet  # here, because it takes 0.03 s and few tables are sorted
+
             self._order = SortedSet(self.stored)
             self._order.update(self._frozen, self._dirty)
         return self._order
