@@ -11,8 +11,8 @@ from statehold.ops.doctor.report import Finding, FindingsOf
 
 #: the first release whose transactions carry group metadata and whose brokers check partitions of transactions, and
 #: the level of `metadata.version` that its brokers support at least
-OLDEST: Final = "3.6"
-_OLDEST_LEVEL: Final = 12
+OLDEST: Final = "3.9"
+_OLDEST_LEVEL: Final = 21
 _METADATA: Final = "metadata.version"
 _SOON_DAYS: Final = 30
 #: settings that each broker has of its own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from script.generate import cli_page, doctor_page, metrics_page, runbook_pages, settings_page
+from script.generate import cli_page, doctor_page, figures, metrics_page, runbook_pages, settings_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
@@ -22,3 +22,4 @@ if __name__ == "__main__":
     for name, document in PAGES.items():
         (DOCS / name).write_text(document(), encoding="utf-8")
         print(DOCS / name)
+    figures.write()

@@ -13,7 +13,9 @@ import pytest
 from statehold.config.sources import known_options
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md"])
+PAGES = sorted(
+    [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md"))]
+)
 FOLDERS = "balancer|benchmarks|config|deploy|docs|examples|ops|script|snapshot|src|tests|worker"
 PATH = re.compile(rf"(?<![\w/.$:<>-])(?:{FOLDERS})/[\w./*@-]*\w")
 DOTTED = re.compile(r"(?<![\w./-])(?:statehold|examples)(?:\.\w+)+(?::\w+)?(?![\w/-])")
@@ -22,15 +24,21 @@ IN_BACKQUOTES = re.compile(r"`([^`\n]+)`")
 WORD = re.compile(r"\b[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+|\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+")
 #: names of other projects, of an example, and attributes of a Service
 OTHERS = {
+    "APPLICATION_ID_CONFIG",
     "AddOffsetsToTxn",
     "AddPartitionsToTxn",
     "GracePeriodSeconds",
     "LoadCredential",
     "OldSerde",
+    "STREAM_TIME",
+    "TopologyTestDriver",
     "TxnCoordinator",
     "TxnOffsetCommit",
+    "WALL_CLOCK_TIME",
     "consumer_offsets",
     "get_asgi_application",
+    "group_by",
+    "tumbling_window",
     "group.id",
     "kafka.extra",
     "list_consumer_group_offsets",
