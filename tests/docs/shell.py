@@ -65,11 +65,11 @@ class Shell:
     def do(self, step: Command | File) -> None:
         """Save the file, or run the command and compare its output."""
         if isinstance(step, File):
-            (self._directory / step.name).write_text(self._here(step.text))
+            (self._directory / step.name).write_text(self.here(step.text))
             return
         end = time.monotonic() + _SECONDS
-        wanted = self._here(step.output)
-        while not self._equal(wanted, got := self.run(self._here(step.line))):
+        wanted = self.here(step.output)
+        while not self._equal(wanted, got := self.run(self.here(step.line))):
             again = step.line.startswith(READS) and time.monotonic() < end
             assert again, f"$ {step.line}\n--- the page\n{wanted}--- got\n{got}"
             time.sleep(0.2)
@@ -96,7 +96,8 @@ class Shell:
         self._bash.kill()
         self._bash.wait()
 
-    def _here(self, text: str) -> str:
+    def here(self, text: str) -> str:
+        """Return a line of the page with the ports of this run."""
         for old, new in self._replaced.items():
             text = text.replace(old, new)
         return text

@@ -1,4 +1,4 @@
-"""The site builds without a warning: every link leads somewhere, every page is in the menu."""
+"""The site builds without a warning: every link and picture is there, every page is in the menu."""
 
 from __future__ import annotations
 
@@ -42,3 +42,27 @@ def test_the_api_reference_shows_every_member_and_no_markup(site: Path) -> None:
     for stray in ("\\", "``", ":raises", ":param", ":py:", ":doc:", "object at 0x", "~statehold", "docs/"):
         found = [plain[max(0, at.start() - 40) : at.end() + 40] for at in re.finditer(re.escape(stray), plain)]
         assert not found, f"{stray!r}: {found[:3]}"
+
+
+def test_every_link_and_picture_is_there(site: Path) -> None:
+    assert (site / "404.html").exists()
+    assert broken(site) == []
+
+
+def broken(site: Path) -> list[str]:
+    """The links and pictures of the built pages that lead nowhere on the site."""
+    texts = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
+    names = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in texts.items()}
+    found = []
+    for page, text in texts.items():
+        for link in sorted(set(re.findall(r'(?:href|src)="(?!\w+:|//|data:)([^"]*)"', text))):
+            path, _, name = link.partition("#")
+            target = (page.parent / path.partition("?")[0]).resolve() if path else page
+            if not target.exists() or (name and target in names and name not in names[target]):
+                found.append(f"{page.relative_to(site)}: {link}")
+    return found
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<p id="here"><a href="#here"></a><a href="#gone"></a><img src="gone.png"></p>')
+    assert broken(tmp_path) == ["a.html: #gone", "a.html: gone.png"]
