@@ -101,6 +101,22 @@ def test_a_producer_that_forgets_its_coordinator_is_not_used_again() -> None:
     assert "nodename change" in suspicion.reason
 
 
+def test_the_client_may_close_its_bootstrap_connection_within_a_transaction() -> None:
+    suspicion = Suspicion(1.0)
+    suspicion.begun()
+    suspicion.in_transaction = True
+    suspicion.logged(
+        "FAIL [rdkafka#producer-1] [thrd:127.0.0.1:9092/bootstrap]: 127.0.0.1:9092/bootstrap: "
+        "Decommissioning this broker (after 7ms in state UP) (_DESTROY_BROKER)"
+    )
+    assert not suspicion.reason, "nothing of the transaction was sent on this connection"
+    suspicion.logged(
+        "FAIL [rdkafka#producer-1] [thrd:127.0.0.1:9092/1]: 127.0.0.1:9092/1: "
+        "Decommissioning this broker (after 7ms in state UP) (_DESTROY_BROKER)"
+    )
+    assert suspicion.reason
+
+
 def test_a_second_response_to_one_commit_makes_the_producer_suspect() -> None:
     """Also if librdkafka has not logged the lost connection."""
     suspicion = Suspicion(1.0)

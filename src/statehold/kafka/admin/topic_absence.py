@@ -15,7 +15,15 @@ from statehold.errors import KafkaTrouble, TopicMissing
 
 #: seconds for the answer of one broker
 _ASK: Final = 3.0
-_ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+#: _NOENT, "no leaders found", is what a client answers that has never known the topic
+_ABSENT: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    }
+)
 
 Nodes = Callable[[], Mapping[int, str]]
 

@@ -14,6 +14,8 @@ DEBUG = "broker,eos"
 #: a lost connection or a timed-out request. During a transaction any broker's counts, because offsets go to the
 #: group's coordinator
 _LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
+#: the client closes its bootstrap connection itself once it knows the brokers, and sends nothing of a transaction on it
+_BOOTSTRAP = re.compile(r"/bootstrap\].*_DESTROY_BROKER", re.S)
 
 
 class Suspicion:
@@ -39,7 +41,7 @@ class Suspicion:
             self._responses += 1
             if self._responses > 1:
                 self.suspect(f"one commit or abort call sent {self._responses} requests ({message[:160]})")
-        elif message.startswith(("FAIL", "REQTMOUT")) and _LOST.search(message):
+        elif message.startswith(("FAIL", "REQTMOUT")) and _LOST.search(message) and not _BOOTSTRAP.search(message):
             self._lost = f"a connection was lost ({message.strip()[:160]})"
             if self.in_transaction or self._after_abort or "TxnCoordinator" in message:
                 self.suspect(self._lost)
