@@ -215,7 +215,7 @@ class KafkaGroupConsumer:
             with self._contact.call("seek", STUCK_AFTER):
                 self._consumer.seek(place)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._STATE or self._eager:
+            if error.args[0].code() != KafkaError._STATE or self._eager or partition not in self._owned:
                 raise translate(error) from error
             # A fetch began before the pause, at offset 0 of an input whose beginning is gone. Its fetcher has stopped,
             # and only a new assignment starts another.
