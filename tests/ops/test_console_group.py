@@ -139,3 +139,33 @@ def test_128_partitions_fit_on_one_screen(kafka: Cluster, page: Browser) -> None
         assert page.run(lowest) < 900
         assert findings(page) == []
         picture(page, "console-dense")
+
+
+def test_a_page_whose_request_gets_no_answer_says_so_and_asks_again(kafka: Cluster, page: Browser) -> None:
+    names = Names.new(kafka.bootstrap_servers)
+    create_topics(a_desk(names), 2)
+    with ExitStack() as stack:
+        service = running(stack, names, "web1")
+        await_true(lambda: set(phases(service).values()) == {"live"}, "it is live")
+        page.open(f"{service.url}/")
+        await_true(lambda: page.text("#verdict") == "ready", "it is ready")
+        page.run(
+            "window.real = window.fetch;"
+            "window.fetch = (path, ...more) => path.startsWith('console/data') ? window.real(path, ...more)"
+            "  : Promise.reject(new Error('the cable is cut'))"
+        )
+        for where in ("timers", "configuration", "lookup", "doctor", "letters"):
+            open_page(page, service.url, where)
+            alert = await_true(lambda: page.text("#page [role=alert]"), f"{where} says that it got no answer")
+            assert "the cable is cut" in alert, where
+            assert "Asking" not in page.text("#page"), where
+            assert findings(page) == [], where
+        page.run("window.fetch = window.real")
+        open_page(page, service.url, "timers")
+        page.run("window.fetch = () => Promise.reject(new Error('once'))")
+        open_page(page, service.url, "configuration")
+        await_true(lambda: "once" in page.text("#page [role=alert]"), "it says so")
+        page.run("window.fetch = window.real")
+        page.click("#page [role=alert] button")
+        await_true(lambda: "kafka.bootstrap_servers" in page.text("#page table"), "it has asked again")
+        assert page.run("return document.querySelectorAll('#page [role=alert]').length") == 0

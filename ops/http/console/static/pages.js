@@ -8,6 +8,25 @@ const quiet = (text) => element("p", { className: "quiet" }, text);
 const when = (time) => new Date(time * 1000).toISOString().replace(".000Z", "Z");
 const POLL = 1000;
 
+/** What went wrong, said aloud; with `again` there is a button that asks once more. */
+function problem(text, again) {
+  const button = again ? element("button", { type: "button" }, "Ask again") : null;
+  button?.addEventListener("click", again);
+  return element("div", { className: "trouble", role: "alert", data: { state: "waiting" } }, element("p", {}, text), button);
+}
+
+/** Ask for one thing and draw it; what `rejected` makes of an error, or that there is no answer, is shown in `place`. */
+async function once(ask, path, place, draw, rejected = problem) {
+  const again = () => { place.replaceChildren(quiet("Asking …")); return once(ask, path, place, draw, rejected); };
+  try {
+    const reply = await ask(path), told = await reply.json();
+    if (reply.ok) draw(told);
+    else place.replaceChildren(rejected(told.error, again));
+  } catch (error) {
+    place.replaceChildren(problem(`No answer: ${error.message}.`, again));
+  }
+}
+
 /** A report that the service makes in the background: it is asked for until it is there. */
 function report(ask, path, heading, about, drawn) {
   const result = element("div"), note = quiet(about);
@@ -21,14 +40,15 @@ function report(ask, path, heading, about, drawn) {
         const told = await reply.json();
         if (!told.running) {
           note.textContent = told.made ? `${about} Made ${ago(told.made)}.` : about;
-          if (told.error || told.result) result.replaceChildren(...(told.error ? [element("p", { className: "trouble" }, told.error)] : drawn(told.result)));
+          if (told.error || told.result) result.replaceChildren(...(told.error ? [problem(told.error)] : drawn(told.result)));
           break;
         }
         note.textContent = "Asking the brokers …";
         await new Promise((wake) => setTimeout(wake, POLL));
       }
     } catch (error) {
-      note.textContent = `${about} No answer: ${error.message}.`;
+      note.textContent = about;
+      result.replaceChildren(problem(`No answer: ${error.message}.`));
     } finally {
       button.disabled = false;
     }
@@ -56,9 +76,7 @@ export const letters = (ask, status) => report(ask, "letters", "Dead letters", "
 
 export function timers(ask) {
   const result = element("div", {}, quiet("Asking …"));
-  ask("console/timers").then(async (reply) => {
-    const told = await reply.json();
-    if (!reply.ok) return result.replaceChildren(element("p", { className: "trouble", data: { state: "waiting" } }, told.error));
+  once(ask, "console/timers", result, (told) => {
     const counts = Object.entries(told.counts);
     if (!counts.length) return result.replaceChildren(element("p", {}, "No partition that is live here has timers."));
     result.replaceChildren(quiet(counts.map(([partition, number]) => `partition ${partition}: ${count(number)}`).join(" · ")),
@@ -76,7 +94,7 @@ export function configuration(ask) {
     result.replaceChildren(shown.length ? table("settings", ["setting", "value"], shown.map((each) => [element("code", {}, each.key), element("code", {}, each.value)])) : quiet("Every setting has its default."));
   };
   only.addEventListener("change", draw);
-  ask("console/configuration").then(async (reply) => { rows = await reply.json(); draw(); });
+  once(ask, "console/configuration", result, (told) => { rows = told; draw(); });
   return { node: element("div", {}, title("Configuration"), quiet("The settings in force on this instance; secrets are redacted."),
     element("p", {}, only, " ", element("label", { htmlFor: "changed-only" }, "only those that differ from their defaults")), result) };
 }
@@ -88,19 +106,23 @@ export function lookup(ask) {
   const form = element("form", { id: "lookup-form", className: "card" }, element("label", { htmlFor: "lookup-table" }, "Table"), select,
     element("label", { htmlFor: "lookup-key" }, "Key"), element("div", { className: "row" }, key, element("button", {}, "Look up")),
     element("span", {}, prefix, " ", element("label", { htmlFor: "lookup-prefix" }, "all keys that begin with it")), output);
-  const note = quiet("Committed state of the partitions that this instance holds.");
-  ask("state").then(async (reply) => {
-    const told = await reply.json();
-    form.hidden = !reply.ok;
-    if (!reply.ok) { note.textContent = told.error; return; }
+  const note = element("div"), about = quiet("Committed state of the partitions that this instance holds.");
+  form.hidden = true;
+  once(ask, "state", note, (told) => {
+    note.replaceChildren(about);
+    form.hidden = false;
     select.replaceChildren(...Object.entries(told.tables).map(([name, each]) => element("option", { value: name }, `${name} (${each.key})`)));
-  });
+  }, quiet);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const path = `state/${encodeURIComponent(select.value)}`;
-    const reply = await ask(prefix.checked ? `${path}?prefix=${encodeURIComponent(key.value)}&limit=200` : `${path}/${encodeURIComponent(key.value)}`);
-    const told = await reply.json();
-    output.replaceChildren(...(reply.ok ? (prefix.checked ? several(told) : one(told)) : refused(told)));
+    try {
+      const reply = await ask(prefix.checked ? `${path}?prefix=${encodeURIComponent(key.value)}&limit=200` : `${path}/${encodeURIComponent(key.value)}`);
+      const told = await reply.json();
+      output.replaceChildren(...(reply.ok ? (prefix.checked ? several(told) : one(told)) : refused(told)));
+    } catch (error) {
+      output.replaceChildren(problem(`No answer: ${error.message}.`));
+    }
   });
   return { node: element("div", {}, title("State"), note, form) };
 }
