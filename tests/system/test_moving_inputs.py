@@ -39,7 +39,7 @@ KEYS = [f"--key={table}=tests.system.apps.keyed:first_of" for table in ("minutes
 
 
 class KeyedProcess(Process):
-    command = ("-m", "tests.system.apps.keyed_service")
+    command = ("-m", "statehold.ops.cli.entry", "run", TARGET, "--set", "log.format=json")
 
 
 class Keyed(Pair):
