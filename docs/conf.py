@@ -35,7 +35,10 @@ html_title = f"statehold {release}"
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 #: the versions that are built next to this one, newest first; script/docs --versions sets it
-html_context = {"versions": os.environ.get("STATEHOLD_DOCS_VERSIONS", "").split()}
+html_context = {
+    "versions": os.environ.get("STATEHOLD_DOCS_VERSIONS", "").split(),
+    "this_version": os.environ.get("STATEHOLD_DOCS_VERSION", ""),
+}
 html_sidebars = {
     "**": [
         "sidebar/brand.html",
