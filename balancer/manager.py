@@ -27,6 +27,8 @@ from statehold.telemetry.registry import ServiceMetrics
 
 #: Wait in seconds of a turn without a poll: shorter than a handler needs for `flow.low` records.
 _NO_POLL = 0.003
+#: Part of `commit.interval` that a poll may wait for a batch to fill, because a record waits that long before its turn.
+_POLL_PART = 0.2
 #: Seconds without a record until polls wait longer, because many short polls of an idle service take processor time.
 _CALM_AFTER = 1.0
 _CALM_POLL = 0.1
@@ -59,6 +61,7 @@ class Manager:
         #: Monotonic time of the last poll that returned a record.
         self._busy = -math.inf
         self._flow = FlowControl(settings.flow.high, settings.flow.low)
+        self._poll_timeout = min(settings.flow.poll_timeout, _POLL_PART * settings.commit.interval)
         self._reports: queue.SimpleQueue[tuple[Track, WorkerReport]] = queue.SimpleQueue()
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._failures: queue.SimpleQueue[Callable[[int, int], BaseException]] = queue.SimpleQueue()
@@ -160,9 +163,7 @@ class Manager:
         if decision.poll:
             calm = now - self._busy >= _CALM_AFTER and self._assignment.is_settled()
             # While calm, the first record ends the poll, so the longer wait adds no latency.
-            records, timeout = (
-                (1, _CALM_POLL) if calm else (self._settings.flow.batch, self._settings.flow.poll_timeout)
-            )
+            records, timeout = (1, _CALM_POLL) if calm else (self._settings.flow.batch, self._poll_timeout)
             messages, troubles = self._consumer.consume(records, timeout)
             if messages:
                 self._busy = now

@@ -51,6 +51,9 @@ CONTENDERS = {
         "a_origin", "statehold on_record, output.origin on", _statehold, {"batch": False, "origin": True}
     ),
     "b": Contender("b", "statehold on_batch", _statehold, {"batch": True, "origin": False}),
+    "b_origin": Contender(
+        "b_origin", "statehold on_batch, output.origin on", _statehold, {"batch": True, "origin": True}
+    ),
     "c": Contender("c", "confluent-kafka by hand, json", _python("loop", "loop_json.py")),
     "d": Contender("d", "the same, msgspec, tuned", _python("loop", "loop_msgspec.py")),
     "e": Contender("e", "quixstreams exactly-once", _python("quix", "quix.py")),

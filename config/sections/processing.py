@@ -198,7 +198,8 @@ class FlowSettings(Section, name="flow"):
     batch: int = count(1000, "Records taken from the client at once; more was not faster.", low=1, high=1_000_000)
     poll_timeout: float = seconds(
         0.02,
-        "Longest wait for a batch to fill. It adds to latency if the load is low, and reports are read this often.",
+        "Longest wait for a batch to fill, at most a fifth of commit.interval. It adds to latency if the load is low, "
+        "and reports are read this often.",
         low=0.001,
         high=0.1,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from statehold.balancer.manager import Manager
+from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import TopicReplaced
 from statehold.ports import ConsumerTrouble, InputTopic, Listener, WorkerReport
@@ -100,7 +102,7 @@ class Partition:
         return msgspec.Struct()
 
 
-def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
+def manager(settings: Settings | None = None) -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
     clock = ManualClock()
     group, partition = Group(clock, [0]), Partition()
     reports: list[Any] = []
@@ -110,7 +112,7 @@ def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
         return partition
 
     return (
-        Manager(group, made, Settings(), ServiceMetrics("service"), Log(EventLog()), clock),
+        Manager(group, made, settings or Settings(), ServiceMetrics("service"), Log(EventLog()), clock),
         group,
         partition,
         clock,
@@ -140,6 +142,13 @@ def test_a_service_without_records_polls_less_often_and_a_record_ends_such_a_pol
     while group.polls[-1] == busy:
         managed._turn()
     assert group.polls[-1] == calm
+
+
+def test_a_poll_waits_for_a_fifth_of_a_short_commit_interval() -> None:
+    managed, group, _, _, _ = manager(replace(Settings(), commit=CommitSettings(interval=0.01)))
+    group.subscribe(managed)
+    managed._turn()
+    assert group.polls[-1] == (Settings().flow.batch, pytest.approx(0.002))
 
 
 def test_leaving_the_group_gets_the_time_that_the_drains_left() -> None:
