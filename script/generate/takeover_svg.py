@@ -21,7 +21,7 @@ _ROWS: Final = 26
 _LIGHTS: Final = ("#ff6159", "#febc2e", "#28c840")
 #: characters of the longest line
 _COLUMNS: Final = 104
-_COLOURS: Final = {r"SIGKILL|kill -9|killed": "bad", r"demo ok|\blive\b|\bequal\b": "good", r"^\$": "prompt"}
+_COLOURS: Final = {r"SIGKILL|kill -9": "bad", r"demo ok|\bis live\b|\bequal\b": "good", r"^\$": "prompt"}
 
 
 class Line(NamedTuple):
@@ -77,7 +77,7 @@ def draw(lines: list[Line]) -> str:
             f"<style>{style}</style>",
             f'<rect width="{_WIDTH}" height="{height}" rx="8" fill="#1b222b"/>',
             *(f'<circle cx="{20 + 18 * i}" cy="18" r="5.5" fill="{c}"/>' for i, c in enumerate(_LIGHTS)),
-            f'<svg y="34" width="{_WIDTH}" height="{height - 40}"><g class="all">',
+            f'<svg y="37" width="{_WIDTH}" height="{height - 43}"><g class="all">',
             *rows,
             "</g></svg>",
             "</svg>\n",

@@ -232,3 +232,14 @@ def test_a_row_of_a_join_is_exported_with_both_sides() -> None:
             "waiting": False,
         }
     ]
+
+
+def test_a_java_that_cannot_run_spark_is_named() -> None:
+    """As Spark says it with the small Java that the extra `dev` brings for brokers."""
+    from pyspark.errors import PySparkRuntimeError
+
+    from statehold.snapshot.spark.io.source import failed_job
+
+    ended = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    assert str(failed_job(ended)).endswith("Next: apt-get install openjdk-17-jre-headless")
+    assert "Spark job failed" in str(failed_job(PySparkRuntimeError("[X] other")))

@@ -91,6 +91,13 @@ _DAMAGED: Final = re.compile(
 _READING: Final = re.compile(r"org\.apache\.kafka\.|sql\.kafka010|TimeoutException|data may have been lost")
 
 
+#: The Java of the extra `dev` runs brokers, but lacks a module that Spark asks for.
+_NO_JAVA: Final = (
+    "Spark: its Java ended at once: Spark needs a Java 17 or later with all modules (JAVA_HOME, or `java` on the path). "
+    "Nothing was changed. Next: apt-get install openjdk-17-jre-headless"
+)
+
+
 class JobFailed(KafkaTrouble):
     """A Spark job failed; run it again. `reading`: it could not read from Kafka, so another attempt may succeed."""
 
@@ -133,6 +140,8 @@ def collect(frame: DataFrame) -> list[Any]:
 def failed_job(error: Exception) -> JobFailed:
     """Return the error to raise for a failed job: it names a damaged record batch, or has the innermost cause."""
     text = str(error)
+    if "JAVA_GATEWAY_EXITED" in text:
+        return JobFailed(_NO_JAVA)
     damaged = _DAMAGED.search(text)
     if damaged is None:
         return JobFailed(f"the Spark job failed: {cause_of(text)}", reading=_READING.search(text) is not None)
