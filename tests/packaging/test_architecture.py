@@ -177,7 +177,9 @@ ALLOWED: dict[str, str] = {
     "schema": "errors",
     "snapshot.spark": "",
     "testing.kafka": "errors declarations ports record testing",
-    "testing.kafka.clients": ("errors config common declarations output messages ports record testing testing.kafka"),
+    "testing.kafka.clients": (
+        "errors config common declarations output messages ports record sink testing testing.kafka"
+    ),
     "testing.simulation": (
         "errors config common declared handler messages ports sink snapshot.format snapshot.restore "
         "telemetry balancer worker worker.common worker.followers worker.handler worker.sinks testing testing.kafka "

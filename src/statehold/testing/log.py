@@ -30,6 +30,13 @@ class Transaction:
         self.lineages: dict[tuple[str, int], str] = {}
 
 
+class StampedMessage(MemoryMessage):
+    """A message whose timestamp is the broker's."""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, self._timestamp
+
+
 class MemoryLog:
     """Holds one partition. Readers are read_committed, as statehold's are."""
 
@@ -53,11 +60,12 @@ class MemoryLog:
         timestamp: int = 0,
         transaction: Transaction | None = None,
         partition: int | None = None,
+        kind: type[MemoryMessage] = MemoryMessage,
     ) -> int:
         """Write a record, in a transaction or in none, and return its offset. `partition` is what the record claims."""
         offset = self.end
         shown = self.partition if partition is None else partition
-        message = MemoryMessage(self.topic, shown, offset, value, key, headers, timestamp)
+        message = kind(self.topic, shown, offset, value, key, headers, timestamp)
         self._records[offset] = message, transaction
         if transaction is not None and self not in transaction.logs:
             transaction.logs[self] = self._open[transaction] = offset
@@ -85,20 +93,16 @@ class MemoryLog:
     @property
     def stable(self) -> int:
         """Return the last stable offset. Readers get nothing at or after it."""
-        return (
-            min(self._open.values(), default=self.end)
-            if self.held_high is None
-            else min(self.high, *self._open.values())
-        )
+        return max(self.start, min((self.high, *self._open.values()))) if self._open else self.high
 
     @property
     def high(self) -> int:
         """Return the high watermark: the end of what every replica has."""
         return self.end if self.held_high is None else min(self.held_high, self.end)
 
-    def truncate(self, before: int) -> None:
-        """Do delete_records: remove the records before an offset, at most the committed ones."""
-        before = min(before, self.stable)
+    def truncate(self, before: int, *, also_open: bool = False) -> None:
+        """Do delete_records: remove the records before an offset. `also_open`: those of open transactions, too."""
+        before = min(before, self.high if also_open else self.stable)
         for offset in range(self.start, before):
             self._records.pop(offset, None)
             self.markers.pop(offset, None)

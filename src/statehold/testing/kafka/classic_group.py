@@ -32,6 +32,8 @@ SyncAnswer = Callable[["tuple[int, ...] | GroupRejection"], object]
 
 class ClassicGroup(Group):
     kind = "CLASSIC"
+    #: seconds until a client sees that a topic has more partitions: topic.metadata.refresh.interval.ms
+    metadata_refresh = 300.0
 
     def __init__(self, *args: object, assignor: Assignor = "cooperative-sticky", initial_delay: float = 0.0) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
@@ -129,7 +131,11 @@ class ClassicGroup(Group):
 
     def topic_changed(self, topic: str) -> None:
         """Do what the leader's client does when it sees other metadata: it joins again."""
-        if topic == self.topic and self.state == "stable":
+        self.timers.after(self.metadata_refresh, lambda: self._see_topic(topic))
+
+    def _see_topic(self, topic: str) -> None:
+        assigned = {partition for given in self._given.values() for partition in given}
+        if topic == self.topic and self.state == "stable" and assigned != set(self.all_partitions(topic)):
             self._rebalance()
 
     def _member(self, member_id: str, generation: int) -> Member:

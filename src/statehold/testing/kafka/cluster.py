@@ -19,7 +19,7 @@ from statehold.testing.kafka.future_events import FutureEvents
 from statehold.testing.kafka.group import Group, GroupRejection
 from statehold.testing.kafka.offsets import Place, StoredOffsets
 from statehold.testing.kafka.transactions import TransactionCoordinator
-from statehold.testing.log import MemoryLog, Transaction
+from statehold.testing.log import MemoryLog, StampedMessage, Transaction
 
 
 class NoSuchTopic(Exception):
@@ -60,9 +60,7 @@ class SimulatedKafka:
         self._groups: dict[str, Group] = {}
         self.transactions = TransactionCoordinator(self.timers, self._publish)
         self._watchers: dict[Place, list[Callable[[], None]]] = {}
-        self.transactions.on_end.append(
-            lambda _, ended: self._notify(*((each.topic, each.partition) for each in ended.logs))
-        )
+        self.transactions.on_marker.append(lambda log: self._notify((log.topic, log.partition)))
         self._checks_retention = False
 
     def number(self) -> int:
@@ -114,9 +112,11 @@ class SimulatedKafka:
         return True
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. Its open transactions continue elsewhere, the groups keep their offsets of it."""
+        """Delete a topic, and the offsets that groups have of it. Its open transactions continue elsewhere."""
         for log in self._topic(name).logs:
             self.transactions.leave(log)
+        for offsets in self.offsets.values():
+            offsets.forget(name)
         del self.topics[name]
 
     def grow_topic(self, name: str, partitions: int) -> None:
@@ -146,7 +146,9 @@ class SimulatedKafka:
         """Write a record and return its offset. `timestamp`: ms since 1970, 0 means now."""
         now = int(self.clock.wall() * 1000)
         logged_at = self.topics[log.topic].settings.get("message.timestamp.type") == "LogAppendTime"
-        offset = log.append(value, key, headers, now if logged_at else timestamp or now, transaction)
+        kind = StampedMessage if logged_at else MemoryMessage
+        stamp = now if logged_at else timestamp or now
+        offset = log.append(value, key, headers, stamp, transaction, kind=kind)
         if transaction is None:
             self._notify((log.topic, log.partition))
         if self.on_append:
@@ -156,9 +158,13 @@ class SimulatedKafka:
         return offset
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Delete the records before an offset; -1 means the high watermark."""
+        """Delete the records before an offset, also those of open transactions; -1 means the high watermark.
+
+        An offset behind the high watermark deletes nothing (OFFSET_OUT_OF_RANGE).
+        """
         log = self.log(topic, partition)
-        log.truncate(log.high if before < 0 else before)
+        if before <= log.high:
+            log.truncate(log.high if before < 0 else before, also_open=True)
 
     def _topic(self, name: str) -> SimulatedTopic:
         if name not in self.topics:

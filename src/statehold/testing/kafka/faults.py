@@ -35,7 +35,7 @@ class CallFault(NamedTuple):
     error: BaseException | None = None
     #: the brokers have done it, only the answer is lost
     after: bool = False
-    #: seconds until the request arrives
+    #: seconds until the request arrives; with `after` until the answer does
     delay: float = 0.0
     #: no answer comes
     never: bool = False

@@ -102,11 +102,9 @@ class Group(ABC):
         self.offsets.add(transaction, offsets)
 
     def _check(self, given: GroupMetadata) -> None:
-        if given.generation < 0 and not given.member_id:
-            if self.members:
-                raise GroupRejection("UNKNOWN_MEMBER_ID")
-            return
-        self.check(given)
+        # Without membership nothing is checked, also while the group has members.
+        if given.generation >= 0 or given.member_id:
+            self.check(given)
 
     def new_id(self, facts: MemberFacts) -> str:
         self._made += 1

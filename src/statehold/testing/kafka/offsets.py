@@ -40,6 +40,12 @@ class StoredOffsets:
         if transaction.outcome is Outcome.COMMITTED:
             self.committed.update(offsets)
 
+    def forget(self, topic: str) -> None:
+        """Delete the offsets of a deleted topic."""
+        for offsets in (self.committed, *self._pending.values()):
+            for place in [each for each in offsets if each[0] == topic]:
+                del offsets[place]
+
     def unstable(self, place: Place) -> bool:
         """Return whether an open transaction has an offset of this partition."""
         return any(place in offsets for offsets in self._pending.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from statehold.errors import OutcomeUnknown, ProducerFenced
@@ -27,6 +28,8 @@ class _Producer:
     timer: FutureEvent | None = None
     #: groups that have pending offsets of the open transaction
     groups: set[str] = field(default_factory=set)
+    #: markers of the last transaction that are not written yet
+    unwritten: int = 0
 
 
 class CopiedEnd(NamedTuple):
@@ -51,8 +54,12 @@ class TransactionCoordinator:
         self._last_id = 0
         #: copies of requests that the network holds
         self.held: list[CopiedEnd] = []
-        #: called after each end of a transaction
+        #: called when the outcome of a transaction is decided, and when a partition has its marker
         self.on_end: list[Callable[[str, Transaction], None]] = []
+        self.on_marker: list[Callable[[MemoryLog], None]] = []
+        #: seconds from the end of a transaction to its marker in a partition, or to the offsets of a group by its name.
+        #: The answer to a commit does not wait for them.
+        self.marker_delay: Callable[[MemoryLog | str], float] = lambda place: 0.0
 
     def init(self, transactional_id: str, timeout: float) -> ProducerIdentity:
         """Do InitProducerId: abort what is open, and begin an epoch that fences older ones."""
@@ -111,6 +118,11 @@ class TransactionCoordinator:
             if producer is not None and producer.identity == copy.identity:
                 self._end(copy.transactional_id, producer, copy.outcome)
 
+    def ending(self, transactional_id: str) -> bool:
+        """Return whether markers are not written yet; other requests of this id wait (CONCURRENT_TRANSACTIONS)."""
+        producer = self._producers.get(transactional_id)
+        return producer is not None and producer.unwritten > 0
+
     def open(self) -> Mapping[str, Transaction]:
         """Return the open transactions by transactional id."""
         return {name: each.transaction for name, each in self._producers.items() if each.transaction is not None}
@@ -155,10 +167,23 @@ class TransactionCoordinator:
         if transaction is None:
             return False
         transaction.outcome = outcome
-        for log in transaction.logs:
-            log.close(transaction)
-        for group in groups:
-            self._publish(group, transaction)
+        places: tuple[MemoryLog | str, ...] = (*transaction.logs, *sorted(groups))
+        for place in places:
+            delay = self.marker_delay(place)
+            producer.unwritten += 1
+            if delay > 0:
+                self._timers.after(delay, partial(self._write_marker, producer, transaction, place))
+            else:
+                self._write_marker(producer, transaction, place)
         for call in self.on_end:
             call(transactional_id, transaction)
         return True
+
+    def _write_marker(self, producer: _Producer, transaction: Transaction, place: MemoryLog | str) -> None:
+        producer.unwritten -= 1
+        if isinstance(place, str):
+            self._publish(place, transaction)
+            return
+        place.close(transaction)
+        for call in self.on_marker:
+            call(place)

@@ -110,7 +110,12 @@ class SimulatedAdmin:
         self._ask("delete", lambda: self._kafka.delete_topic(name), subject=name)
 
     def grow(self, name: str, partitions: int) -> None:
-        self._ask("grow", lambda: self._kafka.grow_topic(name, partitions), subject=name)
+        def grow() -> None:
+            if partitions <= self._kafka.partitions(name):
+                raise KafkaTrouble(f"INVALID_PARTITIONS(37): {name} has {self._kafka.partitions(name)} already")
+            self._kafka.grow_topic(name, partitions)
+
+        self._ask("grow", grow, subject=name)
 
     def describe(
         self, topics: list[str], cancelled: Callable[[], bool] = lambda: False

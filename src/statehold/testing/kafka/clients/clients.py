@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.sink import Connect
+from statehold.testing.database import MemoryDatabase
 from statehold.testing.kafka.clients.admin import SimulatedAdmin
 from statehold.testing.kafka.clients.consumer import SimulatedGroupConsumer
+from statehold.testing.kafka.clients.database import connector
 from statehold.testing.kafka.clients.feeds import SimulatedControl, SimulatedDelayed, SimulatedInputs
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.clients.producer import SimulatedFullSink, SimulatedTransactions
@@ -49,6 +52,10 @@ class Clients(SimulatedProcess):
 
     def delayed(self, topic: str, partition: int) -> SimulatedDelayed:
         return SimulatedDelayed(self, topic, self.names.inputs, partition)
+
+    def database(self, database: MemoryDatabase) -> Connect:
+        """Return the connector of the handler's sinks for one assignment."""
+        return connector(self, database, self.settings.sink.timeout)
 
     def inputs(self) -> SimulatedInputs:
         return SimulatedInputs(self, self.names, self.settings)

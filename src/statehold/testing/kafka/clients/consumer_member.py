@@ -75,12 +75,13 @@ class ConsumerProtocolMember(ClientMembership):
             return
         if fault.never:
             if answer.assignment is not None:
-                self.later(_MISSED_AFTER, self._missed)
+                self._plan_rejoin()
             else:
                 self.later(interval, self._beat)
             return
-        self.answers(self._answered)(answer)
         self.later(interval, self._beat)
+        missed = self._plan_rejoin if answer.assignment is not None else bool
+        self.answers(self._answered, missed)(answer)
 
     def _answered(self, answer: Beat) -> None:
         self.generation, self._heard = answer.epoch, self.clock()
@@ -117,6 +118,9 @@ class ConsumerProtocolMember(ClientMembership):
             self.give_up("lost")
         else:
             self.rejoin()
+
+    def _plan_rejoin(self) -> None:
+        self.later(_MISSED_AFTER, self._missed)
 
     def _missed(self) -> None:
         """Hand over everything and join again, because the coordinator sends an assignment once."""

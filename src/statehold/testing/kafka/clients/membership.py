@@ -88,7 +88,7 @@ class ClientMembership(ABC):
             return
         self.errors.append(KafkaTrouble("_MAX_POLL_EXCEEDED: the application did not poll"))
         self.leave(for_good=not self.facts.instance_id)
-        self.give_up("revoke")  # not "lost": librdkafka issue 5604
+        self.give_up("lost")
 
     def give_up(self, kind: Literal["revoke", "lost"]) -> None:
         """Have the application lose everything, then join as a new member."""
@@ -97,16 +97,20 @@ class ClientMembership(ABC):
         self.due = deque(each for each in self.due if each.kind != "assign")
         self.due.append(Callback(kind, tuple(sorted(self.owned))))
 
-    def answers(self, handle: Callable[..., object]) -> Callable[..., None]:
-        """Return what takes the answer of a request to the member: a frozen process gets it later, one that is cut
-        off or has begun another round never.
+    def answers(self, handle: Callable[..., object], lost: Callable[[], object] = lambda: None) -> Callable[..., None]:
+        """Return what takes the answer of a request to the member: a frozen process gets it later, one that has begun
+        another round never. `lost` is called if the connection was lost meanwhile.
         """
         number, cuts = self._round, self.process.cuts
 
         def take(*answer: object) -> None:
             def step() -> None:
-                if number == self._round and cuts == self.process.cuts and not self.closed:
+                if number != self._round or self.closed:
+                    return
+                if cuts == self.process.cuts:
                     handle(*answer)
+                else:
+                    lost()
 
             self.process.kafka.timers.after(0.0, lambda: self.process.background(step))
 

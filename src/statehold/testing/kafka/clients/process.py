@@ -97,17 +97,23 @@ class SimulatedProcess:
         timed_out: Callable[[], BaseException],
         subject: str = "",
         partition: int = -1,
+        noted: Callable[[CallFault], None] = lambda fault: None,
     ) -> tuple[T, CallFault]:
         """Send a request and return its answer, with what happened to it.
 
-        `deadline`: when the call ends, in the clock's seconds; it raises what `timed_out` returns.
+        `deadline`: when the call ends, in the clock's seconds; it raises what `timed_out` returns. `noted` gets what
+        will happen to the request before it does.
         """
         self.alive()
         fault = self.kafka.point(Call(self.name, name, subject, partition)) or _NO_FAULT
         self.alive()
+        noted(fault)
         clock = self.kafka.clock
-        if fault.delay > 0:
-            self.wait(lambda: False, min(clock() + fault.delay, deadline))
+        arrives = clock() + fault.delay
+        if fault.delay > 0 and not fault.after:
+            self.wait(lambda: False, min(arrives, deadline))
+            if arrives > deadline:
+                raise timed_out()
         if self.is_cut and not self.wait(lambda: not self.is_cut, deadline):
             raise timed_out()
         if fault.never and not fault.after:
@@ -116,9 +122,11 @@ class SimulatedProcess:
         if fault.error is not None and not fault.after:
             raise fault.error
         answer = effect()
-        if fault.never or self.crashed:
+        if fault.never or arrives > deadline:
             self.wait(lambda: False, deadline)
             raise timed_out()
+        if fault.delay > 0 and fault.after:
+            self.wait(lambda: False, arrives)
         if fault.error is not None:
             raise fault.error
         return answer, fault

@@ -23,7 +23,9 @@ T = TypeVar("T")
 #: seconds of one try to fence, after which the caller may cancel
 _FENCE_STEP = 0.05
 #: seconds until a produce request that got no answer is sent again
-_RESEND = 0.1
+_RESEND = 0.02
+#: seconds between two tries to connect
+_RECONNECT = 0.5
 #: bytes of a record in addition to key, value and headers
 _OVERHEAD = 70
 
@@ -73,7 +75,10 @@ class SimulatedTransactions:
                 raise Cancelled
             step = min(deadline, self._kafka.clock() + _FENCE_STEP)
             try:
-                self._identity = self._request("fence", self._init, step)[0]
+                identity = self._request("fence", self._init, step)[0]
+                # The coordinator answers when the markers of the transaction that it has aborted are written.
+                self._wait_for_markers(step)
+                self._identity = identity
             except OutcomeUnknown:
                 if self._kafka.clock() >= deadline:
                     raise
@@ -136,15 +141,15 @@ class SimulatedTransactions:
     def _send_queued(self) -> None:
         """Send what waits, on the background thread; the next call of the application gets an error."""
         self._sends = False
-        if self._dropped or self._failed is not None or self._process.is_cut:
+        if self._dropped or self._failed is not None:
             return
         fault = self._process.background_fault("send", self._id, self._partition) if self._queue else None
         if fault is not None and fault.error is not None:
             self._failed = TransactionAborted(str(fault.error))
             return
-        if fault is not None and fault.never:
+        if (fault is not None and fault.never) or self._kafka.transactions.ending(self._id):
             self._sends = True
-            self._process.after(_RESEND, self._send_queued)
+            self._process.after(_RECONNECT if self._process.is_cut else _RESEND, self._send_queued)
             return
         try:
             while self._queue:
@@ -245,9 +250,15 @@ class SimulatedTransactions:
 
         if name == "offsets":
             self._sent_offsets = True
+        self._wait_for_markers(deadline)
         return self._process.request(
             name, effect, deadline=deadline, timed_out=timed_out, subject=self._id, partition=partition
         )
+
+    def _wait_for_markers(self, deadline: float) -> None:
+        """Repeat a request while the markers of the last transaction are not written (CONCURRENT_TRANSACTIONS)."""
+        if not self._process.wait(lambda: not self._kafka.transactions.ending(self._id), deadline):
+            raise OutcomeUnknown("CONCURRENT_TRANSACTIONS(51)")
 
     def _known(self) -> ProducerIdentity:
         if self._identity is None:
