@@ -182,8 +182,8 @@ def test_an_idle_producer_is_not_fenced_by_the_transaction_timeout(kafka: World)
     assert kafka.sees(topic, b"a")
 
 
-# A network may deliver a commit or abort request again after its copy was answered (docs/explanation/assumptions.md). The brokers
-# cannot detect that, because librdkafka does not speak the newer protocol (KIP-890).
+# A network may deliver a commit or abort request again after its copy was answered. The brokers cannot detect that,
+# because librdkafka does not speak the newer protocol (KIP-890); see docs/explanation/assumptions.md.
 
 
 def test_a_commit_succeeds_although_its_first_request_is_delayed(kafka: World) -> None:
