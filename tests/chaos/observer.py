@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import defaultdict
 from typing import Any
@@ -35,8 +36,18 @@ def consumer(servers: str, isolation: str = "read_committed") -> Consumer:
     )
 
 
-def partitions_of(client: Consumer, topic: str) -> list[int]:
-    return sorted(client.list_topics(topic, timeout=60).topics[topic].partitions)
+def partitions_of(client: Consumer, topic: str, seconds: float = 60.0) -> list[int]:
+    """The partitions of a topic. A broker that has just restarted may not know it yet, and names no partition then.
+
+    Raises AssertionError when it is not known within this number of `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = client.list_topics(topic, timeout=60).topics[topic]
+        if found.partitions and found.error is None:
+            return sorted(found.partitions)
+        assert time.monotonic() < deadline, f"{topic}: no broker knows its partitions: {found.error}"
+        time.sleep(0.1)
 
 
 def read_all(servers: str, topic: str, history: History, seconds: float = 120.0) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from tests.chaos.failing import check_dead_letters, check_tries
 from tests.chaos.faults import REGISTRY
 from tests.chaos.history import History, Patience
 from tests.chaos.mutants import MUTANTS
+from tests.chaos.observer import partitions_of
 from tests.chaos.operating import Operator
 from tests.chaos.points import POINTS, Points
 from tests.chaos.rows import Row
@@ -350,3 +352,24 @@ def test_points_are_claimed_once(tmp_path: Path) -> None:
         points.disarm(point)
     with pytest.raises(AssertionError):
         points.arm("nowhere", "kill")
+
+
+class Restarting:
+    """Answers without the partitions at first, as a broker that has just restarted does."""
+
+    def __init__(self, answers: int) -> None:
+        self.left = answers
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        self.left -= 1
+        partitions, error = ({}, "LEADER_NOT_AVAILABLE") if self.left > 0 else ({0: None, 1: None}, None)
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions, error=error)})
+
+
+def test_a_topic_that_a_restarted_broker_does_not_know_yet_is_not_taken_for_an_empty_one() -> None:
+    """Seed 8303 was called bad: the judge had read no input, so each dead letter was one of a handled trade."""
+    client: Any = Restarting(3)
+    assert partitions_of(client, "input") == [0, 1]
+    client = Restarting(10**9)
+    with pytest.raises(AssertionError, match="no broker knows its partitions"):
+        partitions_of(client, "input", seconds=0.3)
