@@ -148,7 +148,9 @@ def test_a_poll_waits_for_a_fifth_of_a_short_commit_interval() -> None:
     managed, group, _, _, _ = manager(replace(Settings(), commit=CommitSettings(interval=0.01)))
     group.subscribe(managed)
     managed._turn()
-    assert group.polls[-1] == (Settings().flow.batch, pytest.approx(0.002))
+    records, wait = group.polls[-1]
+    assert records == Settings().flow.batch
+    assert wait == pytest.approx(0.002)
 
 
 def test_leaving_the_group_gets_the_time_that_the_drains_left() -> None:
