@@ -30,7 +30,7 @@ RIGHT: Final = "right"
 REPORTED: Final[Mapping[str, tuple[str, ...]]] = {"inner": (), "left": (LEFT,), "outer": (LEFT, RIGHT)}
 
 
-class BufferedRecord(msgspec.Struct, Generic[L, R], frozen=True, omit_defaults=True):
+class BufferedRecord(msgspec.Struct, Generic[L, R], frozen=True, omit_defaults=True, gc=False):
     """The value of a row: a record of one side."""
 
     left: L | None = None

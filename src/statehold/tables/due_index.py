@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, TypeVar
@@ -12,36 +13,45 @@ from statehold.table import Changes, PartitionTable
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: entries in the heap beyond two for each key before it is rebuilt
+#: entries in an index beyond two for each key before it is rebuilt
 _SLACK: Final = 10_000
 
 
 class DueIndex(Generic[K]):
-    """A heap of (due time, key) that has for every key an entry not later than its due time.
+    """Entries of (due time, key), with one for every key that is not later than its due time.
 
-    The heap therefore need not follow every write: a postponed key is checked again at its old time. A rollback returns
-    the entries that were taken. The heap is not state, because a restore builds it from the table.
+    The index therefore need not follow every write: a postponed key is checked again at its old time. A rollback
+    returns the entries that were taken. The index is not state, because a restore builds it from the table.
     """
 
-    __slots__ = ("_closing", "_heap", "_taken")
+    __slots__ = ("_closing", "_heap", "_run", "_taken")
 
     def __init__(self, entries: Iterable[tuple[int, K]] = ()) -> None:
         self._heap: list[tuple[int, Any]] = list(entries)
         heapify(self._heap)
+        #: entries that came in order, because a heap of many costs microseconds for each
+        self._run: deque[tuple[int, Any]] = deque()
         #: entries taken by the open transaction, and by the one that is being committed
         self._taken: list[tuple[int, Any]] = []
         self._closing: list[tuple[int, Any]] = []
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._run)
 
     @property
     def earliest(self) -> float:
         """The earliest possible due time; infinity for an empty index."""
-        return self._heap[0][0] if self._heap else math.inf
+        run, heap = self._run, self._heap
+        if run and (not heap or run[0][0] <= heap[0][0]):
+            return run[0][0]
+        return heap[0][0] if heap else math.inf
 
     def push(self, when: int, key: K) -> None:
-        heappush(self._heap, (when, key))
+        entry, run = (when, key), self._run
+        if not run or run[-1] < entry:
+            run.append(entry)
+        else:
+            heappush(self._heap, entry)
 
     def has_due(self, until: float, due: Callable[[K], int | None], *, is_open: bool) -> bool:
         """Return whether a key is due at or before `until`; drop entries of keys that were deleted or postponed.
@@ -49,15 +59,14 @@ class DueIndex(Generic[K]):
         `due` returns a key's due time, or None. With open writes an entry counts as a due key, because a rollback may
         need it.
         """
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            when, key = heap[0]
+        while (entry := self._first(until)) is not None:
+            when, key = entry
             wanted = due(key)
             if is_open or wanted == when:
                 return True
-            heappop(heap)
+            self._pop(entry)
             if wanted is not None:
-                heappush(heap, (wanted, key))
+                heappush(self._heap, (wanted, key))
         return False
 
     def take(self, until: float, due: Callable[[K], int | None]) -> K | None:
@@ -65,19 +74,41 @@ class DueIndex(Generic[K]):
 
         Of keys with the same due time the smallest comes first, whatever the history of the heap.
         """
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            entry = heappop(heap)
+        while (entry := self._first(until)) is not None:
+            self._pop(entry)
             self._taken.append(entry)
-            while heap and heap[0] == entry:
-                heappop(heap)
             when = due(entry[1])
             if when == entry[0]:
                 key: K = entry[1]
                 return key
             if when is not None:
-                heappush(heap, (when, entry[1]))
+                heappush(self._heap, (when, entry[1]))
         return None
+
+    def pop(self, until: float) -> K | None:
+        """Remove and return the first key if it is due at or before `until`, of keys that are never postponed."""
+        entry = self._first(until)
+        if entry is None:
+            return None
+        self._pop(entry)
+        self._taken.append(entry)
+        key: K = entry[1]
+        return key
+
+    def _first(self, until: float) -> tuple[int, Any] | None:
+        """Return the first entry if it is due at or before `until`."""
+        run, heap = self._run, self._heap
+        if run and (not heap or run[0] <= heap[0]):
+            return run[0] if run[0][0] <= until else None
+        return heap[0] if heap and heap[0][0] <= until else None
+
+    def _pop(self, entry: tuple[int, Any]) -> None:
+        """Remove the first entry, and its duplicates."""
+        run, heap = self._run, self._heap
+        if run and run[0] == entry:
+            run.popleft()
+        while heap and heap[0] == entry:
+            heappop(heap)
 
     def freeze(self) -> None:
         self._closing, self._taken = self._taken, []
@@ -92,7 +123,7 @@ class DueIndex(Generic[K]):
 
     def is_long(self, rows: int) -> bool:
         """Return whether most entries are old, so that the index of this number of rows is to be rebuilt."""
-        return len(self._heap) > 2 * rows + _SLACK
+        return len(self) > 2 * rows + _SLACK
 
 
 class DueTable(PartitionTable[K, V]):

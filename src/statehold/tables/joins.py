@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 from statehold.declarations.joins import LEFT, REPORTED, RIGHT, BufferedRecord, JoinBuffer, Row, join_options
 from statehold.errors import UsageError
 from statehold.record import Record
-from statehold.table import Changes
+from statehold.table import ABSENT, Changes
 from statehold.tables.due_index import DueIndex
-from statehold.tables.sorted import SortedTable
+from statehold.tables.join_rows import JoinRows
 from statehold.tables.ttl import SWEEP
 from statehold.tables.windows import ClosingTable
 
@@ -19,13 +18,8 @@ L = TypeVar("L")
 R = TypeVar("R")
 
 
-class JoinTable(
-    SortedTable[Row[K], BufferedRecord[L, R]],
-    ClosingTable[Row[K], BufferedRecord[L, R]],
-    JoinBuffer[K, L, R],
-    Generic[K, L, R],
-):
-    """The rows of a join, sorted by key, side and timestamp."""
+class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R], Generic[K, L, R]):
+    """The rows of a join, found by key, side and timestamp."""
 
     def __init__(self, declaration: JoinBuffer[K, L, R]) -> None:
         super().__init__(declaration)
@@ -44,17 +38,25 @@ class JoinTable(
         when = self.due(key)
         if when <= self._now:
             raise UsageError(f"{self.name}: the time of {key!r} is over. Next: use left() or right()")
-        if key not in self:
+        if self._index().add(key) or key not in self:
             self._leaving.push(when, key)
         if value.waiting:
             self._waiting.push(when, key)
         super().__setitem__(key, value)
 
+    def put(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
+        self[key] = value
+
     def delete(self, key: Row[K]) -> None:
-        super().delete(key)
-        if key not in self._frozen and key not in self.stored:
-            self._dirty.pop(key, None)  # no commit has it, so no tombstone is needed
-            self._keys().discard(key)
+        if key in self:
+            self._remove(key)
+
+    def _remove(self, row: Row[K]) -> None:
+        if row in self.stored or row in self._frozen:
+            self._dirty[row], self._deletes = ABSENT, True
+        else:  # no commit has it, so no tombstone is needed
+            self._dirty.pop(row, None)
+            self._index().discard((row,))
 
     # For the engine
 
@@ -76,16 +78,19 @@ class JoinTable(
 
     def sweep(self) -> None:
         """Remove some of the rows whose time is over; those that on_unmatched gets have left before."""
-        for _ in range(SWEEP):
-            if (row := self._leaving.take(self._now, self._leaves_at)) is None:
-                return
-            self.delete(row)
+        leaving, now, most = self._leaving, self._now, SWEEP
+        while most and (row := leaving.pop(now)) is not None:
+            if row in self:
+                self._remove(row)
+                most -= 1
 
     def _empty(self) -> None:
         super()._empty()
         #: every row; the rows that may wait for their first partner
         self._leaving: DueIndex[Row[K]] = DueIndex()
         self._waiting: DueIndex[Row[K]] = DueIndex()
+        #: every stored row and every row of an open transaction by key and side; None until it is needed
+        self._rows: JoinRows[K] | None = None
 
     def freeze(self) -> Changes:
         changes = super().freeze()
@@ -94,19 +99,27 @@ class JoinTable(
         return changes
 
     def commit(self) -> None:
+        dirty = self._dirty
+        deleted = [row for row, value in self._frozen.items() if value is None and row not in dirty]
         super().commit()
+        if self._rows is not None:
+            self._rows.discard(deleted)
         self._leaving.commit()
         self._waiting.commit()
         if self._leaving.is_long(len(self.stored)) or self._waiting.is_long(len(self.stored)):
             self._build()
 
     def rollback(self) -> None:
+        written = [*self._frozen, *self._dirty]
         super().rollback()
+        if self._rows is not None:
+            self._rows.discard([row for row in written if row not in self.stored])
         self._leaving.rollback()
         self._waiting.rollback()
 
     def loaded(self) -> None:
         super().loaded()
+        self._rows = None
         self._build()
 
     def _build(self) -> None:
@@ -123,22 +136,27 @@ class JoinTable(
             return []
         # Rows whose time is over may still be there.
         oldest = max(at - self.within, now - self.within - self.grace)
-        partners = []
-        for row in list(self._between(key, other, oldest, at + self.within)):
-            partners.append(partner := self[row])
+        index, partners = self._index(), []
+        for row in index.between(key, other, oldest, at + self.within):
+            if (partner := self.get(row)) is None:
+                continue
+            partners.append(partner)
             if partner.waiting:
                 self[row] = BufferedRecord(partner.left, partner.right)
         waiting = not partners and side in self.reported
-        number = next((row[3] + 1 for row in self._between(key, side, at, at, reverse=True)), 0)
-        self[key, side, at, number] = BufferedRecord(**{side: kept}, waiting=waiting)
+        number = 0
+        for row in reversed(index.between(key, side, at, at)):
+            if row in self:
+                number = row[3] + 1
+                break
+        left, right = (kept, None) if side == LEFT else (None, kept)
+        self[key, side, at, number] = BufferedRecord(left, right, waiting)
         return partners
 
-    def _between(self, key: K, side: str, first: int, last: int, *, reverse: bool = False) -> Iterator[Row[K]]:
-        """Yield the rows of a key and a side by timestamp and number; both timestamps are included."""
-        low: Any = (key, side, first)
-        high: Any = (key, side, last + 1)
-        rows: Iterator[Row[K]] = self._keys().irange(low, high, inclusive=(True, False), reverse=reverse)
-        return (row for row in rows if row in self)
+    def _index(self) -> JoinRows[K]:
+        if self._rows is None:
+            self._rows = JoinRows(dict.fromkeys((*self.stored, *self._frozen, *self._dirty)))
+        return self._rows
 
     def _checked(self, side: str, value: Any) -> Any:
         kind = self._classes[side]
@@ -153,9 +171,6 @@ class JoinTable(
     def due(self, row: Row[K]) -> int:
         """Return the first millisecond at which the row is over: a partner may still come at the last one before."""
         return row[2] + self.within + self.grace + 1
-
-    def _leaves_at(self, row: Row[K]) -> int | None:
-        return self.due(row) if row in self else None
 
     def _waits_until(self, row: Row[K]) -> int | None:
         kept = self.get(row)

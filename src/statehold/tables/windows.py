@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from statehold.declarations.windows import Windows, window_options
@@ -63,9 +63,9 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         self.grace = self._windows.grace
 
     def update(self, record: Record[Any], key: K, fn: Callable[[V | None], V]) -> None:
-        late = False
+        late, closed = False, self._now - self.grace
         for window in self._falls_into(key, record.timestamp):
-            if self._has_closed(window):
+            if window[2] <= closed:
                 late = True
             else:
                 self[window] = self._result(fn, self.get(window))
@@ -77,7 +77,7 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         return [(window[1], window[2], value) for window, value in found if value is not None]
 
     def __setitem__(self, key: tuple[K, int, int], value: V) -> None:
-        if self._has_closed(key):
+        if key[2] + self.grace <= self._now:
             raise UsageError(f"{self.name}: window {key!r} has closed, and a window closes once")
         if key not in self:
             self._index.push(key[2] + self.grace, key)
@@ -98,8 +98,8 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         """Yield the entries of the keys; no value is decoded."""
         return ((key[2] + self.grace, key) for key in dict.fromkeys((*self.stored, *self._dirty)))
 
-    def _falls_into(self, key: K, at: int) -> Iterator[tuple[K, int, int]]:
-        """Yield the windows of a key at a time, earliest first."""
+    def _falls_into(self, key: K, at: int) -> Iterable[tuple[K, int, int]]:
+        """Return the windows of a key at a time, earliest first."""
         raise NotImplementedError
 
     def _has_closed(self, window: tuple[K, int, int]) -> bool:
@@ -119,8 +119,11 @@ class HoppingTable(WindowTable[K, V]):
         super().__init__(declaration)
         self._size, self._every = self._windows.size, self._windows.every
 
-    def _falls_into(self, key: K, at: int) -> Iterator[tuple[K, int, int]]:
+    def _falls_into(self, key: K, at: int) -> Iterable[tuple[K, int, int]]:
         size, every = self._size, self._every
+        if size == every:
+            start = at - at % size
+            return ((key, start, start + size),)
         first = (at - size) // every * every + every
         return ((key, start, start + size) for start in range(first, at + 1, every))
 
@@ -153,7 +156,7 @@ class SessionTable(SortedTable[tuple[K, int, int], V], WindowTable[K, V]):
         if key not in self._frozen and key not in self.stored:
             self._keys().discard(key)
 
-    def _falls_into(self, key: K, at: int) -> Iterator[tuple[K, int, int]]:
+    def _falls_into(self, key: K, at: int) -> Iterable[tuple[K, int, int]]:
         # Sessions of a key are disjoint, so those that end after `at` are the last ones that begin before the gap ends.
         found: list[tuple[K, int, int]] = []
         low: Any = (key,)
