@@ -222,7 +222,7 @@ class Topic:
     """The part of a Consumer that a feed uses, over a topic with this number of records and then its end."""
 
     def __init__(self, name: str, times: Sequence[int]) -> None:
-        self._name, self._times, self._next, self._paused, self._ended = name, times, 0, False, False
+        self._name, self._times, self._next, self.paused, self._ended = name, times, 0, False, False
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
         """A paused partition stays paused, as in librdkafka 2.16."""
@@ -231,13 +231,13 @@ class Topic:
         self._next = places[0].offset
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
-        self._paused = True
+        self.paused = True
 
     def resume(self, places: Sequence[TopicPartition]) -> None:
-        self._paused = False
+        self.paused = False
 
     def consume(self, most: int, wait: float) -> list[Any]:
-        if self._paused:
+        if self.paused:
             return []
         if self._next == len(self._times):
             self._ended, ended = True, self._ended
@@ -249,9 +249,12 @@ class Topic:
 
 
 def feed_of(index: int, flow: FlowSettings) -> InputFeed:
-    """The feed of one input, whose turns happen as they are asked for, and not on a thread."""
+    """The feed of one input, whose turns happen as they are asked for, without waiting, and not on a thread."""
     feed = InputFeed(Settings(flow=flow), NAMES, index, Log())
-    feed._thread = threading.current_thread()
+    feed._thread, feed._ending = (
+        threading.current_thread(),
+        cast("threading.Event", SimpleNamespace(wait=lambda _: False)),
+    )
     return feed
 
 
@@ -294,8 +297,24 @@ def test_a_partition_that_leaves_while_it_is_paused_is_read_when_it_comes_back()
         inputs, _, _ = opened(mailbox(), orders=0, cancels=0)
         lane = feed.lane(0, "", inputs)
         lane.start(0)
-        for _ in range(20):
+        for _ in range(1_000):
             next(turns)
         assert inputs.held(1) >= flow.high, f"life {life}"
+        assert topic.paused
         lane.close()
         inputs.close()
+
+
+def test_no_record_is_polled_while_every_partition_has_some_because_a_pause_discards_what_was_read() -> None:
+    flow, topic = FlowSettings(high=2_000, low=500), Topic("cancels", range(10_000))
+    feed, box = feed_of(1, flow), mailbox()
+    turns = feed._turns(cast("Consumer", topic))
+    inputs, _, _ = opened(box, orders=0, cancels=0)
+    feed.lane(0, "", inputs).start(0)
+    inputs.end(0)
+    for _ in range(50):
+        next(turns)
+    assert (inputs.held(1), topic.paused) == (1_000, False)
+    assert box.take(600, 0.0) is not None
+    next(turns)
+    assert (inputs.held(1), topic.paused) == (1_400, False)

@@ -22,6 +22,9 @@ from statehold.telemetry.log_events import Log
 #: seconds without a record until polls wait for the first one, and how long they then wait
 _CALM_AFTER: Final = 1.0
 _CALM_POLL: Final = 0.1
+#: seconds of a turn without a poll, and most of these turns in sequence, because only a poll reports errors
+_NO_POLL: Final = 0.003
+_MOST_SKIPPED: Final = 100
 #: most milliseconds until the broker says that an input has no more records, for which other inputs wait
 _END_WITHIN_MS: Final = 20
 _GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
@@ -101,6 +104,8 @@ class InputFeed(Feed):
         #: the lanes that the consumer reads for, by partition, and those of them that flow control has paused
         self._read_for: dict[int, InputLane] = {}
         self._paused: set[int] = set()
+        #: turns without a poll since the last one
+        self._skipped = 0
 
     def lane(self, partition: int, topic_id: str, receiver: InputReceiver) -> InputLane:
         return InputLane(self, partition, self._input, topic_id, receiver)
@@ -122,7 +127,11 @@ class InputFeed(Feed):
         busy = time.monotonic()
         while True:
             self._assign(consumer)
-            self._control_flow(consumer)
+            if not self._control_flow(consumer):
+                busy = time.monotonic()
+                self._ending.wait(self._flow.poll_timeout if self._paused else _NO_POLL)
+                yield
+                continue
             calm = not self._paused and time.monotonic() - busy >= _CALM_AFTER
             most, wait = (1, _CALM_POLL) if calm else (self._flow.batch, self._flow.poll_timeout)
             messages = consumer.consume(most, wait)
@@ -151,16 +160,28 @@ class InputFeed(Feed):
         self._read_for = wanted
         self._paused -= set(left)
 
-    def _control_flow(self, consumer: Consumer) -> None:
-        """Pause partitions whose records wait, because another input is waited for or the handler is slow."""
+    def _control_flow(self, consumer: Consumer) -> bool:
+        """Return whether to poll: not while every partition has records, which wait in the client meanwhile.
+
+        If some have none, pause partitions with too many: another input is waited for, or the handler is slow. A pause
+        discards the records that the client has read ahead.
+        """
+        hungry = False
         for partition, lane in self._read_for.items():
             held, paused = lane.held, partition in self._paused
-            if held >= self._flow.high and not paused:
-                consumer.pause([TopicPartition(self.topic, partition)])
-                self._paused.add(partition)
-            elif paused and held <= self._flow.low:
+            if paused and held <= self._flow.low:
                 consumer.resume([TopicPartition(self.topic, partition)])
                 self._paused.discard(partition)
+            hungry = hungry or held <= self._flow.low
+        if self._read_for and not hungry and self._skipped < _MOST_SKIPPED:
+            self._skipped += 1
+            return False
+        self._skipped = 0
+        full = [p for p, lane in self._read_for.items() if p not in self._paused and lane.held >= self._flow.high]
+        if full:
+            consumer.pause([TopicPartition(self.topic, p) for p in full])
+            self._paused.update(full)
+        return True
 
     def _dispatch(self, messages: Sequence[Message]) -> None:
         """Hand the records to their lanes, in the order in which they came."""
