@@ -14,6 +14,8 @@ BENCHMARKS = {
     "compact": "5 and 20 million delta entries folded by Spark, against mere reading and one Python process",
     "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",
+    "join": "stream-table and stream-stream joins by statehold, Kafka Streams and quixstreams, outputs verified",
+    "window": "tumbling windows with grace by the same three, one output when a window closes",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
 }
 

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 LONG_WAIT = 120.0
+_SHORT_WAIT = 5.0
 
 
 def _admin(bootstrap: str) -> AdminClient:
@@ -75,8 +76,11 @@ class Committed:
         self._places = [TopicPartition(topic, partition) for partition in range(partitions)]
 
     def total(self) -> int:
-        """Return the sum of the committed positions."""
-        return sum(max(0, place.offset) for place in self._consumer.committed(self._places, LONG_WAIT))
+        """Return the sum of the committed positions; 0 while the group's coordinator does not answer."""
+        try:
+            return sum(max(0, place.offset) for place in self._consumer.committed(self._places, _SHORT_WAIT))
+        except KafkaException:
+            return 0
 
 
 def size_of(bootstrap: str, topic: str, partitions: int = 1) -> int:

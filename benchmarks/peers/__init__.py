@@ -1,0 +1,1 @@
+"""Joins and windows by statehold, Kafka Streams and quixstreams: the same input topics, the same outputs."""
