@@ -21,7 +21,7 @@ from statehold.config.sections.service import ServiceSettings
 from statehold.errors import DamagedIncrement, NonDeterministicReplay, RetentionGap, StateRefused, UsageError
 from statehold.snapshot.format.records import pack, unpack
 from statehold.snapshot.inspect.summaries import of_survey
-from statehold.snapshot.inspect.survey import survey
+from statehold.snapshot.inspect.survey import choose_far, survey
 from statehold.snapshot.restore.estimate import Workload
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryReader
@@ -88,6 +88,31 @@ def test_snapshot_list_counts_the_records_of_every_input() -> None:
     seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
     summary = of_survey(seen, Workload(), driver.names.input)
     assert (summary["commit_record"]["position"], summary["fulls"][0]["position"]) == (2, 2)
+
+
+def test_a_replay_that_lacks_records_of_the_second_input_is_foreseen() -> None:
+    """The deltas are off, so a restore replays both inputs from the full snapshot on."""
+    driver = driver_of(deltas="off")
+    for number in range(4):
+        driver.feed(Price("a", number), "a", input="prices")
+    driver.take_full()
+    for number in range(3):
+        driver.feed(Price("a", number), "a", input="prices")
+        driver.feed(Trade("a", number), "a", input="trades")
+    driver.commit()
+
+    place, reader = driver._place(0), MemoryReader(driver.broker, lambda: False)
+    seen = survey(reader, place)
+    assert seen.begins == {"trades": 0, "prices": 0}
+    assert seen.commit_record is not None
+    known = place, seen.commit_record, seen.fulls, seen.increment
+    choice, why, fault = choose_far(*known, {"trades": 0, "prices": 4})
+    assert (choice, fault) == (seen.fulls[0], "")
+    assert "6 records from 4 are replayed" in why
+    choice, _, fault = choose_far(*known, {"trades": 0, "prices": 5})
+    assert choice is None
+    assert "needs prices from 4" in fault
+    assert "trades at 0, prices at 5. Next" in fault
 
 
 def test_the_type_of_the_handler_may_be_the_union_of_its_inputs() -> None:
