@@ -92,9 +92,9 @@ class Shell:
 
     def end(self) -> None:
         """End the jobs of the shell, then the shell."""
-        self.run("kill -9 $(jobs -p) 2>/dev/null")
-        self._bash.kill()
-        self._bash.wait()
+        with self._bash:  # closes its pipes and waits for it
+            self.run("kill -9 $(jobs -p) 2>/dev/null")
+            self._bash.kill()
 
     def here(self, text: str) -> str:
         """Return a line of the page with the ports of this run."""
