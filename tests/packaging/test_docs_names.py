@@ -43,6 +43,7 @@ OTHERS = {
     "kafka.extra",
     "list_consumer_group_offsets",
     "process_cpu_seconds",
+    "produce_batch",
     "rd_kafka_txn_handle_AddPartitionsToTxn",
     "service.metrics",
     "transaction_state",
