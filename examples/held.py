@@ -6,7 +6,7 @@ from typing import Any
 from examples.proof import Held
 from statehold.common.names import Names
 from statehold.config import KafkaSettings, Settings
-from statehold.declared.attributes import declared
+from statehold.declared.attributes import bound_tables
 from statehold.handler import Handler
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader
@@ -14,7 +14,6 @@ from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
-from statehold.tables.binding import bind
 
 
 def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int, Held]:
@@ -40,7 +39,7 @@ def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int
 
 def _held(reader: KafkaReader, place: Place, handler: type[Handler[Any]]) -> Held:
     def new_state() -> State:
-        return State(bind(table) for table in declared(handler)[0].values())
+        return State(table.fresh() for table in bound_tables(handler, traced=False))
 
     restored = restore(reader, place, new_state, lambda _event, _fields: None, monotonic)
     end = restored.commit_record.position(place.names.input)
