@@ -13,6 +13,7 @@ from statehold import Handler, Output, Record, Sink, Table, Timer
 from statehold.config.settings import Settings
 from statehold.failures import dead_letter
 from statehold.handler import EffectKey
+from statehold.testing.simulation.cluster import quick_settings
 from statehold.testing.simulation.simulation import InputRecord, RunResult, Scenario, reach
 
 PARTITIONS = 3
@@ -205,18 +206,8 @@ def made(number: int, count: int, seconds: float, accounts: str = "abcd", zero: 
     return [*inputs, *(InputRecord(seconds + 0.1, p, msgspec.json.encode(Op("a", 0)), b"z") for p in range(PARTITIONS))]
 
 
-BASE = Settings()
-SHORT = replace(
-    BASE,
-    kafka=replace(BASE.kafka, socket_timeout=1.0, connection_timeout=1.0),
-    group=replace(BASE.group, session_timeout=6.0),
-    restore=replace(BASE.restore, memory_limit="off", deadline=20.0, hanging_after=15.0),
-    commit=replace(BASE.commit, interval=0.3, timeout=4.0, transaction_timeout=10.0, slow=1.0),
-    flow=replace(BASE.flow, poll_timeout=0.1),
-    effects=replace(BASE.effects, max_backoff=1.0),
-    snapshot=replace(BASE.snapshot, chunk_bytes=4096),
-    timers=replace(BASE.timers, idle=1.0),
-)
+BASE = quick_settings()
+SHORT = replace(BASE, snapshot=replace(BASE.snapshot, chunk_bytes=4096))
 
 
 def _settings(**sections: dict[str, Any]) -> Settings:

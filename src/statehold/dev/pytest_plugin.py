@@ -7,13 +7,16 @@
         cluster = kafka_cluster(brokers=3)
         cluster.kill(2)
 
-Such tests are skipped where Java or the broker's jars are missing, but fail when CI=true.
+    def test_takeover(simulated_cluster):  # processes of a service in virtual time, without a broker
+        cluster = simulated_cluster(Clearing, processes=3)
+
+Tests with a broker are skipped where Java or the broker's jars are missing, but fail when CI=true.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +24,7 @@ import pytest
 
 if TYPE_CHECKING:
     from statehold.dev import Cluster
+    from statehold.testing.simulation import SimulatedCluster
 
 
 class ClusterFactory(Protocol):
@@ -54,5 +58,18 @@ def kafka_cluster() -> Iterator[ClusterFactory]:
 
         def start(brokers: int = 1, **options: Any) -> Cluster:
             return _start(stack, brokers, options)
+
+        yield start
+
+
+@pytest.fixture
+def simulated_cluster() -> Iterator[Callable[..., SimulatedCluster]]:
+    """A factory of simulated clusters that end with the test; arguments as for `SimulatedCluster`."""
+    from statehold.testing.simulation import SimulatedCluster  # here, because every test run loads this plugin
+
+    with ExitStack() as stack:
+
+        def start(*arguments: Any, **options: Any) -> SimulatedCluster:
+            return stack.enter_context(SimulatedCluster(*arguments, **options))
 
         yield start

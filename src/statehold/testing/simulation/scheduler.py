@@ -82,6 +82,8 @@ class TaskScheduler:
         self.on_point: Callable[[Task, str], None] = lambda task, name: None
         #: raised out of `run` at once
         self.failure: BaseException | None = None
+        #: notes each place that the run reaches, with its kind, if there is a list
+        self.reached: list[tuple[str, str]] | None = None
         self._counts: Counter[str] = Counter()
         self._heap: list[tuple[float, int, int, Task]] = []
         self._polling: list[Task] = []
@@ -199,6 +201,8 @@ class TaskScheduler:
 
     def _next(self, place: str, kind: str) -> Intervention | None:
         number = self._counts[place] = self._counts[place] + 1
+        if self.reached is not None and kind != "background" and not self.schedule.quiet:
+            self.reached.append((f"{place}#{number}", kind))
         action = self.schedule.action(place, number, kind)
         if action is not None:
             self.taken.append(Occurrence(self.clock(), f"{place}#{number}", action))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from statehold.testing.simulation.observer import TimelineEntry
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.simulation import RunReport, run
 
@@ -52,16 +53,19 @@ def shrink(report: RunReport, fails: Callable[[RunReport], bool] | None = None, 
 
 def timeline(report: RunReport, *, most: int = 120) -> str:
     """Return the run as lines: virtual time in seconds, who, what. The last line repeats the schedule in a test."""
-    moments = report.observer.moments
-    shown = moments if len(moments) <= most else [*moments[: most // 3], *moments[-(most - most // 3) :]]
-    left_out = len(moments) - len(shown)
-    lines = [f"{moment.time:9.3f}  {moment.who:<8}  {moment.text}" for moment in shown]
-    if left_out:
-        lines.insert(most // 3, f"{'':9}  ... {left_out} lines")
+    lines = lines_of(report.observer.moments)
+    if len(lines) > most:
+        first, last = most // 3, most - most // 3
+        lines[first:-last] = [f"{'':9}  ... {len(lines) - most} lines"]
     if report.violation is not None:
         lines.append(f"{report.seconds:9.3f}  FAILED    {type(report.violation).__name__}: {report.violation}")
     lines.append(f"replay: {replay_line(report)}")
     return "\n".join(lines)
+
+
+def lines_of(moments: Sequence[TimelineEntry]) -> list[str]:
+    """Return what happened, a line for each."""
+    return [f"{moment.time:9.3f}  {moment.who:<8}  {moment.text}" for moment in moments]
 
 
 def replay_line(report: RunReport) -> str:

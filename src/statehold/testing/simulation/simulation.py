@@ -116,7 +116,7 @@ class Simulation:
         self.scheduler = TaskScheduler(self.clock, schedule)
         self.kafka = SimulatedKafka(self.clock, self.scheduler, seed=1)
         self.scheduler.kafka = self.kafka
-        self.scheduler.on_action = self._act
+        self.scheduler.on_action = self.act
         kind = scenario.handler if isinstance(scenario.handler, type) else type(scenario.handler())
         self.names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
         self.application = Application(scenario.handler, self.names, scenario.partitions, scenario.settings)
@@ -127,6 +127,8 @@ class Simulation:
         self._numbers: Counter[str] = Counter()
         self._places: Counter[str] = Counter()
         self._wanted: set[str] = set()
+        #: processes that may end
+        self._removed: set[str] = set()
         self._fed = 0
 
     def run(self) -> RunReport:
@@ -140,7 +142,7 @@ class Simulation:
         except Exception as error:  # noqa: BLE001  a bug of the product, or of the simulation
             violation = error
         finally:
-            self.scheduler.close([*self._hosts, *self._lives])
+            self.close()
             random.setstate(state)
         return RunReport(
             self.scenario,
@@ -152,18 +154,54 @@ class Simulation:
             self.observer,
         )
 
-    # The course of a run
+    # Steps
 
-    def _run(self) -> None:
+    @property
+    def result(self) -> RunResult:
+        """What the run has left."""
+        return RunResult(self.kafka, self.application, self.names)
+
+    def begin(self) -> None:
+        """Create the topics, write the initial commit records, and start the processes one after the other."""
         self._prepare()
         for number in range(self.scenario.processes):
             name = "abcdefgh"[number]
             self._wanted.add(name)
             self.kafka.timers.after(number * _STAGGER, partial(self._start, name))
+
+    def settle(self) -> None:
+        """Run until every record is committed and every partition is live. :raises Stalled: :raises AssertionError:"""
+        self._settle()
+
+    def advance(self, seconds: float) -> None:
+        """Run for this much virtual time."""
+        until = self.clock() + seconds
+        self.kafka.timers.at(until, lambda: None)
+        self.scheduler.run(lambda: self.clock() >= until, until + 1.0)
+        self.observer.check()
+
+    def add(self, name: str) -> None:
+        """Start a process."""
+        self._wanted.add(name)
+        self._start(name)
+
+    def remove(self, name: str) -> None:
+        """Do not start this process again once it has ended."""
+        self._wanted.discard(name)
+        self._removed.add(name)
+
+    def close(self) -> None:
+        """End all tasks."""
+        self.scheduler.close([*self._hosts, *self._lives])
+
+    # The course of a run
+
+    def _run(self) -> None:
+        self.begin()
         last = max((each.time for each in self.scenario.inputs), default=0.0)
         began = self.clock()
         for each in self.scenario.inputs:
-            self.kafka.timers.at(began + each.time, partial(self._feed, each))
+            self.kafka.timers.at(began + each.time, partial(self.feed, each))
         self.kafka.timers.after(1.0, self._turn)
         self.kafka.timers.after(_RETRY, self._retry)
         self.scheduler.run(lambda: self.clock() >= began + last + 1.0 and self._fed == len(self.scenario.inputs), 1e9)
@@ -171,7 +209,7 @@ class Simulation:
         self._settle()
         self._rest()
         self.observer.check()
-        self.scenario.verify(RunResult(self.kafka, self.application, self.names))
+        self.scenario.verify(self.result)
         self._stop_all()
         self._check_restore()
 
@@ -196,17 +234,27 @@ class Simulation:
 
     def _is_done(self) -> bool:
         """All is committed, and nothing is under way."""
-        lives = self._lives_now()
-        if len(self.processes) < len(self._wanted) or any(not each.running or each.hindered for each in lives):
+        lives = [*self._lives_now()]
+        if not self._wanted <= self.processes.keys() or any(not each.running or each.hindered for each in lives):
             return False
         if not self.observer.caught_up():
             return False
         workers = [worker for life in self._lives_now() for worker in life.workers if not worker.closed.is_set()]
         live = [worker for worker in workers if worker.committed() is not None]
-        return sorted(worker.partition for worker in live) == [*range(self.scenario.partitions)]
+        if sorted(worker.partition for worker in live) != [*range(self.scenario.partitions)]:
+            return False
+        return self._is_stable(len(lives))
+
+    def _is_stable(self, members: int) -> bool:
+        """Return whether the group has assigned every partition to its members."""
+        group = self.kafka.group(self.names.group)
+        found = group.describe() if group is not None else None
+        if found is None or found.state != "stable" or len(found.members) != members:
+            return False
+        return sum(len(each.partitions) for each in found.members) == self.scenario.partitions
 
     def _lives_now(self) -> Iterable[ProcessLife]:
-        return self.processes.values()
+        return [life for name, life in self.processes.items() if life.running or name not in self._removed]
 
     def _describe(self) -> str:
         lives = [f"{life.name} {_condition(life)}" for life in self._lives_now()]
@@ -308,12 +356,14 @@ class Simulation:
             return
         self.kafka.timers.after(0.5, lambda: self._watch(name, life))
 
-    def _feed(self, each: InputRecord) -> None:
+    def feed(self, each: InputRecord) -> None:
+        """Write a record to an input now."""
         log = self.kafka.log(each.topic or self.names.input, each.partition)
         self.kafka.append(log, each.value, each.key)
         self._fed += 1
 
-    def _act(self, host: TaskHost, action: Intervention) -> None:
+    def act(self, host: TaskHost, action: Intervention) -> None:
+        """Do something to a whole process."""
         if not isinstance(host, ProcessLife):
             return
         self.observer.note(host.name, str(action))
