@@ -123,7 +123,7 @@ ALLOWED: dict[str, str] = {
         "kafka.clients kafka.tools snapshot admin worker.common worker.handler worker.failures "
         "worker.inputs worker.recovery snapshot.inspect admin.state"
     ),
-    "dev": "errors kafka.common",
+    "dev": "errors kafka.common testing.simulation",
     "kafka": "",
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops": "",
@@ -181,7 +181,7 @@ ALLOWED: dict[str, str] = {
         "errors config common declarations output messages ports record sink testing testing.kafka"
     ),
     "testing.simulation": (
-        "errors config common declared handler messages ports sink snapshot.format snapshot.restore "
+        "errors config common serde declared handler messages ports sink snapshot.format snapshot.restore "
         "telemetry balancer worker worker.common worker.followers worker.handler worker.sinks testing testing.kafka "
         "testing.kafka.clients"
     ),
