@@ -17,6 +17,12 @@ _FILES: Final = {
     "{name}.toml": "settings.toml.in",
     "deploy/{name}.service": "systemd.service.in",
     "Dockerfile": "Dockerfile.in",
+    "deploy/kubernetes/compaction.yaml": "kubernetes/compaction.yaml.in",
+    "deploy/kubernetes/configmap.yaml": "kubernetes/configmap.yaml.in",
+    "deploy/kubernetes/poddisruptionbudget.yaml": "kubernetes/poddisruptionbudget.yaml.in",
+    "deploy/kubernetes/service.yaml": "kubernetes/service.yaml.in",
+    "deploy/kubernetes/servicemonitor.yaml": "kubernetes/servicemonitor.yaml.in",
+    "deploy/kubernetes/statefulset.yaml": "kubernetes/statefulset.yaml.in",
     "README.md": "README.md.in",
 }
 
@@ -33,6 +39,8 @@ def files(name: str) -> dict[str, str]:
         "{module}/__init__.py": "",
         "conftest.py": '"""Marks the root, so that tests find the package."""\n',
         "requirements.txt": f"statehold[cli]=={__version__}\n",
+        "requirements-compact.txt": f"statehold[cli,spark]=={__version__}\n",
+        ".dockerignore": "*\n!{module}\n!{name}.toml\n!requirements*.txt\n**/__pycache__\n",
     }
     module = name.replace("-", "_")
 

@@ -1,10 +1,13 @@
-"""Write the generated pages of docs/: `python -m script.generate`, from the repository's root."""
+"""Write the generated pages of docs/ and the container files of deploy/: `python -m script.generate`, from the root."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from script.generate import cli_page, doctor_page, figures, metrics_page, runbook_pages, settings_page
+
+from statehold.ops.generate import scaffold
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
@@ -16,10 +19,15 @@ PAGES = {
     "reference/events.md": runbook_pages.events,
     "reference/exit-codes.md": runbook_pages.exit_codes,
     "reference/settings.md": settings_page.document,
+} | {
+    f"../deploy/{name.removeprefix('deploy/') if '/' in name else f'container/{name}'}": partial(str, text)
+    for name, text in scaffold.files("clearing").items()
+    if name == "Dockerfile" or name.startswith("deploy/kubernetes/")
 }
 
 if __name__ == "__main__":
     for name, document in PAGES.items():
+        (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(document(), encoding="utf-8")
         print(DOCS / name)
     figures.write()
