@@ -62,11 +62,12 @@ ALERTS: Final = [_alert(rule) for rule in rules()]
 
 
 def panels(row: str = "") -> list[dict[str, Any]]:
-    """Return the panels of the dashboard, or of one of its rows."""
-    found, title = [], ""
+    """Return the panels of the dashboard, or of one of its rows; a collapsed row holds its panels itself."""
+    found: list[dict[str, Any]] = []
+    title = ""
     for each in DASHBOARD["panels"]:
         if each["type"] == "row":
             title = each["title"]
-        elif row in ("", title):
-            found.append(each)
+        if row in ("", title):
+            found += each["panels"] if each["type"] == "row" else [each]
     return found

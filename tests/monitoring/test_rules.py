@@ -145,19 +145,37 @@ def test_every_metric_has_a_panel() -> None:
 
 
 def test_the_dashboard_is_whole() -> None:
-    placed = DASHBOARD["panels"]
-    assert len({each["id"] for each in placed}) == len(placed)
+    rows = [each for each in DASHBOARD["panels"] if each["type"] == "row"]
+    assert len({each["id"] for each in [*rows, *panels()]}) == len(rows) + len(panels())
     assert all(each["description"] and each["targets"] for each in panels())
-    taken: set[tuple[int, int]] = set()
-    for place in (each["gridPos"] for each in placed):  # none lies over another
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken
-        assert max(x for x, _ in cells) < 24
-        taken |= cells
+    assert [row["title"] for row in rows if not row["collapsed"]] == ["Overview"]
+    for placed in (DASHBOARD["panels"], *(row["panels"] for row in rows)):
+        taken: set[tuple[int, int]] = set()
+        for place in (each["gridPos"] for each in placed):  # none lies over another
+            cells = {
+                (x, y)
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            }
+            assert not cells & taken
+            assert max(x for x, _ in cells) < 24
+            taken |= cells
+
+
+def test_no_panel_names_a_job_and_each_can_be_of_one_instance() -> None:
+    lines = [target["expr"] for panel in panels() for target in panel["targets"]]
+    lines += [note["expr"] for note in DASHBOARD["annotations"]["list"]]
+    assert not [line for line in lines if re.search(r"\bjob\s*=", line)]
+    assert not [line for line in lines if "$instance" not in line]
+    assert {each["name"] for each in DASHBOARD["templating"]["list"]} == {"datasource", "service", "instance"}
+
+
+def test_events_that_are_rare_are_counted_and_limits_are_drawn() -> None:
+    by_title = {panel["title"]: panel for panel in panels()}
+    for title in ("rebalances", "partition failures", "failed records", "late records", "standbys dropped"):
+        assert "increase(" in by_title[title]["targets"][0]["expr"], title
+    for title in ("live", "behind", "outage", "retention left", "stuck calls", "ready"):
+        assert len(by_title[title]["fieldConfig"]["defaults"]["thresholds"]["steps"]) > 1, title
 
 
 @needs_promtool
