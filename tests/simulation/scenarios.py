@@ -14,7 +14,7 @@ from statehold.config.settings import Settings
 from statehold.failures import dead_letter
 from statehold.handler import EffectKey
 from statehold.testing.simulation.cluster import quick_settings
-from statehold.testing.simulation.simulation import InputRecord, RunResult, Scenario, reach
+from statehold.testing.simulation.simulation import InputRecord, RunResult, Scenario, is_committed, reach
 
 PARTITIONS = 3
 MODULUS = 1_000_003
@@ -77,7 +77,7 @@ def post(key: EffectKey, value: str) -> None:
     action = reach("effect")
     if action is not None and action.kind == "fail":
         raise ConnectionError("down")
-    called.append(("post", key, value))
+    called.append(("post" if is_committed(*key[:3]) else "post before its commit", key, value))
 
 
 class Everything(Book):
@@ -168,6 +168,7 @@ def verify_everything(inputs: Sequence[InputRecord], outcome: RunResult) -> None
     assert_same("rows", outcome.application.database.tables.get("rows", {}), rows)
     assert_same("entries", outcome.application.database.tables.get("entries", {}), entries)
     assert_same("effects", {(key, value) for _, key, value in called}, effects)
+    assert_same("functions", {function for function, _, _ in called}, {"post"})
 
 
 def verify_letters(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -236,10 +237,10 @@ def _everything(number: int) -> Scenario:
     )
 
 
-def _letters(number: int) -> Scenario:
+def _letters(name: str, settings: Settings, number: int) -> Scenario:
     inputs = made(number, 36, 4.0, accounts="abcdefgh")
     return Scenario(
-        Letters, inputs, SHORT, PARTITIONS, name="letters", verify=lambda outcome: verify_letters(inputs, outcome)
+        Letters, inputs, settings, PARTITIONS, name=name, verify=lambda outcome: verify_letters(inputs, outcome)
     )
 
 
@@ -251,5 +252,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     _book("standby replicas", _settings(group={"standbys": 1}), 4, processes=3),
     _everything(5),
     _everything(6),
-    _letters(7),
+    _letters("letters", SHORT, 7),
+    _letters("letters, deltas every 2 s", _settings(snapshot={"delta_interval": 2.0}), 8),
 )

@@ -102,7 +102,7 @@ DRAWN: Final[dict[str, tuple[str, ...]]] = {
     "sink": ("kill", "halt 5", "fail database", "fail-after database"),
 }
 #: probability of an action at one place, of which a schedule has one
-_RATES: Final = (0.0015, 0.004, 0.01, 0.03)
+_RATES: Final = (0.002, 0.006, 0.02, 0.05)
 
 
 def mix(seed: int, text: str, number: int = 0) -> int:

@@ -433,6 +433,13 @@ def _condition(life: ProcessLife) -> str:
 _running: list[Simulation] = []
 
 
+def is_committed(topic: str, partition: int, offset: int) -> bool:
+    """Return whether the group has committed a record of an input, in the simulation that runs now."""
+    simulation = _running[-1]
+    committed = simulation.kafka.committed(simulation.names.group, (topic, partition))
+    return committed is not None and committed > offset
+
+
 def reach(name: str) -> Intervention | None:
     """Name a place in a function of a test, such as an effect: a process may crash there, other threads may run."""
     return _running[-1].scheduler.reach(name) if _running else None
