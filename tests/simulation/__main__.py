@@ -6,11 +6,13 @@ import argparse
 import gc
 import sys
 import time
+from collections import Counter
 
 from tests.simulation.scenarios import SCENARIOS
 
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.simulation import run
+from statehold.worker.common.lifecycle import Phase
 
 
 def main() -> int:
@@ -19,13 +21,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--stop", action="store_true", help="stop at the first violation")
     parser.add_argument("--scenario", type=int, default=None)
+    parser.add_argument("--coverage", action="store_true", help="show the calls by phase, and those never reached")
     options = parser.parse_args()
     gc.disable()
+    reached: Counter[tuple[str, str]] = Counter()
     began, steps, bad, seconds = time.process_time(), 0, 0, 0.0
     for seed in range(options.first, options.first + options.count):
         scenario = SCENARIOS[seed % len(SCENARIOS) if options.scenario is None else options.scenario]
         report = run(scenario, Schedule.random(seed))
         steps, seconds = steps + report.steps, seconds + report.seconds
+        reached += report.observer.coverage
         if report.violation is not None:
             bad += 1
             text = f"{type(report.violation).__name__}: {report.violation}"
@@ -38,7 +43,18 @@ def main() -> int:
     spent, done = time.process_time() - began, seed - options.first + 1
     each = f"{steps / done:.0f} steps and {seconds / done:.0f} s of virtual time each"
     print(f"{done} schedules, {bad} violations; {each}; {done / spent * 60:.0f} a minute of processor time")
+    if options.coverage:
+        show(reached)
     return 1 if bad else 0
+
+
+def show(reached: Counter[tuple[str, str]]) -> None:
+    """Print how often each call was made in each phase of a partition, and the pairs that were never reached."""
+    names, phases = sorted({name for name, _ in reached}), [phase.value for phase in Phase]
+    for name in names:
+        print(f"{name:14} " + " ".join(f"{phase}={reached[name, phase]}" for phase in phases if reached[name, phase]))
+    never = [f"{name}/{phase}" for name in names for phase in phases if not reached[name, phase]]
+    print(f"never reached ({len(never)} of {len(names) * len(phases)}): {', '.join(never)}")
 
 
 if __name__ == "__main__":

@@ -98,9 +98,11 @@ DRAWN: Final[dict[str, tuple[str, ...]]] = {
     "consume": (*_PROCESS, "slow 2"),
     "background": ("lost", "lost-after"),
     "world": ("stop 0", "stop 1", "kill 0", "kill 1", "halt 0", "halt 1", "join", "take", "release"),
-    "effect": ("kill", "halt 5", "fail effect"),
-    "sink": ("kill", "halt 5", "fail database", "fail-after database"),
+    "effect": ("kill", "halt 5", "fail effect", "slow 2", "slow 6"),
+    "sink": ("kill", "halt 5", "slow 2", "fail database", "fail-after database"),
 }
+#: how many times more often something happens at rare places
+_OFTEN: Final = {"world": 20, "effect": 10, "sink": 3}
 #: probability of an action at one place, of which a schedule has one
 _RATES: Final = (0.002, 0.006, 0.02, 0.05)
 
@@ -150,7 +152,7 @@ class Schedule:
         if self.quiet or kind not in DRAWN:
             return None
         drawn = mix(self.seed, place, number)
-        if drawn * 2.0**-32 >= self._rate * (20 if kind == "world" else 1):
+        if drawn * 2.0**-32 >= self._rate * _OFTEN.get(kind, 1):
             return None
         choices = DRAWN[kind]
         return Intervention.of(choices[mix(self.seed ^ 0x5F356495, place, number) % len(choices)])

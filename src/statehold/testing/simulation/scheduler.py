@@ -184,7 +184,8 @@ class TaskScheduler:
         self.on_point(task, name)
         action = self.act(task, name)
         least, more = _REQUEST
-        self.sleep(least + more * task.chance() ** 4)
+        slow = action.seconds if action is not None and action.kind == "slow" else 0.0
+        self.sleep(least + more * task.chance() ** 4 + slow)
         return action
 
     def act(self, task: Task, name: str) -> Intervention | None:
