@@ -72,12 +72,12 @@ def _exit_interrupted() -> NoReturn:
 
 
 def _name_of(error: BaseException) -> str:
-    """Return the error's section in docs/reference/errors.md; wrong usage has no section."""
+    """Return the command that explains the error; the text of wrong usage is complete."""
     from statehold import errors
 
     kind = type(error)
     known = kind.__module__ == errors.__name__ and not isinstance(error, (errors.UsageError, errors.ToolRefused))
-    return f" [{kind.__name__}]" if known else ""
+    return f" [statehold explain {kind.__name__}]" if known else ""
 
 
 def _see_it_end(code: object) -> None:

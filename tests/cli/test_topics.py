@@ -27,7 +27,7 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
     assert (rejected.returncode, rejected.stdout) == (1, "")
     assert rejected.stderr == (
         f"statehold: missing on the cluster: {name}.in, {name}.out. Nothing was created. Next: add --partitions N, "
-        f"which creates input and outputs, too, or create them yourself first [TopicMissing]\n"
+        f"which creates input and outputs, too, or create them yourself first [statehold explain TopicMissing]\n"
     )
 
     created = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--partitions", "3")
