@@ -2,7 +2,8 @@
 
 A table keeps the bytes of the last committed value of each key (`stored`, the source of snapshots). `_dirty` holds the
 writes of the open transaction, `_frozen` those of a transaction that is being committed. A rollback drops both, so no
-old value has to be kept. `_cache` holds decoded values of the two closed layers, at most `_DECODED` of them.
+old value has to be kept. `_cache` holds decoded values of keys in use: a commit drops them if they are more than
+`_DECODED`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,7 @@ class _Absent:
         return "<absent>"
 
 
-#: a key without a value: deleted by the open transaction, or in no layer
 ABSENT: Final[Any] = _Absent()
-#: not in this layer
-_ELSEWHERE: Final[Any] = object()
 #: decoded values that a table keeps at a commit; with more, it drops all and decodes what is read again
 _DECODED: Final = 100_000
 #: deleted keys that may stay in `order` before it is rebuilt, because a rebuild costs as much as the table is long
@@ -106,28 +104,27 @@ class PartitionTable(Table[K, V]):
     def get(self, key: K, default: D) -> V | D: ...
 
     def get(self, key: K, default: Any = None) -> Any:
-        value = self._dirty.get(key, _ELSEWHERE)
-        if value is _ELSEWHERE:
-            value = self._cache.get(key, _ELSEWHERE)
-            if value is _ELSEWHERE:
-                value = self._load(key)
-        return default if value is ABSENT else value
+        value = self._cache.get(key, ABSENT)
+        if value is ABSENT:
+            value = self._load(key)
+            if value is ABSENT:
+                return default
+        return value
 
     def __getitem__(self, key: K) -> V:
-        value = self._dirty.get(key, _ELSEWHERE)
-        if value is _ELSEWHERE:
-            value = self._cache.get(key, _ELSEWHERE)
-            if value is _ELSEWHERE:
-                value = self._load(key)
+        value = self._cache.get(key, ABSENT)
         if value is ABSENT:
-            raise KeyError(key)
+            value = self._load(key)
+            if value is ABSENT:
+                raise KeyError(key)
         return value  # type: ignore[no-any-return]
 
     def __contains__(self, key: Any) -> bool:
-        value = self._dirty.get(key, _ELSEWHERE)
-        if value is not _ELSEWHERE:
-            return value is not ABSENT
-        return key in self._cache or self._committed(key) is not None
+        if key in self._cache:
+            return True
+        if key in self._dirty:
+            return self._dirty[key] is not ABSENT
+        return self._committed(key) is not None
 
     def __len__(self) -> int:
         before = len(self.stored)
@@ -169,13 +166,16 @@ class PartitionTable(Table[K, V]):
     # Writing
 
     def __setitem__(self, key: K, value: V) -> None:
+        self._cache[key] = value
         self._dirty[key] = value
 
     def put(self, key: K, value: V) -> None:
+        self._cache[key] = value
         self._dirty[key] = value
 
     def delete(self, key: K) -> None:
         if key in self:
+            self._cache.pop(key, None)
             self._dirty[key] = ABSENT
             self._deletes = True
 
@@ -211,11 +211,6 @@ class PartitionTable(Table[K, V]):
                 values = list(map(encode, self._dirty.values()))
         except Exception as error:  # an encoder may raise anything
             raise self._unencodable() from error
-        self._cache.update(self._dirty)
-        if self._deletes:
-            for key, value in self._dirty.items():
-                if value is ABSENT:
-                    del self._cache[key]
         self._frozen = dict(zip(keys, values, strict=True))
         self._dirty, self._deletes = {}, False
         return Changes(self.name, keys, values)
@@ -347,7 +342,9 @@ class PartitionTable(Table[K, V]):
         return None
 
     def _load(self, key: K) -> Any:
-        """Decode and return the committed or frozen value of a key, or ABSENT."""
+        """Return the value of a key that is not in the cache, or ABSENT; decode it if no open write has it."""
+        if key in self._dirty:
+            return self._dirty[key]
         data = self._committed(key)
         if data is None:
             return ABSENT

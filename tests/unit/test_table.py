@@ -287,7 +287,7 @@ def test_deleted_keys_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_table_drops_its_decoded_values_at_a_commit_and_keeps_the_writes_of_the_open_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("statehold.table._DECODED", 3)
+    monkeypatch.setattr("statehold.table._DECODED", 2)
     table = bound(value=list, mutable=True)
     for key in range(5):
         table[key] = [key]

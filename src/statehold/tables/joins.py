@@ -52,6 +52,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
             self._remove(key)
 
     def _remove(self, row: Row[K]) -> None:
+        self._cache.pop(row, None)
         if row in self.stored or row in self._frozen:
             self._dirty[row], self._deletes = ABSENT, True
         else:  # no commit has it, so no tombstone is needed

@@ -43,6 +43,7 @@ class ExpiringTable(PartitionTable[K, V]):
                 return
             expiry.delete(key)
             if super().__contains__(key):
+                self._cache.pop(key, None)
                 self._dirty[key], self._deletes = ABSENT, True
 
     def get(self, key: K, default: Any = None) -> Any:
