@@ -119,10 +119,7 @@ class DeadLetters:
 def check_dead_letters(due: DeadLetters, given: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
     """Each once, on its partition, as it was received, an account's in order; findings by anomaly."""
     inputs = {(row.partition, row.offset): row for row in given}
-    #: the first offset that is left, by partition
-    kept: dict[int, int] = {}
-    for row in given:
-        kept[row.partition] = min(row.offset, kept.get(row.partition, row.offset))
+    kept = _first_kept(given)
     seen: Counter[tuple[int, int]] = Counter()
     findings: dict[str, list[str]] = {}
     newest: dict[tuple[int, bytes], int] = {}
@@ -152,6 +149,14 @@ def check_dead_letters(due: DeadLetters, given: Sequence[Row], found: Sequence[R
         if seen[place] != 1:
             wrong("letter lost" if not seen[place] else "letter duplicated", f"{name} ({kind}) at {place}")
     return findings
+
+
+def _first_kept(given: Sequence[Row]) -> dict[int, int]:
+    """The first offset of the input that is left, by partition."""
+    first: dict[int, int] = {}
+    for row in given:
+        first[row.partition] = min(row.offset, first.get(row.partition, row.offset))
+    return first
 
 
 def _said(headers: Mapping[str, bytes], kind: str, why: str) -> str:
