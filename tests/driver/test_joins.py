@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
@@ -182,6 +182,17 @@ Event = Literal["commit", "crash", "rebalance", "full", "standby", "fail"]
 EVENTS: list[Event] = ["commit", "crash", "rebalance", "full", "standby", "fail"]
 STEPS = st.lists(st.one_of(FED, FED, FED, FED, WAITS, st.sampled_from(EVENTS)), max_size=40)
 Step = tuple[type[Bid] | type[Ask], str, float] | float | Event
+#: the clock of the idle partition ticks at 4.0, and the second full snapshot behind it truncates the commit record
+TICK_IN_A_TRUNCATED_COMMIT_RECORD: list[Step] = [
+    *[(Bid, "a", 0)] * 3,
+    2.0,
+    4.0,
+    "full",
+    (Bid, "a", -4),
+    *[(Bid, "a", 0)] * 2,
+    "full",
+    "full",
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -223,6 +234,7 @@ def feed(driver: Driver, value: Bid | Ask, seconds: float, input: str = "", *, f
 
 @pytest.mark.parametrize("interval", INTERVALS)
 @given(steps=STEPS, batch=st.integers(1, 4))
+@example(steps=TICK_IN_A_TRUNCATED_COMMIT_RECORD, batch=1)
 @hypothesis_settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_joins_of_all_kinds_equal_a_comparison_of_all_pairs(interval: Interval, steps: list[Step], batch: int) -> None:
     driver = Driver(Joined, delta_interval=interval, batch=batch, autocommit=False)

@@ -405,11 +405,10 @@ class Driver(Wiring):
     def replay(self, batches: int | Sequence[int] | None = None, partition: int = 0) -> None:
         """Handle the whole input again, cut into other batches, and compare tables, outputs and effects (rule M4).
 
-        Commands of the control topic are handled where commit records have pinned them.
+        Commands of the control topic are handled where commit records have pinned them, truncated commit records too.
 
         :param batches: one size, or sizes that are used in turn; by default several are tried.
         :raises BatchesMatter: something differs: it depends on how the input is cut, or on more than the input.
-        :raises UsageError: the commit record that pins such a command has been truncated.
         """
         self.commit()
         engine = partial(

@@ -101,12 +101,8 @@ class MemoryLog:
         return self.end if self.held_high is None else min(self.held_high, self.end)
 
     def truncate(self, before: int, *, also_open: bool = False) -> None:
-        """Do delete_records: remove the records before an offset. `also_open`: those of open transactions, too."""
-        before = min(before, self.high if also_open else self.stable)
-        for offset in range(self.start, before):
-            self._records.pop(offset, None)
-            self.markers.pop(offset, None)
-        self.start = max(self.start, before)
+        """Do delete_records: no reader gets a record before the offset. `also_open`: those of open transactions, too."""
+        self.start = max(self.start, min(before, self.high if also_open else self.stable))
 
     def entries(self, start: int = 0) -> Iterator[tuple[MemoryMessage, Outcome | None]]:
         """Yield every record with its transaction's outcome, None outside of a transaction: for oracles."""
@@ -125,8 +121,15 @@ class MemoryLog:
         return next((m.offset() for m, _ in self.entries() if m.timestamp()[1] >= moment), None)
 
     def committed(self, start: int = 0, end: int | None = None) -> Iterator[MemoryMessage]:
-        """Yield the records that a read_committed reader sees in [start, end)."""
-        for offset in range(max(start, self.start), min(self.stable, self.end if end is None else end)):
+        """Return the records that a read_committed reader sees in [start, end)."""
+        return self._visible(max(start, self.start), min(self.stable, self.end if end is None else end))
+
+    def past(self) -> Iterator[MemoryMessage]:
+        """Return every committed record ever written, the truncated ones too: for the driver's replay."""
+        return self._visible(0, self.stable)
+
+    def _visible(self, start: int, end: int) -> Iterator[MemoryMessage]:
+        for offset in range(start, end):
             entry = self._records.get(offset)
             if entry is not None and (entry[1] is None or entry[1].outcome is Outcome.COMMITTED):
                 yield entry[0]

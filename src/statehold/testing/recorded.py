@@ -7,12 +7,11 @@ from itertools import chain
 from typing import Any
 
 from statehold.common.names import Names
-from statehold.errors import UsageError
 from statehold.handler import Handler
 from statehold.messages.dead_letter import DeadLetter, Resolution, read
 from statehold.messages.pinned_command import Pinned, Placed
 from statehold.record import Message
-from statehold.reference import Version, references
+from statehold.reference import Version
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
@@ -30,44 +29,29 @@ class Recorded:
     """The committed past of one partition at the time of construction."""
 
     def __init__(self, kind: type[Handler[Any]], names: Names, broker: MemoryBroker, partition: int) -> None:
-        self._kind, self._names, self._broker, self._partition = kind, names, broker, partition
+        self._names, self._broker, self._partition = names, broker, partition
         self._tried = RetryHistory(kind, names)
         for topic in self._tried.topics:
             mine = (each for each in broker.log(topic, 0).committed() if each.partition() == partition)
             self._tried.add(topic, mine)
 
     def messages(self, last: CommitRecord) -> Sequence[Message]:
-        """Return the handled records of all inputs in their order; `last`: the last commit record.
-
-        :raises UsageError: the commit records that hold the order of several inputs have been truncated.
-        """
+        """Return the handled records of all inputs in their order; `last`: the last commit record."""
         names, partition, broker = self._names, self._partition, self._broker
         if not names.others:
             return list(broker.log(names.input, partition).committed(0, last.position(names.input)))
         place = Place(names, partition, last.partitions, last.topic_ids)
         readers = [MemoryReader(broker, lambda: False) for _ in names.inputs]
         order = RecordedOrder(readers, place, dict.fromkeys(names.inputs, 0), last.positions)
-        changelog = broker.log(names.changelog, partition)
-        if changelog.start > 0:
-            raise UsageError(
-                "commit records that hold the order of the inputs' records are truncated: replay before that"
-            )
-        written = (records.unpack(message.value()) for message in changelog.committed())
+        written = (records.unpack(message.value()) for message in broker.log(names.changelog, partition).past())
         recorded = [record.runs for record in written if isinstance(record, CommitRecord)]
         return list(chain.from_iterable(order.batches(recorded)))
 
     def side_inputs(self) -> list[Placed[Pinned | HandledRetry | Seen]]:
-        """Return the side inputs and the versions of reference data, each at its place in the input.
-
-        :raises UsageError: the commit records that hold them have been truncated.
-        """
-        names, partition = self._names, self._partition
-        increments, control = self._broker.log(names.changelog, partition), self._broker.log(names.control, partition)
-        if increments.start > 0 and (control.end > 0 or references(self._kind)):
-            raise UsageError(
-                "commit records that pin commands or reference data are truncated: replay before the full snapshots"
-            )
-        written = (records.unpack(message.value()) for message in increments.committed())
+        """Return the side inputs and the versions of reference data, each at its place in the input."""
+        names = self._names
+        changelog = self._broker.log(names.changelog, self._partition)
+        written = (records.unpack(message.value()) for message in changelog.past())
         found: list[Placed[Pinned | HandledRetry | Seen]] = []
         before: Mapping[str, int] = {}
         seen: Mapping[str, Version] = {}
