@@ -101,7 +101,7 @@ class MemoryLog:
         return self.end if self.held_high is None else min(self.held_high, self.end)
 
     def truncate(self, before: int, *, also_open: bool = False) -> None:
-        """Do delete_records: no reader gets a record before the offset. `also_open`: those of open transactions, too."""
+        """Do delete_records: readers get no record before the offset. `also_open`: those of open transactions, too."""
         self.start = max(self.start, min(before, self.high if also_open else self.stable))
 
     def entries(self, start: int = 0) -> Iterator[tuple[MemoryMessage, Outcome | None]]:
