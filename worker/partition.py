@@ -98,6 +98,11 @@ class PartitionWorker:
         """The watchdog has abandoned the thread inside the handler, so waiting for it does not help."""
         return self._watchdog.failure is not None
 
+    @property
+    def phase(self) -> Phase:
+        """The phase now. Any thread."""
+        return self._life.phase
+
     def status(self) -> PartitionStatus:
         """Phase, position and cause; any thread."""
         place, mailbox, stuck = self._tools.place, self.mailbox.depth, self._watchdog.failure

@@ -44,7 +44,7 @@ def pyright() -> list[str]:
 
 def test_pyright_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Path, pyright: list[str]) -> None:
     with LanguageServer(pyright, clone) as server:
-        (home,) = server.definition(f"{HOME}/partition.py", "return Mailbox()", 7)
+        (home,) = server.definition(f"{HOME}/partition.py", "return Mailbox(tools", 7)
         used = server.references(f"{HOME}/common/mailbox.py", "class Mailbox", 6)
 
     assert home.resolve().relative_to(clone) == Path("worker/common/mailbox.py")
@@ -57,7 +57,7 @@ def test_jedi_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Pa
     project = jedi.Project(clone, sys_path=[str(clone / "src"), str(clone)])
 
     script = jedi.Script(path=clone / HOME / "partition.py", project=project)
-    (home,) = script.goto(*place(clone / "worker/partition.py", "Mailbox()"), follow_imports=True)
+    (home,) = script.goto(*place(clone / "worker/partition.py", "Mailbox(tools"), follow_imports=True)
     script = jedi.Script(path=clone / HOME / "common/mailbox.py", project=project)
     used = script.get_references(*place(clone / "worker/common/mailbox.py", "Mailbox:"))
 

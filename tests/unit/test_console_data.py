@@ -150,8 +150,8 @@ def test_a_report_can_be_asked_for_again_after_no_answer() -> None:
       const {{ doctor }} = await import({json.dumps(page.as_uri())});
       const {{ node }} = doctor(async () => {{ throw new Error("the network is down"); }});
       await new Promise((wake) => setTimeout(wake, 10));
-      const [heading, note] = node.children;
-      console.log(heading.children[1].disabled, note.textContent);
+      const [heading, note, result] = node.children;
+      console.log(heading.children[1].disabled, note.textContent, result.children[0].children[0].children[0]);
     """
     done = subprocess.run(["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("false ")

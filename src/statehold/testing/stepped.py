@@ -153,10 +153,6 @@ class SteppedWorker(PartitionWorker):
         self._is_waiting = False
 
     @property
-    def phase(self) -> Phase:
-        return self._life.phase
-
-    @property
     def cause(self) -> BaseException | None:
         return self._life.cause
 

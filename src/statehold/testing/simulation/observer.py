@@ -72,7 +72,7 @@ class Observer:
         phase = ""
         for worker in getattr(task.host, "workers", ()):
             if task.label.endswith(f"-{worker.partition}"):
-                phase = worker._life.phase.value
+                phase = worker.phase.value
         self.coverage[name, phase] += 1
 
     # Transactions

@@ -303,7 +303,7 @@ class Simulation:
         self.schedule.quiet = quiet
 
     def _write_first(self, clients: Clients, partition: int) -> None:
-        """Write the initial commit record of a partition, as `statehold state init` does."""
+        """Write the initial commit record of a partition, as `statehold topics create --start-at` does."""
         producer, names = clients.transactions(partition), self.names
         place = self.application.place(self.kafka, partition, "setup")
         record = CommitRecord(
