@@ -162,7 +162,7 @@ def test_too_few_files(ledger: Ledger) -> None:
     ("levels", "level", "reported"),
     [
         ((33, 33), "PASS", ""),
-        ((8, 8), "FAIL", "supports metadata.version up to 8, needed 12 (Kafka 3.6)"),
+        ((8, 8), "FAIL", "supports metadata.version up to 8, needed 21 (Kafka 3.9)"),
         ((33, 25), "WARN", "metadata.version is 25, all brokers support 33"),
         ((0, 0), "UNKNOWN", "reports no metadata.version"),
     ],
