@@ -56,7 +56,10 @@ class Ends:
         """Wait until `count` offsets are stable and nothing has been added for 0.6 s; False when it never came."""
         deadline, last, since = time.monotonic() + seconds, -1, time.monotonic()
         while time.monotonic() < deadline:
-            now = self.stable()
+            try:
+                now = self.stable()
+            except KafkaException:  # a broker under load may lose its leadership for a moment: ask again
+                now = last
             if now != last:
                 last, since = now, time.monotonic()
             elif now >= count and time.monotonic() - since > 0.6:

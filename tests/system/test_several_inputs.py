@@ -24,17 +24,21 @@ from tests.system.stage import Feeder, Stage
 from tests.system.test_topology import delete
 
 from statehold import Service
+from statehold.admin.repair import repair as repairing
+from statehold.admin.repair.positions import AcceptGap
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.errors import (
     InputsChanged,
     PartitionCountChanged,
     RetentionGap,
+    ToolRefused,
     TopicMismatch,
     TopicMissing,
     TopicReplaced,
 )
 from statehold.ops.reports.lag import Lags
+from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
@@ -327,6 +331,15 @@ def test_a_second_input_created_again_while_live_is_another_topic(pairs: Callabl
         assert f"topic {pair.second} was deleted and created again" in cause
         assert "statehold repair accept-gap" in cause
     assert (pair.outputs_of(pair.names.input), pair.outputs_of(pair.second)) == (1, 100)
+    handler = chained(pair.names.input, pair.second, pair.stage.output)
+    repaired = partial(repairing.run, pair.stage.settings(), pair.names, handler, act=True)
+    reason = ReplacementReason(tool="test", who="ann", why="ticket 9")
+    with pytest.raises(ToolRefused, match=f"--to end, or --to {pair.second}:0=OFFSET"):
+        repaired(AcceptGap(), reason)
+    repaired(AcceptGap("beginning"), reason)
+    with Local(pair):
+        await_true(lambda: pair.has_handled(1 + 1000), "the records of the new topic")
+    assert (pair.outputs_of(pair.names.input), pair.outputs_of(pair.second)) == (1, 1100)
 
 
 def test_a_second_input_that_retention_has_emptied_stops_the_partition(pairs: Callable[[int], Pair]) -> None:
