@@ -18,6 +18,8 @@ FENCE = re.compile(
 )
 #: commands that only read: a reader repeats one until it shows what the page shows
 READS = ("statehold status", "statehold lag", "statehold cat", "statehold snapshot list", "grep ", "cat ", "curl ")
+#: what bash itself says about a job, at a moment of its own choice
+_NOTICE = re.compile(r"^bash: line \d+: +\d+ (?:Killed|Terminated) .*\n", re.MULTILINE)
 _SECONDS = 90.0
 
 
@@ -88,7 +90,7 @@ class Shell:
             read = os.read(self._bash.stdout.fileno(), 65536)
             assert read, f"the shell ended at {line}: {got!r}"
             got += read
-        return got.decode(errors="replace").removesuffix(mark)
+        return _NOTICE.sub("", got.decode(errors="replace").removesuffix(mark))
 
     def end(self) -> None:
         """End the jobs of the shell, then the shell."""

@@ -51,17 +51,21 @@ def test_dead_letters_are_named_by_their_input_and_those_of_a_key_keep_the_order
     create_topics(pair)
     process = pair.process("letters", PROBE_LETTERS="1").start()
     process.await_live(0)
-    send(pair, (first, b"a", 1), (second, b"b", -2), (first, b"b", 3), (second, b"b", 4), (first, b"a", 5))
+    send(pair, (first, b"a", 1), (second, b"b", -2))
+    await_true(lambda: pair.handled() >= 2, "the first two records committed", 60)
+    send(pair, (first, b"b", 3), (second, b"b", 4), (first, b"a", 5))
     await_true(lambda: pair.handled() >= 5, "all records committed", 60)
 
-    # first: 1 at 0, 3 at 1, 5 at 2; second: -2 at 0, 4 at 1
+    # first: 1 at 0, 3 at 1, 5 at 2; second: -2 at 0, 4 at 1; of the two that wait, either may have arrived first
     assert handled(pair) == [(first, 0), (first, 2)]
-    assert listed(pair) == [f"{second}:0@0", f"{first}:0@1", f"{second}:0@1"]
+    head, *waiting = listed(pair)
+    assert head == f"{second}:0@0"
+    assert sorted(waiting) == sorted([f"{first}:0@1", f"{second}:0@1"])
     assert f"name the record's input: {first}, {second}" in dlq(pair, "show", "0@1", code=2)
     assert "its key waits since place" in dlq(pair, "show", f"{first}:0@1")
     dlq(pair, "discard", "--letter", f"{second}:0@0", "--why", "a test")
     assert "2 of 2 replayed" in dlq(pair, "replay", "--key", "b")
-    assert handled(pair)[2:] == [(first, 1), (second, 1)]
+    assert [f"{topic}:0@{offset}" for topic, offset in handled(pair)[2:]] == waiting
     assert listed(pair) == []
     assert process.stop() == 0
 
@@ -83,6 +87,6 @@ def test_bury_passes_over_a_failed_record_of_the_second_input(stages: StageFacto
     process.kill()
     process.start()
     await_true(lambda: pair.handled() >= 5, "the rest committed", 60)
-    assert handled(pair) == [(first, 0), (second, 0), (first, 1), (first, 2)]
+    assert sorted(handled(pair)) == [(first, 0), (first, 1), (first, 2), (second, 0)]
     assert listed(pair) == [f"{second}:0@1"]
     assert process.stop() == 0
