@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -80,6 +80,8 @@ class Assignment:
     """The partitions assigned to this member, and the paused ones among them (invariant 6)."""
 
     tracks: dict[int, Track] = field(default_factory=dict)
+    #: those whose queue may hold records: a look at all partitions in each turn would cost more than the turn
+    _fed: dict[int, Track] = field(default_factory=dict)
 
     def add(self, partition: int, track: Track) -> Track:
         self.tracks[partition] = track
@@ -97,11 +99,30 @@ class Assignment:
         """Return the live partitions whose offsets are of another input than this one."""
         return {partition: track for partition, track in self.tracks.items() if track.reads_another(topic_id)}
 
+    def hand_over(self, partition: int, messages: Sequence[Message]) -> None:
+        """Hand records to the partition's worker; drop them if the partition is not live."""
+        if (track := self.live(partition)) is not None:
+            track.hand_over(messages)
+            self._fed[partition] = track
+
     def depths(self) -> dict[int, int]:
-        return {partition: track.worker.depth for partition, track in self.tracks.items() if track.delivers}
+        """Return the lengths of the queues that hold records, and of those that flow control has paused."""
+        found = {}
+        for partition, track in list(self._fed.items()):
+            depth = track.worker.depth
+            if self.tracks.get(partition) is track and track.delivers and (depth or track.paused):
+                found[partition] = depth
+            else:
+                del self._fed[partition]
+        return found
 
     def paused(self) -> set[int]:
-        return {partition for partition, track in self.tracks.items() if track.delivers and track.paused}
+        """Return the partitions that flow control has paused; only a queue with records is."""
+        return {partition for partition, track in self._fed.items() if track.delivers and track.paused}
+
+    def has_empty(self, depths: Mapping[int, int]) -> bool:
+        """Return True if a partition delivers and its queue holds no records."""
+        return any(track.delivers and partition not in depths for partition, track in self.tracks.items())
 
     def delivering(self) -> dict[int, int]:
         """Return the next offset of each live partition that is not paused."""

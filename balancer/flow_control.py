@@ -18,30 +18,36 @@ class FlowDecision(NamedTuple):
 
 @dataclass(slots=True)
 class FlowControl:
-    """High and low watermark of each partition's queue, in records.
+    """High and low watermark, in records: `high` of each partition's queue, `low` of each queue and of all together.
 
-    While every running queue holds more than `low`, the manager skips polls: the client keeps the records in fewer
-    bytes, and records that wait in a queue have left the processor's caches when the handler gets them. A partition
-    is paused at `high`, if another one needs a poll. A pause discards the records that the client has prefetched.
-    The manager skips for at most `patience` seconds, because only a poll reports rebalances.
+    While the running queues hold more than `low` together, the manager skips polls: the client keeps the records in
+    fewer bytes, and records that wait in a queue have left the processor's caches when the handler gets them. It skips
+    for at most `patience` seconds, because only a poll reports rebalances, and for at most `glance` seconds if one of
+    the partitions holds `low` or less, because the others may be slow. A partition is paused at `high`, if another one
+    needs a poll. A pause discards the records that the client has prefetched.
     """
 
     high: int
     low: int
     patience: float = 0.5
+    glance: float = 0.01
     _fed_since: float | None = None
 
-    def decide(self, depths: Mapping[int, int], paused: AbstractSet[int], now: float) -> FlowDecision:
-        """Decide from the queue lengths of the live partitions and the set that flow control has paused."""
+    def decide(self, depths: Mapping[int, int], paused: AbstractSet[int], now: float, *, empty: bool) -> FlowDecision:
+        """Decide from the lengths of the queues with records, and from the set that flow control has paused.
+
+        `empty`: a live partition's queue has no records.
+        """
         resume = frozenset(p for p in paused if depths.get(p, 0) <= self.low and p in depths)
         running = depths.keys() - paused
         full = frozenset(p for p in running if depths[p] >= self.high)
-        if not running or resume or any(depths[p] <= self.low for p in running):
+        if resume or sum(depths[p] for p in running) <= self.low:
             self._fed_since = None
             return FlowDecision(full, resume, True)
         if self._fed_since is None:
             self._fed_since = now
-        if now - self._fed_since < self.patience:
+        hungry = empty or any(depths[p] <= self.low for p in running)
+        if now - self._fed_since < (self.glance if hungry else self.patience):
             return FlowDecision(frozenset(), frozenset(), False)
         self._fed_since = None
         return FlowDecision(full, frozenset(), True)

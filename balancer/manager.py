@@ -34,8 +34,9 @@ _CALM_AFTER = 1.0
 _CALM_POLL = 0.1
 #: A repeated client error is logged once in this many seconds.
 _SAME_ERROR_EVERY = 60.0
-#: Seconds between two checks of the partitions' handlers.
+#: Seconds between two checks of the partitions' handlers, and what each partition adds to them.
 _ATTEND = 0.05
+_ATTEND_EACH = 0.001
 
 
 class Manager:
@@ -158,7 +159,8 @@ class Manager:
 
     def _turn(self) -> None:
         depths, now = self._assignment.depths(), self._clock()
-        decision = self._flow.decide(depths, self._assignment.paused(), now)
+        paused, empty = self._assignment.paused(), self._assignment.has_empty(depths)
+        decision = self._flow.decide(depths, paused, now, empty=empty)
         self._apply(decision.pause, decision.resume)
         if decision.poll:
             calm = now - self._busy >= _CALM_AFTER and self._assignment.is_settled()
@@ -189,7 +191,7 @@ class Manager:
         now = self._clock()
         if now < self._attend_at:
             return
-        self._attend_at = now + _ATTEND
+        self._attend_at = now + max(_ATTEND, _ATTEND_EACH * len(self._assignment.tracks))
         self._leaving = [worker for worker in self._leaving if not worker.closed.is_set()]
         for worker in (*self._assignment.workers(), *self._leaving):
             worker.attend(now)
@@ -211,9 +213,8 @@ class Manager:
         several = len(set(map(partition_of, messages))) > 1
         groups = groupby(messages, partition_of) if several else ((messages[0].partition(), messages),)
         for partition, group in groups:
-            track = self._assignment.live(partition if partition is not None else -1)
-            if track is not None:
-                track.hand_over(list(group) if several else messages)
+            if partition is not None:
+                self._assignment.hand_over(partition, list(group) if several else messages)
 
     def _require_same_input(self) -> None:
         """Fail the live partitions whose offsets are of another input than the consumer reads from now."""

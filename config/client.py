@@ -18,6 +18,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 # librdkafka adds this to fetch.max.bytes before it compares it with receive.message.max.bytes.
 _FETCH_OVERHEAD: Final = 512
+_FETCH: Final = 8_000_000
 _READER_FETCH: Final = 8_000_000
 
 
@@ -30,6 +31,8 @@ def consumer(settings: Settings, group_id: str) -> ClientConfig:
         "max.poll.interval.ms": _ms(group.max_poll_interval),
         "queued.min.messages": flow.prefetch_records,
         "queued.max.messages.kbytes": _kbytes(flow.prefetch_bytes),
+        # The default of 50 MB allocates new pages for each response of many partitions, which the kernel clears.
+        "fetch.max.bytes": _FETCH,
         "enable.partition.eof": False,
         **_reading("read_committed"),
         **_membership(settings),
