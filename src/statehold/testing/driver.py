@@ -185,7 +185,7 @@ class Driver(Wiring):
     def letters(self, partition: int = 0) -> list[DeadLetter]:
         """Return the dead letters of a partition that are neither replayed nor discarded.
 
-        See docs/how-to/write/failures.md.
+        See docs/how-to/write/dead-letters.md.
         """
         self._settle()
         return waiting(self._recorded(partition).letters())
