@@ -77,7 +77,7 @@ class Track:
 
 @dataclass(slots=True)
 class Assignment:
-    """The partitions assigned to this member, and the paused ones among them (invariant 6)."""
+    """The partitions assigned to this member, and the paused ones among them (rule A2)."""
 
     tracks: dict[int, Track] = field(default_factory=dict)
     #: those whose queue may hold records: a look at all partitions in each turn would cost more than the turn

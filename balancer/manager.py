@@ -1,6 +1,6 @@
 """The manager thread: polls, hands records over, collects reports, applies flow control.
 
-No other thread uses the consumer (invariants 4-7).
+No other thread uses the consumer.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Manager:
         return True
 
     def _dispatch(self, messages: Sequence[Message]) -> None:
-        """Hand records to live partitions. The others are dropped, and read again after the seek (invariant 7)."""
+        """Hand records to live partitions. The others are dropped, and read again after the seek (rule A2)."""
         if not messages:
             return
         partition_of = type(messages[0]).partition
@@ -339,7 +339,7 @@ class Manager:
         self._stale = True
         self._rebalanced = True
         self._consumer.assign(partitions)
-        # Pause again, because `assign` resumes every partition (pitfall P18, invariant 6).
+        # Pause again, because `assign` resumes every partition (pitfall P18, rule A2).
         self._consumer.pause(self._assignment.not_delivering())
         if self._stopping.is_set():
             return

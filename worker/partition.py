@@ -122,7 +122,7 @@ class PartitionWorker:
             self._go(event if event in (Event.LOST, Event.REVOKED) else Event.START)
             while self._life.phase is not Phase.CLOSED:
                 self._step(self._phases[self._life.phase])
-        except BaseException as error:  # a thread must not die unseen (invariant 10)
+        except BaseException as error:  # a thread must not die unseen (rule A6)
             self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
             self._tools.report(WorkerReport(self.partition, "died", cause=of_thread(error)))
         finally:

@@ -153,7 +153,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
-    """Log the error that ends a thread (invariant 10)."""
+    """Log the error that ends a thread (rule A6)."""
     if args.exc_value is None or issubclass(args.exc_type, SystemExit):
         return
     structlog.get_logger().critical(

@@ -403,7 +403,7 @@ class Listener(Protocol):
 
 
 class GroupConsumer(Protocol):
-    """The consumer of a service. Only the manager thread calls its methods (invariant 4)."""
+    """The consumer of a service. Only the manager thread calls its methods."""
 
     def subscribe(self, listener: Listener) -> None: ...
 

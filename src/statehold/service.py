@@ -317,7 +317,7 @@ class Service:
         try:
             self._manager.run()
             self._failure = self._manager.failure
-        except BaseException as error:  # raised by wait(), so it sets the exit code (invariant 10)
+        except BaseException as error:  # raised by wait(), so it sets the exit code (rule A6)
             log.error("thread_died", thread="manager", cause=f"{type(error).__name__}: {error}", exc_info=True)
             self._failure = of_thread(error)
         finally:

@@ -1,11 +1,12 @@
-"""Plants one defect after the other in a copy of the tree, and runs random schedules until one fails.
+"""Plants one defect after the other in a copy of the tree, and runs the tests beside it and random schedules.
 
-python -m tests.mutants [NAME ...] --count 400
+python -m tests.mutants [NAME, GROUP or RULE ...] --jobs 2
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -13,85 +14,182 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("src", "config", "balancer", "worker", "snapshot", "ops", "tests/simulation")
+HERE: Final = Path(__file__).resolve().parent
+ROOT: Final = HERE.parents[1]
+#: by what each mutant was caught, as `--record` wrote it
+CAUGHT: Final = HERE / "caught.json"
+#: seconds for one run of tests or schedules; a mutant that takes longer hangs
+LIMIT: Final = 400.0
+FOLDERS: Final = (
+    "src",
+    "config",
+    "balancer",
+    "worker",
+    "snapshot",
+    "ops",
+    "deploy",
+    "tests",
+    "examples",
+    "benchmarks",
+    "script",
+    "docs",
+)
+#: tests without a broker
+SUITES: Final = ("tests/driver", "tests/unit", "tests/review", "tests/golden")
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*)?(?: - .*)?$", re.MULTILINE)
+_SEED: Final = re.compile(r"^seed (\d+) \((.*?)\)", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
-    """One defect."""
+    """One defect against a rule of docs/design.md: `file` has `old` once, and gets `new`.
 
+    `tests`: those beside it, which run first.
+    """
+
+    group: str
+    tests: tuple[str, ...]
     name: str
+    rule: str
+    breaks: str
     file: str
     old: str
     new: str
-    breaks: str
 
 
 class Hunt(NamedTuple):
-    """Whether schedules found a mutant: the number of the first, or None, and what failed."""
+    """What caught a mutant: a test or a scenario, and after how many schedules; '': nothing did."""
 
     mutant: Mutant
-    schedules: int | None
-    why: str
+    by: str
+    schedules: int = 0
+
+    def shown(self) -> str:
+        after = f" after {self.schedules} schedules" if self.schedules else ""
+        return f"{self.mutant.group:9}{self.mutant.name:36} {self.by or 'SURVIVED'}{after}"
 
 
 def mutants() -> list[Mutant]:
+    """Return all mutants, in the order of their groups and files."""
     found = []
-    for path in sorted(Path(__file__).parent.glob("*.toml")):
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-        found.append(Mutant(path.stem, values["file"], values["old"], values["new"], values["breaks"]))
+    for path in sorted(HERE.glob("*.toml")):
+        group = tomllib.loads(path.read_text(encoding="utf-8"))
+        found += [Mutant(path.stem, tuple(group["tests"]), **each) for each in group["mutant"]]
     return found
 
 
-def planted(mutant: Mutant, tree: Path) -> Path:
-    """Copy the sources to `tree` with this defect. :raises ValueError: its text is not there exactly once."""
+def planted(mutant: Mutant, tree: Path) -> None:
+    """Link the sources and tests into `tree`, and write the file with this defect.
+
+    :raises ValueError: its text is not there exactly once.
+    """
     for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, tree / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    (tree / "tests" / "__init__.py").touch()
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tree / folder, symlinks=True, ignore=ignored, copy_function=os.link)
+    shutil.copy(ROOT / "pyproject.toml", tree)
     path = tree / mutant.file
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
         raise ValueError(f"{mutant.name}: {mutant.file} has the text {text.count(mutant.old)} times")
+    path.unlink()  # a link to the source
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-    return tree
 
 
-def hunt(mutant: Mutant, count: int) -> Hunt:
-    """Run up to `count` random schedules against the mutant."""
+def hunt(mutant: Mutant, count: int, hint: str) -> Hunt:
+    """Run what caught it before, then the tests, then up to `count` random schedules."""
     with tempfile.TemporaryDirectory(prefix="statehold-mutant-") as folder:
-        tree = planted(mutant, Path(folder))
-        environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.simulation", "--count", str(count), "--stop"],
-            cwd=tree,
-            env=environment,
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-    found = re.search(r"^seed (\d+) .*", done.stdout, re.MULTILINE)
-    if found is None:
-        crashed = done.returncode not in (0, 1)
-        return Hunt(mutant, 0 if crashed else None, done.stderr.strip().splitlines()[-1] if crashed else "")
-    return Hunt(mutant, int(found[1]) + 1, found[0])
+        planted(mutant, Path(folder))
+        if "::" in hint and (by := _test(folder, hint)):
+            return Hunt(mutant, by)
+        if not hint.startswith("simulation") and (by := _test(folder, *mutant.tests)):
+            return Hunt(mutant, by)
+        if (found := _simulate(mutant, folder, count)).by:
+            return found
+        return Hunt(mutant, _test(folder, *SUITES))
+
+
+def _test(tree: str, *what: str) -> str:
+    """Return the first test that fails; '' if none does."""
+    options = [
+        "-x",
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-m",
+        "not kafka and not spark",
+    ]
+    output = _run(tree, "-m", "pytest", *options, *what)
+    if output is None:
+        return f"{' '.join(what)} hangs"
+    found = _FAILED.search(output)
+    return found[1] if found is not None else ""
+
+
+def _simulate(mutant: Mutant, tree: str, count: int) -> Hunt:
+    output = _run(tree, "-m", "tests.simulation", "--count", str(count), "--stop")
+    if output is None:
+        return Hunt(mutant, "simulation hangs")
+    if (found := _SEED.search(output)) is not None:
+        return Hunt(mutant, f"simulation: {found[2]}", int(found[1]) + 1)
+    return Hunt(mutant, "" if f"{count} schedules, 0 violations" in output else "simulation crashes")
+
+
+def _run(tree: str, *arguments: str) -> str | None:
+    """Return the output; None when it takes too long."""
+    path = f"{tree}/src:{tree}"
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "STATEHOLD_SEED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=tree,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return process.communicate(timeout=LIMIT)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        process.communicate()
+        return None
 
 
 def main() -> int:
+    """Return 1 if a mutant survived."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--count", type=int, default=400, help="schedules for each mutant")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--missing", action="store_true", help="only those that caught.json does not name")
+    parser.add_argument("--record", action="store_true", help="write what caught each mutant to caught.json")
     options = parser.parse_args()
-    chosen = [each for each in mutants() if not options.names or each.name in options.names]
+    known = json.loads(CAUGHT.read_text(encoding="utf-8")) if CAUGHT.exists() else {}
+    chosen = [each for each in mutants() if not options.names or {each.name, each.group, each.rule} & set(options.names)]
+    if options.missing:
+        chosen = [each for each in chosen if each.name not in known]
     survivors = 0
-    for mutant in chosen:
-        result = hunt(mutant, options.count)
-        survivors += result.schedules is None
-        shown = "SURVIVED" if result.schedules is None else f"after {result.schedules}"
-        print(f"{mutant.name:34} {shown:12} {result.why[:160]}", flush=True)
-    print(f"{len(chosen) - survivors} of {len(chosen)} found within {options.count} schedules")
+    with ThreadPoolExecutor(options.jobs) as pool:
+        waiting = [
+            pool.submit(hunt, mutant, options.count, known.get(mutant.name, {}).get("by", "")) for mutant in chosen
+        ]
+        for each in waiting:
+            found = each.result()
+            survivors += not found.by
+            print(found.shown(), flush=True)
+            if found.by:
+                known[found.mutant.name] = {"by": found.by, "schedules": found.schedules}
+            else:
+                known.pop(found.mutant.name, None)
+            if options.record:
+                CAUGHT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(f"{len(chosen) - survivors} of {len(chosen)} caught")
     return 1 if survivors else 0
 
 

@@ -1,4 +1,4 @@
-"""No signal is lost, none makes a thread spin, and none that comes early kills it (invariant 10)."""
+"""No signal is lost, none makes a thread spin, and none that comes early kills it (rule A6)."""
 
 from __future__ import annotations
 

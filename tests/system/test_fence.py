@@ -1,4 +1,4 @@
-"""Fence first, then read the mark (invariant 1, proof 5.3); who is asked, and who is a member, meanwhile (4.9)."""
+"""Fence first, then read the mark (rule A1); who is asked, and who is a member, meanwhile (4.9)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
                    +-----------+------------+---------+--> FAILED -> FENCING                retry
                                                       +--> FENCING                          the producer is replaced
 
-LIVE is reachable through FENCING, RESTORING and REPLAYING only: fence first, then read the commit record (invariant 1).
+LIVE is reachable through FENCING, RESTORING and REPLAYING only: fence first, then read the commit record (rule A1).
 """
 
 from __future__ import annotations

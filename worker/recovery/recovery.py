@@ -1,4 +1,4 @@
-"""Recovers an assigned partition: fence, restore, compare with the group (invariants 1 and 8)."""
+"""Recovers an assigned partition: fence, restore, compare with the group (rules A1 and A4)."""
 
 from __future__ import annotations
 

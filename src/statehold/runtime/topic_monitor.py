@@ -1,7 +1,7 @@
 """Monitors the topics of a running service: are they still the same, and when will retention delete the next record?
 
 Runs on its own thread, never in the processing path. A change fails the live partitions with a typed error, because
-they must not continue with a state whose input, changelog or keys have changed (invariant 8).
+they must not continue with a state whose input, changelog or keys have changed (rule A4).
 """
 
 from __future__ import annotations

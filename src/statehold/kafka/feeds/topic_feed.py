@@ -67,7 +67,7 @@ class Feed:
                 self._read(consumer, memory)
             except KafkaException as error:  # because a service must not fail for a missing control topic
                 self.log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
-            except Exception as error:  # noqa: BLE001  because a thread must not die unseen (invariant 10)
+            except Exception as error:  # noqa: BLE001  because a thread must not die unseen (rule A6)
                 self._died(error)
             finally:
                 consumer.close()

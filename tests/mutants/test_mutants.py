@@ -1,0 +1,55 @@
+"""The planted defects fit the sources, each rule of docs/design.md has one, and each was caught (`script/mutants`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+from tests.mutants.__main__ import CAUGHT, ROOT, mutants
+
+DESIGN = ROOT / "docs" / "design.md"
+#: folders whose code names rules
+CODE = ("balancer", "config", "ops", "snapshot", "src/statehold", "worker")
+#: the fold runs in Spark, whose tests need Java
+SPARK = {"C1", "C2"}
+
+
+def rules() -> set[str]:
+    """Return the ids in the table of docs/design.md."""
+    return set(re.findall(r"^\| ([A-Z]\d) \|", DESIGN.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_each_mutant_changes_one_place_of_the_sources() -> None:
+    names = Counter(each.name for each in mutants())
+    assert [name for name, count in names.items() if count > 1] == []
+    assert len(names) >= 120
+    for each in mutants():
+        assert (ROOT / each.file).read_text(encoding="utf-8").count(each.old) == 1, each.name
+        assert each.old != each.new, each.name
+
+
+def test_each_rule_has_a_mutant_and_each_mutant_a_rule() -> None:
+    assert {each.rule for each in mutants()} == rules() - SPARK
+
+
+def test_the_code_names_only_rules_that_the_design_has() -> None:
+    named = set[str]()
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*.py"):
+            for found in re.findall(r"\brules? ((?:[A-Z]\d(?:, | and |-)?)+)", path.read_text(encoding="utf-8")):
+                named |= set(re.findall(r"[A-Z]\d", found))
+    assert len(named) > 20
+    assert named <= rules()
+
+
+def test_each_mutant_was_caught_by_something_that_exists() -> None:
+    caught = json.loads(CAUGHT.read_text(encoding="utf-8"))
+    assert set(caught) == {each.name for each in mutants()}
+    for name, found in caught.items():
+        if "::" in found["by"]:
+            file, _, test = found["by"].partition("::")
+            assert f"def {test}(" in (Path(ROOT) / file).read_text(encoding="utf-8"), name
+        else:
+            assert found["by"].startswith("simulation"), name
