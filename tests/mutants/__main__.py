@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -179,7 +179,7 @@ def main() -> int:
         waiting = [
             pool.submit(hunt, mutant, options.count, known.get(mutant.name, {}).get("by", "")) for mutant in chosen
         ]
-        for each in waiting:
+        for each in as_completed(waiting):
             found = each.result()
             survivors += not found.by
             print(found.shown(), flush=True)

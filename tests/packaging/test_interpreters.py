@@ -1,7 +1,7 @@
 """Every supported Python that is on this machine passes the fast tier, against the wheel.
 
-The run's own Python, whose fast tier is part of the run, does so in script/test --long. The system's is tried as well:
-Debian 12 has 3.11.2, which lacks what later releases of 3.11 added.
+The run's own Python, whose fast tier is part of the run, does so in script/test --long, and so does 3.12, between
+the others. The system's is tried as well: Debian 12 has 3.11.2, which lacks what later releases of 3.11 added.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def install_locked(uv: str, interpreter: str, lock: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "version", [pytest.param(each, marks=[pytest.mark.long] if each == OWN else []) for each in (*SUPPORTED, SYSTEM)]
+    "version",
+    [pytest.param(each, marks=[pytest.mark.long] if each in (OWN, "3.12") else []) for each in (*SUPPORTED, SYSTEM)],
 )
 def test_the_fast_tier_passes(root: Path, wheel: Path, tmp_path: Path, version: str) -> None:
     uv = find_uv()

@@ -6,6 +6,7 @@ import pytest
 from tests.driver.apps import Accounts, Op, agrees
 
 from statehold.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
+from statehold.ports import Membership
 from statehold.testing import Driver, wiring
 from statehold.testing.clients import MemoryTransactions
 
@@ -56,3 +57,14 @@ def test_a_new_owner_fences_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
         made.commit()
     made.restore()
     assert agrees(made, [FIRST, SECOND])
+
+
+def test_without_group_metadata_a_transaction_waits_for_the_manager() -> None:
+    made = Driver(Accounts)
+    made._membership = Membership(1, None, "driver")
+    made.feed(FIRST)
+    made.commit()
+    assert made._membership.metadata is not None  # the worker has asked for it
+    causes = [fields["cause"] for event, fields in made.events if event == "rolled_back"]
+    assert causes == ["the group metadata is not known yet"]
+    assert agrees(made, [FIRST])

@@ -57,6 +57,15 @@ def test_committed_records_do_not_come_again() -> None:
     assert not buffer.todo
 
 
+def test_a_batch_that_came_before_is_not_taken_again() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1, 2))
+    buffer.add(batch(0, 1))
+    buffer.add(batch(2, 3))
+    assert buffer.taken == 4
+    assert [taken(buffer), taken(buffer), taken(buffer)] == [[0, 1, 2], [3], []]
+
+
 def closed_and_ahead() -> RecordBuffer:
     """Records 0 and 1 are closed, record 2 is ahead of them."""
     buffer = RecordBuffer()
