@@ -74,3 +74,13 @@ def test_a_delayed_answer_is_as_old_as_its_request() -> None:
 def test_a_missing_answer_does_not_permit_another_fence() -> None:
     asked, _ = ownership(None, False, True)
     assert [asked.may_fence_again() for _ in range(3)] == [False, False, True]
+
+
+def test_a_process_that_is_fenced_too_often_waits_for_the_window() -> None:
+    limits = Driver(Accounts).settings.failure
+    asked, offsets = ownership(*[True] * (limits.fence_limit + 1))
+    offsets.session = 0.0
+    assert all(asked.may_fence_again() for _ in range(limits.fence_limit))
+    assert not asked.may_fence_again()
+    offsets.clock.advance(limits.fence_window)
+    assert asked.may_fence_again()

@@ -9,6 +9,9 @@ from statehold.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFence
 from statehold.ports import Membership
 from statehold.testing import Driver, wiring
 from statehold.testing.clients import MemoryTransactions
+from statehold.worker.common.errors import ProducerDropped
+from statehold.worker.loop import LiveLoop
+from statehold.worker.transaction.kafka_transaction import Stage
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 
@@ -68,3 +71,33 @@ def test_without_group_metadata_a_transaction_waits_for_the_manager() -> None:
     causes = [fields["cause"] for event, fields in made.events if event == "rolled_back"]
     assert causes == ["the group metadata is not known yet"]
     assert agrees(made, [FIRST])
+
+
+def long_open() -> tuple[Driver, LiveLoop]:
+    """Return a partition whose transaction has been open for as long as the broker allows."""
+    made = Driver(Accounts)
+    made.feed(FIRST)
+    live = made._lane(0).live()
+    live.turn()
+    assert live.transaction.kafka.stage is Stage.OPEN
+    made.clock.advance(made.settings.commit.transaction_timeout)
+    return made, live
+
+
+def test_the_broker_has_ended_a_transaction_that_was_open_for_too_long() -> None:
+    _, live = long_open()
+    assert isinstance(live.pipeline.rollback.fenced(ProducerFenced("epoch")), ProducerDropped)
+    live.transaction.kafka.stage = Stage.CLOSED  # then it had none to end
+    assert isinstance(live.pipeline.rollback.fenced(ProducerFenced("epoch")), Fenced)
+
+
+def test_a_fence_of_a_lost_partition_is_the_new_owners() -> None:
+    _, live = long_open()
+    live._signals.lose()
+    assert not isinstance(live.pipeline.rollback.fenced(ProducerFenced("epoch")), ProducerDropped)
+
+
+def test_a_fence_within_the_time_of_a_transaction_is_another_owners() -> None:
+    made, live = long_open()
+    live.transaction.kafka.began = made.clock()
+    assert isinstance(live.pipeline.rollback.fenced(ProducerFenced("epoch")), Fenced)

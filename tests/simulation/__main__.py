@@ -1,12 +1,19 @@
-"""Runs random schedules: python -m tests.simulation --first 0 --count 1000."""
+"""Runs random schedules: python -m tests.simulation --first 0 --count 1000.
+
+`--record FILE` adds a line to a file such as tests/simulation/recorded.jsonl, where the runs of several evenings are
+kept.
+"""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
+import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from tests.simulation.scenarios import SCENARIOS
 
@@ -22,6 +29,7 @@ def main() -> int:
     parser.add_argument("--stop", action="store_true", help="stop at the first violation")
     parser.add_argument("--scenario", type=int, default=None)
     parser.add_argument("--coverage", action="store_true", help="show the calls by phase, and those never reached")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="add a line with what was run and found")
     options = parser.parse_args()
     gc.disable()
     reached: Counter[tuple[str, str]] = Counter()
@@ -43,9 +51,19 @@ def main() -> int:
     spent, done = time.process_time() - began, seed - options.first + 1
     each = f"{steps / done:.0f} steps and {seconds / done:.0f} s of virtual time each"
     print(f"{done} schedules, {bad} violations; {each}; {done / spent * 60:.0f} a minute of processor time")
+    if options.record is not None:
+        record(options.record, first=options.first, schedules=done, steps=steps, violations=bad, seconds=round(spent))
     if options.coverage:
         show(reached)
     return 1 if bad else 0
+
+
+def record(path: Path, **found: int) -> None:
+    """Add a line to the file: the commit that ran, the first seed, schedules, steps, violations, processor time."""
+    asked = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
+    line = {"date": time.strftime("%Y-%m-%d"), "commit": asked.stdout.strip(), **found}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def show(reached: Counter[tuple[str, str]]) -> None:
