@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 from tests.driver.apps import Accounts, Op, agrees
 
@@ -101,3 +104,50 @@ def test_a_fence_within_the_time_of_a_transaction_is_another_owners() -> None:
     made, live = long_open()
     live.transaction.kafka.began = made.clock()
     assert isinstance(live.pipeline.rollback.fenced(ProducerFenced("epoch")), Fenced)
+
+
+class Noted(MemoryTransactions):
+    """Notes fences and drops."""
+
+    calls: list[str] = []  # noqa: RUF012 - of all producers
+
+    def fence(self, cancelled: Any) -> None:
+        Noted.calls.append("fence")
+        super().fence(cancelled)
+
+    def drop(self) -> None:
+        Noted.calls.append("drop")
+        super().drop()
+
+
+def test_the_old_producer_is_dropped_before_the_next_one_fences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "MemoryTransactions", Noted)
+    made = Driver(Accounts)
+    made.feed(FIRST)
+    made.commit()
+    Noted.calls = []
+    made.broker.fail("commit", OutcomeUnknown("_TIMED_OUT"))
+    made.feed(SECOND)
+    made.commit()
+    assert Noted.calls == ["drop", "fence"]
+    assert agrees(made, [FIRST, SECOND])
+
+
+def test_memory_is_kept_only_for_the_very_record_that_was_expected_or_the_one_before() -> None:
+    made = Driver(Accounts)
+    made.feed(FIRST)
+    made.commit()
+    live = made._lane(0).live()
+    kafka, pipeline = live.transaction.kafka, live.pipeline
+    same = live.record
+    others = msgspec.structs.replace(same, attempt="another owner's")
+    assert not pipeline.resume(others, kafka)  # the number of the one before, and not that record
+
+    kafka.expected = msgspec.structs.replace(same, n=same.n + 1)
+    in_flight: Any = object()
+    live.transaction.commit = in_flight
+    assert not pipeline.resume(msgspec.structs.replace(kafka.expected, attempt="another owner's"), kafka)
+    assert live.record is same
+
+    assert pipeline.resume(same, kafka)
+    assert live.transaction.commit is None
