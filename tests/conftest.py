@@ -34,6 +34,12 @@ hypothesis.settings.register_profile(
     "statehold", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("statehold")
+# A planted defect is caught by the first example; the shortest one is of no interest (tests/mutants).
+hypothesis.settings.register_profile(
+    "mutants",
+    hypothesis.settings.get_profile("statehold"),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

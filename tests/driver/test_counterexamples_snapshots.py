@@ -163,6 +163,21 @@ def test_a10_a_full_snapshot_truncated_while_it_is_written_is_abandoned() -> Non
     assert agrees(driver, ops)
 
 
+def test_a10_a_full_snapshot_that_was_deleted_does_not_count_as_kept() -> None:
+    driver = Driver(Accounts)
+    driver.feed(ANN)
+    driver.take_full()
+    driver.feed(BOB)
+    driver.take_full()
+    newer, older = driver.commit_record().fulls
+    driver.broker.log(driver.names.snapshot, 0).truncate(newer.low)
+    driver.feed(ANN)
+    driver.take_full()
+    kept = driver.commit_record().fulls
+    assert newer in kept
+    assert older not in kept
+
+
 def test_a10_a_reference_is_a_hint_and_another_full_snapshot_is_taken() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)

@@ -113,17 +113,8 @@ def hunt(mutant: Mutant, count: int, hint: str) -> Hunt:
 
 def _test(tree: str, *what: str) -> str:
     """Return the first test that fails; '' if none does."""
-    options = [
-        "-x",
-        "-q",
-        "--no-header",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-m",
-        "not kafka and not spark",
-    ]
+    options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-profile", "mutants"]
+    options += ["-m", "not kafka and not spark"]
     output = _run(tree, "-m", "pytest", *options, *what)
     if output is None:
         return f"{' '.join(what)} hangs"
@@ -171,7 +162,9 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write what caught each mutant to caught.json")
     options = parser.parse_args()
     known = json.loads(CAUGHT.read_text(encoding="utf-8")) if CAUGHT.exists() else {}
-    chosen = [each for each in mutants() if not options.names or {each.name, each.group, each.rule} & set(options.names)]
+    chosen = [
+        each for each in mutants() if not options.names or {each.name, each.group, each.rule} & set(options.names)
+    ]
     if options.missing:
         chosen = [each for each in chosen if each.name not in known]
     survivors = 0
