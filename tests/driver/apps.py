@@ -101,8 +101,10 @@ def snapshot(driver: Driver, **changes: float | bool | str) -> None:
     driver.settings = replace(settings, snapshot=changed)
 
 
-def commit_records(driver: Driver) -> list[CommitRecord]:
-    found = [records.unpack(message.value()) for message in driver.broker.log(driver.names.changelog, 0).committed()]
+def commit_records(driver: Driver, *, past: bool = False) -> list[CommitRecord]:
+    """Return the commit records of partition 0; `past`: those that were truncated, too."""
+    log = driver.broker.log(driver.names.changelog, 0)
+    found = [records.unpack(message.value()) for message in (log.past() if past else log.committed())]
     return [record for record in found if isinstance(record, CommitRecord)]
 
 

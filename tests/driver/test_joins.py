@@ -160,7 +160,7 @@ def happened_to(driver: Driver) -> list[tuple[Bid | Ask | None, int]]:
     found: list[tuple[Bid | Ask | None, int]] = []
     messages = list(driver.broker.log("input", 0).committed())
     read = 0
-    for commit_record in commit_records(driver):
+    for commit_record in commit_records(driver, past=True):
         upto = commit_record.positions["input"]
         for message in messages:
             if read <= (message.offset() or 0) < upto:

@@ -167,7 +167,7 @@ def events_of(driver: Driver) -> list[tuple[str | None, int]]:
     found: list[tuple[str | None, int]] = []
     messages = list(driver.broker.log("input", 0).committed())
     read = 0
-    for commit_record in commit_records(driver):
+    for commit_record in commit_records(driver, past=True):
         upto = commit_record.positions["input"]
         found += [((m.value() or b"").decode(), m.timestamp()[1]) for m in messages if read <= (m.offset() or 0) < upto]
         found += [(None, pinned.time) for pinned in commit_record.pinned]

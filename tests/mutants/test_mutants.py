@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from tests.mutants.__main__ import CAUGHT, ROOT, mutants
+from tests.mutants.__main__ import CAUGHT, HANG, ROOT, mutants
 
 DESIGN = ROOT / "docs" / "design.md"
 #: folders whose code names rules
@@ -52,4 +52,4 @@ def test_each_mutant_was_caught_by_something_that_exists() -> None:
             file, _, test = found["by"].partition("::")
             assert f"def {test}(" in (Path(ROOT) / file).read_text(encoding="utf-8"), name
         else:
-            assert found["by"].startswith("simulation"), name
+            assert found["by"] == HANG or found["by"].startswith("simulation"), name
