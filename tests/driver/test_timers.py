@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
 
 from statehold import Handler, Output, Record, Table, Timer
-from statehold.errors import HandlerFailed, UsageError
+from statehold.errors import HandlerFailed, TransactionAborted, UsageError
 from statehold.messages.command import FINISH_UPGRADE, TICK, header
 from statehold.snapshot.format import frame
 from statehold.testing import Driver
@@ -206,6 +206,19 @@ def test_an_on_timer_that_raises_is_undone_and_comes_again(monkeypatch: pytest.M
     driver.advance(20.0)
     assert driver.outputs("out") == ["record", "half"]
     driver.replay()
+
+
+def test_an_abort_leaves_no_trace_in_the_ids_of_timers() -> None:
+    digests = []
+    for aborted in (False, True):
+        driver = Driver(Failing)
+        if aborted:
+            driver.broker.fail("offsets", TransactionAborted("no"))
+        driver.feed(1)
+        driver.commit()
+        assert len(events(driver, "rolled_back")) == aborted
+        digests.append(driver.commit_record().digest)
+    assert digests[0] == digests[1]
 
 
 def test_an_impossible_timer_is_rejected() -> None:

@@ -100,15 +100,15 @@ def planted(mutant: Mutant, tree: Path) -> None:
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
 
 
-def hunt(mutant: Mutant, count: int, hint: str) -> Hunt:
-    """Run what caught it before, then the tests, then up to `count` random schedules."""
+def hunt(mutant: Mutant, count: int, hint: str, *, beside: bool) -> Hunt:
+    """Run what caught it before, the tests beside it, up to `count` random schedules, and unless `beside` all tests."""
     with tempfile.TemporaryDirectory(prefix="statehold-mutant-") as folder:
         planted(mutant, Path(folder))
         if "::" in hint and (by := _test(folder, hint)):
             return Hunt(mutant, by)
         if not hint.startswith("simulation") and (by := _test(folder, *mutant.tests)):
             return Hunt(mutant, by)
-        if (found := _simulate(mutant, folder, count)).by:
+        if (found := _simulate(mutant, folder, count)).by or beside:
             return found
         return Hunt(mutant, _test(folder, *SUITES))
 
@@ -161,6 +161,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--count", type=int, default=400, help="schedules for each mutant")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--beside", action="store_true", help="only the tests beside it, and schedules")
     parser.add_argument("--missing", action="store_true", help="only those that caught.json does not name")
     parser.add_argument("--record", action="store_true", help="write what caught each mutant to caught.json")
     options = parser.parse_args()
@@ -173,7 +174,8 @@ def main() -> int:
     survivors = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = [
-            pool.submit(hunt, mutant, options.count, known.get(mutant.name, {}).get("by", "")) for mutant in chosen
+            pool.submit(hunt, mutant, options.count, known.get(mutant.name, {}).get("by", ""), beside=options.beside)
+            for mutant in chosen
         ]
         for each in as_completed(waiting):
             found = each.result()

@@ -65,6 +65,28 @@ def test_a_new_owner_fences_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert agrees(made, [FIRST, SECOND])
 
 
+class Torn(MemoryTransactions):
+    """Loses a connection during an abort."""
+
+    def abort(self) -> None:
+        super().abort()
+        self.suspicion = "a connection was lost"
+
+
+def test_after_an_abort_over_a_lost_connection_only_the_last_commit_record_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wiring, "MemoryTransactions", Torn)
+    made = Driver(Accounts)
+    made.broker.fail("offsets", TransactionAborted("no"))
+    made.feed(FIRST)
+    made.commit()
+    seen = [event for event, _ in made.events]
+    assert "outcome_resolved" in seen
+    assert "rolled_back" not in seen  # nothing was handled again before the fence
+    assert agrees(made, [FIRST])
+
+
 def test_without_group_metadata_a_transaction_waits_for_the_manager() -> None:
     made = Driver(Accounts)
     made._membership = Membership(1, None, "driver")
