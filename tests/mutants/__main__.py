@@ -1,4 +1,4 @@
-"""Plants one defect after the other in a copy of the tree, and runs the tests beside it and random schedules.
+"""Plants one defect after the other in a copy of the tree, and runs the tests of its group and random schedules.
 
 python -m tests.mutants [NAME, GROUP or RULE ...] --jobs 2
 """
@@ -49,7 +49,7 @@ _SEED: Final = re.compile(r"^seed (\d+) \((.*?)\)", re.MULTILINE)
 class Mutant(NamedTuple):
     """One defect against a rule of docs/design.md: `file` has `old` once, and gets `new`.
 
-    `tests`: those beside it, which run first.
+    `tests`: those of its group, which run first.
     """
 
     group: str
@@ -100,15 +100,15 @@ def planted(mutant: Mutant, tree: Path) -> None:
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
 
 
-def hunt(mutant: Mutant, count: int, hint: str, *, beside: bool) -> Hunt:
-    """Run what caught it before, the tests beside it, up to `count` random schedules, and unless `beside` all tests."""
+def hunt(mutant: Mutant, count: int, hint: str, *, quick: bool) -> Hunt:
+    """Run what caught it before, the tests of its group, up to `count` schedules, and unless `quick` all tests."""
     with tempfile.TemporaryDirectory(prefix="statehold-mutant-") as folder:
         planted(mutant, Path(folder))
         if "::" in hint and (by := _test(folder, hint)):
             return Hunt(mutant, by)
         if not hint.startswith("simulation") and (by := _test(folder, *mutant.tests)):
             return Hunt(mutant, by)
-        if (found := _simulate(mutant, folder, count)).by or beside:
+        if (found := _simulate(mutant, folder, count)).by or quick:
             return found
         return Hunt(mutant, _test(folder, *SUITES))
 
@@ -161,7 +161,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--count", type=int, default=400, help="schedules for each mutant")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--beside", action="store_true", help="only the tests beside it, and schedules")
+    parser.add_argument("--quick", action="store_true", help="only the tests of its group, and schedules")
     parser.add_argument("--missing", action="store_true", help="only those that caught.json does not name")
     parser.add_argument("--record", action="store_true", help="write what caught each mutant to caught.json")
     options = parser.parse_args()
@@ -174,7 +174,7 @@ def main() -> int:
     survivors = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = [
-            pool.submit(hunt, mutant, options.count, known.get(mutant.name, {}).get("by", ""), beside=options.beside)
+            pool.submit(hunt, mutant, options.count, known.get(mutant.name, {}).get("by", ""), quick=options.quick)
             for mutant in chosen
         ]
         for each in as_completed(waiting):
