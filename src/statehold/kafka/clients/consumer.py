@@ -14,7 +14,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.health.connectivity import GROUP, NoContact
-from statehold.kafka.clients.join_watch import JOINING, JoinWatch, ask_coordinator
+from statehold.kafka.clients.coordinator_watch import JOINING, HeartbeatWatch, JoinWatch, ask_coordinator
 from statehold.kafka.clients.missed_assignment import MissedAssignment
 from statehold.kafka.clients.static_member import StaticName, has_code, release_id, unsubscribe
 from statehold.kafka.common.broker_probe import probe_brokers
@@ -66,6 +66,7 @@ class KafkaGroupConsumer:
         self._report_at = 0.0
         self._memory = BrokerMemory(lambda: probe_brokers(settings))
         self._join = JoinWatch(lambda: ask_coordinator(settings, names.group), self._contact, time.monotonic)
+        self._heartbeats = HeartbeatWatch(time.monotonic)
         #: None under the classic protocol, whose members ask for their assignment
         self._missed: MissedAssignment | None = None
         if read_group is not None and settings.group.protocol == "consumer":
@@ -287,7 +288,10 @@ class KafkaGroupConsumer:
         self._join.saw(joining=state == "up" and joining)
         if self._missed is not None:
             self._missed.saw(brokers)
-        if state == "up" and not joining:
+        silent = self._heartbeats.silent_since(brokers.get("GroupCoordinator", {}))
+        if state == "up" and not joining and silent is not None:
+            self._contact.broken(GROUP, "the group's coordinator does not answer a heartbeat", silent)
+        elif state == "up" and not joining:
             self._contact.works(GROUP)
         elif state in _SEARCHING:
             self._contact.broken(GROUP, f"no connection to the group's coordinator ({state})")

@@ -1,14 +1,15 @@
-"""Detects an outage that begins while the consumer joins its group.
+"""Detects that the group's coordinator does not answer: a member's heartbeat, or during a join another client.
 
-A join waits for all other members, so its request may stay unanswered for group.max_poll_interval (default 5 min), on a
-connection that carries nothing else. A new client therefore asks the group's coordinator.
+librdkafka gives a silent coordinator up only at the end of the session. A join waits for all other members, so its
+request may stay unanswered for group.max_poll_interval (default 5 min), on a connection that carries nothing else. A
+new client therefore asks the group's coordinator.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from statehold.config import client
 from statehold.config.settings import Settings
@@ -26,6 +27,8 @@ _ASK_AFTER: Final = 2.0
 _ASK_EVERY: Final = 3.0
 #: seconds for the answer, the new client's connection included
 _ANSWER: Final = 3.0
+#: seconds without an answer after which a request is unanswered; a heartbeat's takes milliseconds
+_UNANSWERED: Final = 3.0
 
 
 def ask_coordinator(settings: Settings, group: str) -> None:
@@ -71,3 +74,29 @@ class JoinWatch:
             self._contact.works(GROUP)
         finally:
             self._asking = False
+
+
+class HeartbeatWatch:
+    """Used by the thread that polls the consumer, with the coordinator's statistics of each second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: number of answers so far, time of the last one, and since when a request waits for the next one
+        self._answers = -1
+        self._answered: float | None = None
+        self._waits: float | None = None
+
+    def silent_since(self, coordinator: Mapping[str, Any]) -> float | None:
+        """Return the monotonic time of the last answer if a request has waited for seconds, otherwise None.
+
+        `coordinator`: librdkafka's numbers of this connection; {} before there is one. A join's request may wait.
+        """
+        now, answers, waiting = self._clock(), coordinator.get("rx", -1), bool(coordinator.get("waitresp_cnt"))
+        idle = coordinator.get("rxidle", -1)
+        if idle >= 0:  # a new connection has heard nothing
+            self._answered = now - idle / 1e6
+        if not waiting or answers != self._answers:
+            self._answers, self._waits = answers, None
+        if waiting and self._waits is None:
+            self._waits = now
+        return self._answered if self._waits is not None and now - self._waits >= _UNANSWERED else None
