@@ -58,7 +58,8 @@ class Service:
     services may run in one process. Any thread may call `start`, `stop`, `wait` and `status`. The service does not
     configure logging, and only `run` sets signal handlers.
 
-    :raises UsageError: `input` is a list or a pattern, or neither or both of `input` and `inputs` are given.
+    :raises UsageError: `input` is a list or a pattern, neither or both of `input` and `inputs` are given, or
+        `settings` are not Settings.
     """
 
     def __init__(
@@ -97,6 +98,11 @@ class Service:
     @settings.setter
     def settings(self, settings: Settings) -> None:
         """Replace the settings: `statehold run --config` loads them after the module has created the service."""
+        if not isinstance(settings, Settings):
+            raise UsageError(
+                f"Service {self.name!r}: settings is a {type(settings).__name__}. "
+                'Next: settings=statehold.config.load.load(Path("FILE.toml")), or overrides={"SECTION.KEY": "VALUE"}'
+            )
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings

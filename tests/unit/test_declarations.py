@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pytest
 
-from statehold import Dedupe, Handler, Output, Record, Table
+from statehold import Dedupe, Handler, Output, Record, Service, Table
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UsageError
@@ -200,3 +200,9 @@ def test_a_key_without_an_order_is_rejected_where_the_table_compares_keys(
 @pytest.mark.parametrize("key", [Named, Numbered, Ordered, Pair, Literal["a", "b"], tuple[Named, int]])
 def test_a_key_with_an_order_is_accepted(declare: Callable[[Any], Any], key: Any) -> None:
     declare(key)
+
+
+@pytest.mark.parametrize("settings", [{"kafka": {}}, "service.toml"])
+def test_a_service_names_what_it_takes_as_settings(settings: Any) -> None:
+    with pytest.raises(UsageError, match=f"settings is a {type(settings).__name__}.*statehold.config.load"):
+        Service("counts", input="orders", handler=Handler, settings=settings)
