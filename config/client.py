@@ -33,6 +33,9 @@ def consumer(settings: Settings, group_id: str) -> ClientConfig:
         "queued.max.messages.kbytes": _kbytes(flow.prefetch_bytes),
         # The default of 50 MB allocates new pages for each response of many partitions, which the kernel clears.
         "fetch.max.bytes": _FETCH,
+        # As soon as the read-ahead has room, the client asks for the partitions that it looked at first. If these have
+        # no records, the others wait with them: up to 0.5 s by default.
+        "fetch.wait.max.ms": 100,
         "enable.partition.eof": False,
         **_reading("read_committed"),
         **_membership(settings),

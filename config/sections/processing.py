@@ -204,7 +204,11 @@ class FlowSettings(Section, name="flow"):
         high=0.1,
     )
     prefetch_records: int = count(
-        50_000, "Records that the client reads ahead for each partition.", low=1, high=10_000_000
+        200_000,
+        "Records that the client reads ahead, of all partitions together. With 50,000, a fifth of a second's work, the "
+        "partitions' threads waited for a fetch.",
+        low=1,
+        high=10_000_000,
     )
     prefetch_bytes: int = size(64_000_000, "Bytes that the client reads ahead in total.", low=1_048_576, high=2 * 10**9)
 
