@@ -93,6 +93,20 @@ def test_a_replay_rejects_a_handler_that_depends_on_batches() -> None:
         driver.replay(batches=2)
 
 
+def test_a_replay_rejects_a_handler_whose_state_alone_depends_on_batches() -> None:
+    class Batches(Handler[int]):
+        count = Table(key=str, value=int)
+
+        def on_batch(self, records: Sequence[Record[int]]) -> None:
+            self.count["batches"] = self.count.get("batches", 0) + 1
+
+    driver = Driver(Batches, batch=3)
+    driver.feed_all(range(10))
+    driver.replay(batches=3)
+    with pytest.raises(BatchesMatter, match=r"batches of \[2\] records: the tables differ"):
+        driver.replay(batches=2)
+
+
 def test_a_batch_of_one_is_no_exception() -> None:
     driver = Driver(Both, batch=1)
     driver.feed_all([1, -3, 4])

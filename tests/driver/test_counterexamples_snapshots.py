@@ -255,3 +255,17 @@ def test_a_full_snapshot_never_starts_at_the_commit_record_of_its_bounds() -> No
     driver.feed(BOB)
     driver.commit()
     assert [fields["n"] for fields in events(driver, "full_started")] == [commit_record.n + 1]
+
+
+def test_a_full_snapshot_starts_where_a_delta_ends() -> None:
+    """Rule S1: with deltas every N seconds, most transactions end between two deltas."""
+    driver = Driver(Accounts, autocommit=False, delta_interval=100.0)
+    for i in range(8):
+        driver.feed(Op("ann", i))
+        driver.commit()
+        if i == 3:
+            driver._lanes[0].live().fulls.ask()
+    (started,) = events(driver, "full_started")
+    with_delta = {commit_record.n: commit_record.delta for commit_record in commit_records(driver)}
+    assert with_delta[started["n"]]
+    assert not all(with_delta.values())

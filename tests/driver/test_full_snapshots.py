@@ -11,6 +11,7 @@ from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, ev
 from statehold import Handler, Record, Table
 from statehold.config.sections.connection import KafkaSettings
 from statehold.errors import KafkaTrouble, NoUsableFull, OutputRefused
+from statehold.snapshot.format import records
 from statehold.snapshot.format.records import FullRef
 from statehold.testing import Driver
 from statehold.worker.fulls.truncation import Truncation
@@ -165,6 +166,18 @@ def test_without_full_snapshots_and_with_truncated_deltas_the_error_says_that_th
         driver.restore()
 
 
+def test_a_log_that_begins_within_a_transaction_is_a_state_that_is_gone_and_not_a_torn_transaction() -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.feed(Op("bob", 1))
+    last = driver.commit_record().n
+    driver.crash()
+    log = driver.broker.log(driver.names.changelog, 0)
+    log.truncate(next(m.offset() for m in log.committed() if getattr(records.unpack(m.value()), "n", -1) == last) + 1)
+    with pytest.raises(NoUsableFull, match=f"the log begins within transaction {last}: earlier records are gone"):
+        driver.restore()
+
+
 @pytest.mark.parametrize("interval", MODES)
 def test_truncation_keeps_what_a_restore_needs(interval: Interval) -> None:
     driver = filled(interval)
@@ -207,6 +220,29 @@ def test_nothing_is_deleted_behind_a_full_snapshot_that_cannot_be_read(interval:
     assert [event["full"] for event in events(driver, "full_unusable")] == [damaged.offset]
     assert [event["full_before"] for event in events(driver, "truncated")] == [oldest.low]
     assert len(driver.commit_record().fulls) == keep
+
+
+def test_what_an_earlier_owner_kept_is_read_before_anything_behind_it_is_deleted() -> None:
+    """The restore has read the newest one only (rule C4)."""
+    driver = filled("commit")
+    snapshot(driver, keep=3)
+    taken = []
+    for i in range(3):
+        driver.feed(Op(f"k{i:03}", 1))
+        taken.append(driver.take_full())
+    oldest, unread, newest = taken
+    assert oldest is not None
+    assert unread is not None
+    assert newest is not None
+    driver.crash()
+    damage(driver, unread.low + 1)
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == newest.offset
+    before = driver.broker.log(driver.names.snapshot, 0).start
+    driver.feed(Op("k003", 1))
+    assert driver.take_full() is not None
+    assert [event["full"] for event in events(driver, "full_unusable")] == [unread.offset]
+    assert driver.broker.log(driver.names.snapshot, 0).start == before <= oldest.low
 
 
 def test_each_kept_full_snapshot_is_read_back_once() -> None:

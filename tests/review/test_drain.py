@@ -46,6 +46,40 @@ def test_a_partition_lost_during_its_drain_commits_nothing() -> None:
     assert agrees(driver, [FIRST, SECOND])
 
 
+def test_a_drain_whose_commits_are_rejected_ends_at_its_deadline() -> None:
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    worker, attempts = driver._lane(0).worker, list[float]()
+
+    def reject(call: Call) -> None:
+        if call == "offsets":
+            attempts.append(driver.clock())
+            driver.clock.advance(3.0)
+            if len(attempts) > 20:
+                worker.lose()  # otherwise a drain without a deadline would not end
+            driver.broker.fail("offsets", TransactionAborted("the generation has moved", stale=True))
+
+    driver.broker.on_call = reject
+    deadline = driver.clock() + 10
+    worker.revoke(deadline, final=False)
+    while worker.phase is not Phase.CLOSED:
+        worker.step()
+    assert attempts
+    assert max(attempts) < deadline
+    assert [commit_record.n for commit_record in commit_records(driver)] == [0]
+
+
+def test_a_partition_lost_after_its_last_commit_is_aborted_and_not_closed_as_drained() -> None:
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    worker = driver._lane(0).worker
+    driver.broker.on_call = lambda call: worker.lose() if call == "commit" else None
+    worker.revoke(driver.clock() + 20, final=False)
+    while worker.phase is not Phase.CLOSED:
+        worker.step()
+    assert "aborted" in [event for event, _ in driver.events]
+
+
 def test_no_last_full_snapshot_if_its_commit_was_rolled_back() -> None:
     """Rule S5: the manifest's changelog offset precedes its first transaction, because C3 truncates by it."""
     driver = Driver(Accounts)

@@ -36,6 +36,8 @@ class Group:
         #: records and seconds of each poll
         self.polls: list[tuple[int, float]] = []
         self.input = InputTopic("input")
+        #: what the manager told the client, in order
+        self.calls: list[tuple[str, Sequence[int]]] = []
 
     def subscribe(self, listener: Listener) -> None:
         self.listener = listener
@@ -56,12 +58,25 @@ class Group:
     def membership(self) -> tuple[Any, str]:
         return object(), "me"
 
-    def _nothing(self, *_: object) -> None: ...
-
     def wake(self, positions: Mapping[int, int]) -> None:
         self.woken.append(dict(positions))
 
-    assign = unassign = pause = resume = seek = _nothing
+    def assign(self, partitions: Sequence[int]) -> None:
+        self.calls.append(("assign", list(partitions)))
+
+    def unassign(self, partitions: Sequence[int]) -> None:
+        self.calls.append(("unassign", list(partitions)))
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        if partitions:
+            self.calls.append(("pause", list(partitions)))
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        if partitions:
+            self.calls.append(("resume", list(partitions)))
+
+    def seek(self, partition: int, offset: int) -> None:
+        self.calls.append(("seek", [partition, offset]))
 
 
 class Partition:
@@ -290,3 +305,76 @@ def test_a_revocation_fetches_the_group_metadata_before_the_drain() -> None:
     partition.revoke = revoke  # type: ignore[method-assign]
     managed.on_revoke([0])
     assert seen == [before + 1]
+
+
+def test_an_assignment_pauses_what_is_not_live_again_because_the_client_resumes_every_partition() -> None:
+    managed, group, _, _, reports = manager()
+    group.subscribe(managed)
+    group.calls.clear()
+    managed.on_assign([])
+    assert group.calls == [("assign", []), ("pause", [0])]
+    live(managed, reports)
+    group.calls.clear()
+    managed.on_assign([])
+    assert group.calls == [("assign", [])], "it is live"
+
+
+def test_a_report_of_an_earlier_assignment_moves_nothing() -> None:
+    managed, group, partition, _, reports = manager()
+    group.subscribe(managed)
+    partition.closed.set()
+    managed.on_revoke([0])
+    managed.on_assign([0])
+    group.calls.clear()
+    reports[0](WorkerReport(0, "live", 3, 1))
+    group.messages = [MemoryMessage("input", 0, 3, b"")]
+    managed._turn()
+    managed._turn()
+    assert group.calls == []
+    assert partition.offered == []
+    reports[1](WorkerReport(0, "live", 7, 1))
+    managed._turn()
+    assert group.calls == [("resume", [0]), ("seek", [0, 7])]
+
+
+def test_a_partition_that_failed_is_paused_and_gets_no_records() -> None:
+    managed, group, partition, _, reports = manager()
+    group.subscribe(managed)
+    live(managed, reports)
+    reports[0](WorkerReport(0, "failed", cause=ValueError("no")))
+    managed._turn()
+    assert group.calls[-1] == ("pause", [0])
+    group.messages = [MemoryMessage("input", 0, 7, b"")]
+    managed._turn()
+    assert partition.offered == []
+
+
+class Drains(threading.Event):
+    """The end of a drain: it comes after a few waits, which take the time that they may."""
+
+    def __init__(self, clock: ManualClock, waits: int) -> None:
+        super().__init__()
+        self._clock, self._waits = clock, waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._clock.advance(timeout or 0.0)
+        self._waits -= 1
+        if self._waits == 0:
+            self.set()
+        return self.is_set()
+
+
+@pytest.mark.parametrize(("waits", "lost"), [(5, False), (10**6, True)])
+def test_a_revocation_gives_the_partition_back_when_its_drain_has_ended_or_when_its_time_is_over(
+    waits: int, lost: bool
+) -> None:
+    managed, group, partition, clock, reports = manager()
+    group.subscribe(managed)
+    live(managed, reports)
+    partition.closed, losses = Drains(clock, waits), list[float]()
+    partition.lose = lambda: losses.append(clock())  # type: ignore[method-assign]
+    before = clock()
+    managed.on_revoke([0])
+    assert group.calls[-1] == ("unassign", [0])
+    assert partition.closed.is_set() is not lost
+    assert [at - before for at in losses] == ([pytest.approx(Settings().group.drain_seconds, abs=0.1)] if lost else [])

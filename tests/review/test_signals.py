@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ from statehold import Service
 from statehold.errors import Fenced
 from statehold.ports import Offsets, WorkerReport
 from statehold.testing import Driver
-from statehold.worker.common.lifecycle import Event
+from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.signals import Signals
 from statehold.worker.partition import PartitionWorker
 
@@ -191,3 +192,14 @@ def test_a_partition_closes_although_on_stop_raises_system_exit() -> None:
     partition.revoke(driver.clock() + 60, final=True)
     assert partition.closed.wait(60)
     assert "partition_closed" in [event for event, _ in driver.events]
+
+
+def test_a_thread_that_ends_by_an_error_that_no_phase_catches_reports_it() -> None:
+    _, driver = worker()
+    reports: list[WorkerReport] = []
+    partition = PartitionWorker(replace(driver._tools(0), report=reports.append))
+    partition._phases[Phase.FENCING] = lambda: sys.exit("out of stack")
+    partition.start(driver.clock())
+    assert partition.closed.wait(60)
+    assert [report.kind for report in reports] == ["died", "closed"]
+    assert "out of stack" in str(reports[0].cause)

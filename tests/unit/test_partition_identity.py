@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
-from tests.unit.making import NAMES, commit_record
+from tests.unit.making import NAMES, commit_record, manifest
 
 from statehold.common.names import Names
 from statehold.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UsageError
@@ -39,6 +42,30 @@ def test_another_number_of_partitions_is_rejected() -> None:
 def test_a_recreated_topic_is_rejected(topic: str) -> None:
     with pytest.raises(TopicReplaced, match=f"topic {topic} was deleted and created again"):
         Place(NAMES, 0, 4, IDS | {topic: "other"}).check(commit_record(3, topic_ids=IDS))
+
+
+NEWEST = commit_record(9, last_delta=8, positions={"input": 90})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"service": "another"}, "it belongs to 'another' partition 0 of 4"),
+        ({"partition": 1}, "it belongs to 'service' partition 1 of 4"),
+        ({"partitions": 8}, "it belongs to 'service' partition 0 of 8"),
+        ({"lineage": "m"}, "its state generation is m, that of the last commit record l"),
+        ({"inputs": ("input", "prices")}, "not those of input"),
+        ({"positions": {"prices": 90}}, "not those of input"),
+        ({"first": 10, "through": 10}, "it goes through transaction 10, the last commit record is 9"),
+        ({"first": 7, "through": 9}, "it needs a delta at or after transaction 9, the newest is 8"),
+        ({"first": 7, "through": 8}, ""),
+    ],
+)
+def test_a_full_snapshot_is_a_base_only_for_a_commit_record_that_it_fits(changes: dict[str, Any], why: str) -> None:
+    found = Place(NAMES, 0, 4, IDS).refuses(msgspec.structs.replace(manifest(commit_record(8)), **changes), NEWEST)
+    assert why in found
+    assert bool(found) is bool(why)
 
 
 def test_names_are_those_of_the_documentation() -> None:
