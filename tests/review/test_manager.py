@@ -36,7 +36,7 @@ class Group:
         #: records and seconds of each poll
         self.polls: list[tuple[int, float]] = []
         self.input = InputTopic("input")
-        #: what the manager told the client, in order
+        #: the calls the manager made to the client, in order
         self.calls: list[tuple[str, Sequence[int]]] = []
 
     def subscribe(self, listener: Listener) -> None:
