@@ -23,7 +23,7 @@ class Drain:
         if not self._committed():
             return Event.LOST
         self._tools.log.info("drained", position=self._transaction.kafka.position, n=self._live.record.n)
-        return Event.LOST if self._signals.lost() else Event.DRAINED
+        return Event.DRAINED
 
     def _committed(self) -> bool:
         """Commit the processed records; before a stop also take a full snapshot, if the settings say so."""

@@ -10,7 +10,7 @@ from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, ev
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.connection import KafkaSettings
-from statehold.errors import KafkaTrouble, NoUsableFull, OutputRefused
+from statehold.errors import KafkaTrouble, NoUsableFull, OutputRefused, RestoreTimeout
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import FullRef
 from statehold.testing import Driver
@@ -322,3 +322,31 @@ def test_no_kept_full_snapshot_loses_a_chunk_wherever_it_begins() -> None:
     truncation.due = True
     truncation.step((newer, older, oldest), driver.commit_record())
     assert log.start == newer.low
+
+
+def test_a_verification_that_kafka_does_not_answer_proves_nothing() -> None:
+    """Rule C4: nothing is deleted behind full snapshots that were not read, and the next one tries again."""
+    driver = Driver(Accounts, autocommit=False)
+    snapshot(driver, keep=2)
+    for op in many(2):
+        driver.feed(op)
+        driver.take_full()
+    refs, log = driver.commit_record().fulls, driver.broker.log(driver.names.snapshot, 0)
+    start = log.start
+
+    def silent(topic: str, partition: int) -> None:
+        raise RestoreTimeout("no answer")
+
+    driver.broker.on_read = silent
+    truncation = Truncation(driver._tools(0), set())
+    truncation.due = True
+    truncation.step(refs, driver.commit_record(), 5.0)
+    assert (truncation.sound, truncation.due, log.start) == (set(), False, start)
+    assert [event["cause"] for event in events(driver, "truncation_failed")] == [
+        "verify the kept full snapshots: no answer"
+    ]
+    driver.broker.on_read = None
+    truncation.due = True
+    truncation.step(refs, driver.commit_record(), 5.0)
+    assert truncation.sound == set(refs)
+    assert events(driver, "truncated")

@@ -163,3 +163,18 @@ def test_the_database_says_what_kafka_says_whatever_dies_when(
     assert agrees(driver)
     assert len(driver.outputs("said")) == len(fed)
     driver.replay()
+
+
+def test_a_replay_puts_no_row_again() -> None:
+    """The database has those rows already; `journal` checks that it never sees one twice."""
+    driver = journal()
+    for number in range(3):
+        driver.feed(Amount(number), input="orders")
+        driver.commit()
+    driver.crash()
+    driver.restore()
+    assert [fields["records"] for event, fields in driver.events if event == "replayed"][-1] == 3
+    driver.feed(Amount(9), input="cancels")
+    driver.commit()
+    assert [each.number for each in driver.outputs("said")] == [1, 2, 3, 4]
+    assert agrees(driver)

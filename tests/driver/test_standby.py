@@ -400,3 +400,52 @@ def test_tables_that_sort_expire_or_fall_due_work_after_a_takeover() -> None:
     driver.commit()
     assert set(driver.table("seen")) == {"late"}
     assert isinstance(driver.commit_record(), CommitRecord)
+
+
+def followed(driver: Driver) -> Copy:
+    """A copy that has followed two commits."""
+    for op in (Op("ann", 1), Op("bob", 1)):
+        driver.feed(op, key=op.account)
+        driver.commit()
+    driver.stand_by()
+    return driver.standbys.copies()[0]
+
+
+def test_a_log_that_was_cut_behind_the_copy_ends_it() -> None:
+    """As after an unclean leader election: what the copy holds may never have been committed."""
+    driver = Driver(Accounts, autocommit=False)
+    copy = followed(driver)
+    copy.offset += 3
+    driver.advance(1.0)
+    driver.standbys.follow()
+    assert driver.standbys.copies() == {}
+    (cause,) = [fields["cause"] for event, fields in driver.events if event == "standby_dropped"]
+    assert cause == f"the log ends at {copy.offset - 3}, and was read up to {copy.offset}"
+
+
+def test_a_copy_that_its_new_owner_takes_during_a_read_is_not_fed() -> None:
+    driver = Driver(Accounts, autocommit=False)
+    copy = followed(driver)
+    before = copy.offset, copy.commit_record.n
+    driver.feed(Op("cyd", 1), key="cyd")
+    driver.commit()
+    taken = list[Copy | None]()
+    driver.broker.on_read = lambda topic, partition: taken.append(driver.standbys.take(partition))
+    driver.advance(1.0)
+    driver.standbys.follow()
+    driver.broker.on_read = None
+    assert taken == [copy]
+    assert (copy.offset, copy.commit_record.n) == before
+    assert driver.commit_record().n > copy.commit_record.n
+
+
+def test_a_copy_of_topics_that_were_created_again_is_not_taken() -> None:
+    driver = Driver(Accounts, autocommit=False)
+    copy = followed(driver)
+    copy.place = msgspec.structs.replace(copy.place, topic_ids=dict.fromkeys(copy.place.topic_ids, "another"))
+    driver.crash()
+    driver.restore()
+    assert taken_over(driver) is None
+    dropped = [fields["cause"] for event, fields in driver.events if event == "standby_dropped"]
+    assert dropped == ["the topics are not those that it was read from"]
+    assert driver.table("balances")["bob"].total == 1

@@ -8,7 +8,9 @@ import pytest
 from tests.driver.apps import Accounts, Op, agrees, events
 
 from statehold import Handler, Record, Table
-from statehold.errors import KafkaTrouble, Misconfigured, RestoreTimeout
+from statehold.errors import DamagedIncrement, KafkaTrouble, Misconfigured, RestoreTimeout, RetentionGap
+from statehold.snapshot.format import records
+from statehold.snapshot.restore.restore import restore
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryOffsets
 
@@ -80,3 +82,37 @@ def test_a_batch_that_was_processed_record_by_record_is_replayed_so() -> None:
     driver.crash()
     driver.restore()
     assert driver.table("seen") == dict(enumerate(range(8)))
+
+
+def test_a_chain_that_ends_before_the_last_commit_record_is_damage() -> None:
+    """The changelog loses its last transaction after the restore has found its commit record."""
+    driver = Driver(Accounts, autocommit=False)
+    for op in (FIRST, SECOND):
+        driver.feed(op)
+        driver.commit()
+    last, log = driver.commit_record().n, driver.broker.log(driver.names.changelog, 0)
+    around, reads = driver._around_standbys(), list[str]()
+
+    def lose(topic: str, partition: int) -> None:
+        reads.append(topic)
+        if reads.count(driver.names.changelog) == 2:  # the first read has found the commit record
+            for message in list(log.committed()):
+                if getattr(records.unpack(message.value()), "n", -1) == last:
+                    log.abort_record(message.offset())
+
+    driver.broker.on_read = lose
+    with pytest.raises(DamagedIncrement, match=f"ends with transaction 1, the last commit record is {last}"):
+        restore(around.reader(lambda: False), around.locate(0), around.new_state, lambda *_: None, driver.clock)
+
+
+def test_an_input_that_ends_before_the_position_is_a_retention_gap() -> None:
+    """The input loses its last record after it was handled, as after an unclean leader election."""
+    driver = Driver(Accounts, autocommit=False)
+    for op in (FIRST, SECOND):
+        driver.feed(op)
+    driver.commit()
+    driver.crash()
+    driver.broker.log(driver.names.input, 0).end -= 1
+    with pytest.raises(RetentionGap, match="the topic ends at 1: records that were handled are gone") as found:
+        driver.restore()
+    assert (found.value.topic, found.value.partition, found.value.position) == ("input", 0, 2)

@@ -132,8 +132,7 @@ class SinkCoordinator(Participant):
         return signals.lost() or (signals.leaving() and self._tools.clock() >= signals.deadline)
 
     def _follow_database(self) -> None:
-        """While the database is ahead, discard rows and repeat the failure decisions of the first time."""
-        self._sinks.mute(self.ahead is not None)
+        """While the database is ahead, repeat its failure decisions; `contribute` discards the rows."""
         self._buffer.barrier = self.barrier
         self._buffer.turns = () if self.ahead is None else self.ahead.turns
         self._decisions.handled_until = -1 if self.barrier is None else self.barrier
