@@ -97,6 +97,21 @@ def test_a_warning_of_jgo_is_a_failure(tmp_path: Path) -> None:
         warn()
 
 
+def test_an_untrusted_certificate_is_explained(tmp_path: Path) -> None:
+    """The text of requests is longer than the line, and its cause stands at its end."""
+    untrusted = OSError(
+        f"HTTPSConnectionPool(host='repo.example'): Max retries exceeded with url: {'/maven2' * 40} (Caused by "
+        "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed')))"
+    )
+
+    def fetch() -> None:
+        with MavenDownloads(tmp_path).failing_as("a jar 1.0"):
+            raise untrusted
+
+    with pytest.raises(JarsUnavailable, match=r"cannot fetch a jar 1\.0: .* is not trusted.*set REQUESTS_CA_BUNDLE"):
+        fetch()
+
+
 @pytest.mark.parametrize(
     ("reported", "major"),
     [

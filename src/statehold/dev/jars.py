@@ -197,12 +197,22 @@ class MavenDownloads(logging.Handler):
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
-            reason = str(error).split(" in remote repositories")[0][:200] or type(error).__name__
-            raise JarsUnavailable(f"cannot fetch {what}: check the version and the network ({reason})") from error
+            raise JarsUnavailable(f"cannot fetch {what}: {_explained(error)}") from error
         finally:
             jgo.removeHandler(self)
         if self._warnings:
             raise JarsUnavailable(f"cannot fetch {what}: {'; '.join(self._warnings)[:200]}")
+
+
+def _explained(error: Exception) -> str:
+    """Return the cause of a failed download, and what to do."""
+    reason = str(error).split(" in remote repositories")[0][:200] or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return (
+            "the server's certificate is not trusted, as behind a proxy that inspects TLS. Next: set "
+            "REQUESTS_CA_BUNDLE to the file with your company's certificates"
+        )
+    return f"check the version and the network, or name a mirror in ~/.config/jgo.conf ({reason})"
 
 
 def shipped_sums(name: str) -> dict[str, str]:
