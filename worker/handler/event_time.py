@@ -80,8 +80,9 @@ class EventTime:
     def reach(self, now: int) -> None:
         """Advance event time to `now`, never back; stop at each due timer on the way."""
         clock = self._clock
-        now = max(now, clock.now)
-        if self.due <= now:
+        if now < clock.now:
+            now = clock.now
+        if self._dated and self.due <= now:
             self._fire(now)
         clock.now = now
         for table in self._expiring:
@@ -132,9 +133,9 @@ class WindowTime(EventTime):
         #: by name, because a new order of the declarations must not change a replay
         self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, WindowTable | JoinTable)]
         on_late = WeakMethod(handler.on_late)  # weak, because a cycle would keep a dropped state in memory
-        self._dated += self.windows
         for table in self.windows:
             table.follow(clock, on_late)
+        self._dated += [table for table in self.windows if isinstance(table, WindowTable) or table.reported]
 
     def _fire(self, now: int) -> None:
         while (due := self.due) <= now:

@@ -25,16 +25,13 @@ class InputMethods:
 
     def decode(self, message: Message) -> Any:
         """Return the value of a record. Raises what the decoder of its input raises."""
-        return self._decoders[_input_of(message)](message.value())
+        # With one input it is the message that the client has made.
+        return self._decoders[message.input if isinstance(message, MergedMessage) else 0](message.value())
 
     def handle(self, record: Record[Any]) -> None:
         """Call the method of the record's input. Raises what the method raises."""
-        self._methods[_input_of(record.message)](record)
-
-
-def _input_of(message: Message) -> int:
-    # With one input it is the message that the client has made.
-    return message.input if isinstance(message, MergedMessage) else 0
+        message = record.message
+        self._methods[message.input if isinstance(message, MergedMessage) else 0](record)
 
 
 def input_methods(handler: Handler[Any], inputs: Sequence[str]) -> InputMethods | None:

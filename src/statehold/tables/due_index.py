@@ -87,10 +87,17 @@ class DueIndex(Generic[K]):
 
     def pop(self, until: float) -> K | None:
         """Remove and return the first key if it is due at or before `until`, of keys that are never postponed."""
-        entry = self._first(until)
-        if entry is None:
-            return None
-        self._pop(entry)
+        run = self._run
+        if run and not self._heap:  # mostly they came in order
+            if run[0][0] > until:
+                return None
+            entry = run.popleft()
+        else:
+            found = self._first(until)
+            if found is None:
+                return None
+            self._pop(found)
+            entry = found
         self._taken.append(entry)
         key: K = entry[1]
         return key

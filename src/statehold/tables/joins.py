@@ -25,6 +25,8 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         super().__init__(declaration)
         options = join_options(declaration)
         self.within, self.grace, self._classes = options.within, options.grace, options.classes
+        #: a row is over by so many milliseconds after its timestamp
+        self._stays = self.within + self.grace + 1
         #: the sides whose unmatched records the handler gets
         self.reported = REPORTED[options.join]
 
@@ -35,14 +37,9 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         return [kept.left for kept in self._join(record, key, RIGHT, LEFT, value)]  # type: ignore[misc]
 
     def __setitem__(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
-        when = self.due(key)
-        if when <= self._now:
+        if self.due(key) <= self._now:
             raise UsageError(f"{self.name}: the time of {key!r} is over. Next: use left() or right()")
-        if self._index().add(key) or key not in self:
-            self._leaving.push(when, key)
-        if value.waiting:
-            self._waiting.push(when, key)
-        super().__setitem__(key, value)
+        self._keep(key, value)
 
     def put(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
         self[key] = value
@@ -50,6 +47,14 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def delete(self, key: Row[K]) -> None:
         if key in self:
             self._remove(key)
+
+    def _keep(self, row: Row[K], value: BufferedRecord[L, R]) -> None:
+        when = row[2] + self._stays
+        if self._index().add(row) or row not in self:
+            self._leaving.push(when, row)
+        if value.waiting:
+            self._waiting.push(when, row)
+        self._cache[row] = self._dirty[row] = value
 
     def _remove(self, row: Row[K]) -> None:
         self._cache.pop(row, None)
@@ -131,19 +136,22 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
 
     def _join(self, record: Record[Any], key: K, side: str, other: str, value: Any) -> list[BufferedRecord[L, R]]:
         """Keep a record, and return its partners, of which none is waiting any more."""
-        kept, at, now = self._checked(side, record.value if value is None else value), record.timestamp, self._now
-        if at + self.within + self.grace < now:
+        kept, kind = record.value if value is None else value, self._classes[side]
+        if kept is None or (kind is not None and not isinstance(kept, kind)):
+            raise self._refused(side, kept)
+        at, now, within = record.timestamp, self._now, self.within
+        if at + self._stays <= now:
             self._pass_on(key, record)
             return []
         # Rows whose time is over may still be there.
-        oldest = max(at - self.within, now - self.within - self.grace)
+        oldest = max(at - within, now - self._stays + 1)
         index, partners = self._index(), []
-        for row in index.between(key, other, oldest, at + self.within):
+        for row in index.between(key, other, oldest, at + within):
             if (partner := self.get(row)) is None:
                 continue
             partners.append(partner)
             if partner.waiting:
-                self[row] = BufferedRecord(partner.left, partner.right)
+                self._keep(row, BufferedRecord(partner.left, partner.right))
         waiting = not partners and side in self.reported
         number = 0
         for row in reversed(index.between(key, side, at, at)):
@@ -151,7 +159,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
                 number = row[3] + 1
                 break
         left, right = (kept, None) if side == LEFT else (None, kept)
-        self[key, side, at, number] = BufferedRecord(left, right, waiting)
+        self._keep((key, side, at, number), BufferedRecord(left, right, waiting))
         return partners
 
     def _index(self) -> JoinRows[K]:
@@ -159,19 +167,18 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
             self._rows = JoinRows(dict.fromkeys((*self.stored, *self._frozen, *self._dirty)))
         return self._rows
 
-    def _checked(self, side: str, value: Any) -> Any:
-        kind = self._classes[side]
+    def _refused(self, side: str, value: Any) -> UsageError:
         if value is None:
-            raise UsageError(f"{self.name}.{side}: the value is None, and a null value has no partner. Next: skip it")
-        if kind is not None and not isinstance(value, kind):
-            raise UsageError(
-                f"{self.name}.{side}: the value has type {type(value).__name__}, its declaration {side}={kind.__name__}"
-            )
-        return value
+            return UsageError(f"{self.name}.{side}: the value is None, and a null value has no partner. Next: skip it")
+        kind = self._classes[side]
+        assert kind is not None
+        return UsageError(
+            f"{self.name}.{side}: the value has type {type(value).__name__}, its declaration {side}={kind.__name__}"
+        )
 
     def due(self, row: Row[K]) -> int:
         """Return the first millisecond at which the row is over: a partner may still come at the last one before."""
-        return row[2] + self.within + self.grace + 1
+        return row[2] + self._stays
 
     def _waits_until(self, row: Row[K]) -> int | None:
         kept = self.get(row)
