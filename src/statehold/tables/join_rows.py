@@ -13,12 +13,12 @@ _NO_ROWS: Final[tuple[Any, ...]] = ()
 
 
 class JoinRows(Generic[K]):
-    """Every row, in a sorted list for each side and key, because most keys have few rows. It is not state."""
+    """Every row by side and key: one row as it is, several in a sorted list, because most keys have one. Not state."""
 
     __slots__ = ("_sides",)
 
     def __init__(self, rows: Iterable[Row[K]] = ()) -> None:
-        self._sides: dict[str, dict[K, list[Row[K]]]] = {LEFT: {}, RIGHT: {}}
+        self._sides: dict[str, dict[K, Row[K] | list[Row[K]]]] = {LEFT: {}, RIGHT: {}}
         for row in rows:
             self.add(row)
 
@@ -27,8 +27,13 @@ class JoinRows(Generic[K]):
         side = self._sides[row[1]]
         kept = side.get(row[0])
         if kept is None:
-            side[row[0]] = [row]
-        elif kept[-1] < row:
+            side[row[0]] = row
+            return True
+        if isinstance(kept, tuple):
+            if kept == row:
+                return False
+            kept = side[row[0]] = [kept]
+        if kept[-1] < row:
             kept.append(row)
         else:
             index = bisect_left(kept, row)
@@ -42,12 +47,15 @@ class JoinRows(Generic[K]):
         gone: dict[tuple[K, str], list[Row[K]]] = {}
         for row in rows:
             kept = self._sides[row[1]].get(row[0])
-            if kept is not None and len(kept) > 1:
+            if kept is None:
+                continue
+            if isinstance(kept, list):
                 gone.setdefault(row[:2], []).append(row)
-            elif kept is not None and kept[0] == row:
+            elif kept == row:
                 del self._sides[row[1]][row[0]]
         for (key, side), left in gone.items():
             kept = self._sides[side][key]
+            assert isinstance(kept, list)
             left.sort()
             if kept[: len(left)] == left:
                 del kept[: len(left)]
@@ -60,7 +68,11 @@ class JoinRows(Generic[K]):
     def between(self, key: K, side: str, first: int, last: int) -> Sequence[Row[K]]:
         """Return the rows of a key and a side by timestamp and number; both timestamps are included."""
         kept = self._sides[side].get(key)
-        if kept is None or kept[-1][2] < first:
+        if kept is None:
+            return _NO_ROWS
+        if isinstance(kept, tuple):
+            return (kept,) if first <= kept[2] <= last else _NO_ROWS
+        if kept[-1][2] < first:
             return _NO_ROWS
         if kept[0][2] >= first and kept[-1][2] <= last:
             return kept.copy()
