@@ -91,9 +91,9 @@ def _report(results: dict[str, Result], count: int, options: argparse.Namespace)
         cpu = statistics.median(usage.cpu_seconds for usage in result.usages) * 1e6 / count
         peak = max(usage.peak_mb for usage in result.usages)
         rows.append([result.contender.title, f"{p50:.0f}", f"{p99:.0f}", f"{p999:.0f}", f"{cpu:.1f}", f"{peak:.0f}"])
-        figures.add(f"{letter}.p50", p50, "ms")
-        figures.add(f"{letter}.p99", p99, "ms")
-        figures.add(f"{letter}.p99.9", p999, "ms")
+        figures.add(f"{letter}.p50", p50, "ms", result.p50)
+        figures.add(f"{letter}.p99", p99, "ms", result.p99)
+        figures.add(f"{letter}.p99.9", p999, "ms", result.p999)
         figures.add(f"{letter}.cpu", cpu, "s/million records")
         figures.add(f"{letter}.memory", peak, "MB")
     if "a_origin" in results and "d" in results and results["a_origin"].p50 and results["d"].p50:

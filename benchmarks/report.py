@@ -31,9 +31,15 @@ class Figures:
     name: str
     values: list[dict[str, object]] = field(default_factory=list)
 
-    def add(self, name: str, value: float, unit: str) -> None:
-        """Add one figure; rounded to four significant digits, for more would be noise."""
-        self.values.append({"name": name, "value": float(f"{value:.4g}"), "unit": unit})
+    def add(self, name: str, value: float, unit: str, runs: Sequence[float] = ()) -> None:
+        """Add one figure, rounded to four significant digits, for more would be noise.
+
+        `runs`: the results of all rounds, of which `value` is the median.
+        """
+        figure: dict[str, object] = {"name": name, "value": _rounded(value), "unit": unit}
+        if runs:
+            figure |= {"lowest": _rounded(min(runs)), "highest": _rounded(max(runs)), "rounds": len(runs)}
+        self.values.append(figure)
 
     def write(self) -> Path:
         """Write the figures with what they depend on; return the file."""
@@ -42,6 +48,10 @@ class Figures:
         target.write_text(json.dumps(self.values, indent=1) + "\n", encoding="utf-8")
         console.print(f"{target.relative_to(BUILD.parent.parent)}  [dim]{machine()}[/dim]")
         return target
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 def machine() -> str:

@@ -170,7 +170,7 @@ def _report(results: list[Result], longest: pauses.Pauses | None) -> None:
         live[result.updates, result.contender.letter] = seconds = statistics.median(result.live)
         restored = statistics.median(result.restored) if result.restored else None
         rows.append([title, f"{seconds:.2f}", f"{restored:.2f}" if restored is not None else ""])
-        figures.add(f"{result.contender.letter}.{result.updates}x.live", seconds, "s")
+        figures.add(f"{result.contender.letter}.{result.updates}x.live", seconds, "s", result.live)
         if restored is not None:
             figures.add(f"{result.contender.letter}.{result.updates}x.restore", restored, "s")
     show("from the start of the process to the first output", ["", "live after s", "of it restoring s"], rows)

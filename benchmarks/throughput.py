@@ -112,7 +112,7 @@ def _report(results: dict[str, Result], records: int) -> None:
         spread = f"{min(result.rates):,.0f}-{max(result.rates):,.0f}"
         million = result.cpu * 1e6 / records
         rows.append([title, f"{result.rate:,.0f}", spread, f"{million:.2f}", f"{peak:.0f}"])
-        figures.add(letter, result.rate, "records/s")
+        figures.add(letter, result.rate, "records/s", result.rates)
         figures.add(f"{letter}.cpu", million, "s/million records")
         figures.add(f"{letter}.memory", peak, "MB")
     show("throughput, exactly-once", ["contender", "records/s", "lowest-highest", "CPU s per million", "peak MB"], rows)

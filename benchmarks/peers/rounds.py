@@ -158,8 +158,8 @@ def _report(work: Workload, results: dict[str, Result], figures: Figures) -> Non
         rates[letter], processor[letter] = statistics.median(result.rates), statistics.median(result.processor)
         spread = f"{min(result.rates):,.0f}-{max(result.rates):,.0f}"
         rows.append([title, f"{rates[letter]:,.0f}", spread, f"{processor[letter]:.1f}", f"{result.peak_mb:.0f}"])
-        figures.add(f"{work.name}.{letter}", rates[letter], "records/s")
-        figures.add(f"{work.name}.{letter}.cpu", processor[letter], "s/million")
+        figures.add(f"{work.name}.{letter}", rates[letter], "records/s", result.rates)
+        figures.add(f"{work.name}.{letter}.cpu", processor[letter], "s/million", result.processor)
         figures.add(f"{work.name}.{letter}.memory", result.peak_mb, "MB")
     show(work.title, ["contender", "records/s", "lowest-highest", "CPU s/million", "peak MB"], rows)
     ratios = []

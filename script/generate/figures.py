@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
+FIGURES: Final = ROOT / "docs" / "figures.json"
 CHART: Final = ROOT / "docs" / "images" / "throughput.svg"
 _PLACE: Final = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
 
 
 def measured() -> dict[str, Any]:
-    """Return the figures, as benchmarks wrote them."""
-    figures: dict[str, Any] = json.loads((ROOT / "docs" / "figures.json").read_text(encoding="utf-8"))
+    """Return the figures, as `script/bench all --record` wrote them."""
+    figures: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
     return figures
 
 
@@ -47,8 +48,9 @@ def headline() -> str:
 
 def throughput() -> str:
     """Records per second of every contender."""
-    lines = ["| | records/s | lowest to highest | CPU s per million, start-up included |", "|---|---|---|---|"]
-    for row in measured()["throughput"]["rows"]:
+    block = measured()["throughput"]
+    lines = [*_setting(block), "| | records/s | lowest to highest | CPU s per million |", "|---|---|---|---|"]
+    for row in block["rows"]:
         spread = f"{row['lowest']:,} to {row['highest']:,}"
         lines.append(f"| {row['name']} | {row['value']:,} | {spread} | {row['cpu']} |")
     return "\n".join(lines) + "\n"
@@ -56,14 +58,49 @@ def throughput() -> str:
 
 def restore() -> str:
     """Seconds from the start of a process to its first output."""
+    block = measured()["restore"]
     lines = [
+        *_setting(block),
         "| | just written | of it restoring | after 10 updates of each key | of it restoring |",
         "|---|---|---|---|---|",
     ]
-    for row in measured()["restore"]["rows"]:
+    for row in block["rows"]:
         cells = (row.get(key) for key in ("first", "restoring", "updated", "updated_restoring"))
         lines.append(f"| {row['name']} | {' | '.join(f'{cell} s' if cell else 'not run' for cell in cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def peers() -> str:
+    """Records per second and processor time of joins and windows."""
+    blocks = [measured()[name] for name in ("join", "window")]
+    lines = [*_setting(blocks[0]), "| | statehold | Kafka Streams | quixstreams |", "|---|---|---|---|"]
+    for row in (row for block in blocks for row in block["rows"]):
+        contenders = [row[name] for name in ("statehold", "streams", "quix")]
+        rates = [f"{each['value']:,} ({each['lowest']:,} to {each['highest']:,})" for each in contenders]
+        lines.append(f"| {row['name']}: records/s | {' | '.join(rates)} |")
+        lines.append(f"| CPU s per million records | {' | '.join(str(each['cpu']) for each in contenders)} |")
+    return "\n".join(lines) + "\n"
+
+
+def against() -> str:
+    """Ratios of statehold to other programs."""
+    rows = {row["id"]: row for row in measured()["throughput"]["rows"]}
+    own = rows["statehold"]
+    lines = ["| default settings, `on_record` | records/s, ratio | processor time, ratio |", "|---|---|---|"]
+    for name in ("streams", "quixstreams", "tuned"):
+        rate, cpu = own["value"] / rows[name]["value"], own["cpu"] / rows[name]["cpu"]
+        lines.append(f"| statehold / {rows[name]['name']} | {rate:.2f} | {cpu:.2f} |")
+    rate, cpu = own["value"] / rows["statehold_batch"]["value"], own["cpu"] / rows["statehold_batch"]["cpu"]
+    lines.append(f"| `on_record` / `on_batch` | {rate:.2f} | {cpu:.2f} |")
+    for row in (row for name in ("join", "window") for row in measured()[name]["rows"]):
+        for peer, title in (("streams", "Kafka Streams"), ("quix", "quixstreams")):
+            rate, cpu = (row["statehold"][field] / row[peer][field] for field in ("value", "cpu"))
+            lines.append(f"| {row['name']}, statehold / {title} | {rate:.2f} | {cpu:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _setting(block: dict[str, Any]) -> list[str]:
+    return [f"{block['date']}, {block['machine']}; medians of {block['rounds']} rounds in turns.", ""]
 
 
 def chart() -> str:
@@ -98,7 +135,13 @@ def _bars(x: int, head: str, bars: list[tuple[str, float, str]]) -> list[str]:
     return parts
 
 
-_TABLES: Final = {"headline": headline, "throughput": throughput, "restore": restore}
+_TABLES: Final = {
+    "headline": headline,
+    "throughput": throughput,
+    "restore": restore,
+    "peers": peers,
+    "against": against,
+}
 
 
 def write() -> None:

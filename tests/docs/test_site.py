@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.docs.test_api import anchors
+from tests.support.browser import Browser, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,3 +67,18 @@ def broken(site: Path) -> list[str]:
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<p id="here"><a href="#here"></a><a href="#gone"></a><img src="gone.png"></p>')
     assert broken(tmp_path) == ["a.html: #gone", "a.html: gone.png"]
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_no_page_is_wider_than_a_phone_and_every_picture_shows(site: Path) -> None:
+    """Tables and code scroll in their own box; the page does not move sideways."""
+    pages = [page for page in sorted(site.rglob("*.html")) if page.name != "404.html"]  # its links begin at the root
+    wide, without = [], []
+    with Browser(390, 844) as browser:
+        for page in pages:
+            browser.open(page.as_uri())
+            if browser.run("const box = document.querySelector('.content'); return box.scrollWidth > box.clientWidth"):
+                wide.append(page.name)
+            without += browser.run("return [...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
+        complaints = browser.complaints()
+    assert (wide, without, complaints) == ([], [], [])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
+from tests.simulation.stored import verify_stored
 
-from statehold import Handler, Output, Record, Sink, Table, Timer
+from statehold import Handler, Output, Record, Sink, Table, Timer, on
 from statehold.config.settings import Settings
 from statehold.failures import dead_letter
 from statehold.handler import EffectKey
@@ -119,6 +121,25 @@ class Letters(Book):
         super().on_record(record)
 
 
+class Chain(Handler[Op]):
+    """Two inputs; each output depends on every record before it, of whichever input."""
+
+    links = Table(key=str, value=int)
+    out = Output("out", value=str)
+
+    @on("input", value=Op)
+    def on_first(self, record: Record[Op]) -> None:
+        self._link(record, 3)
+
+    @on("second", value=Op)
+    def on_second(self, record: Record[Op]) -> None:
+        self._link(record, 5)
+
+    def _link(self, record: Record[Op], factor: int) -> None:
+        link = self.links["all"] = (self.links.get("all", 7) * factor + record.value.amount) % MODULUS
+        self.out.send(f"{record.topic} {record.offset} {link}", partition=record.partition)
+
+
 def book(ops: Sequence[Op]) -> list[str]:
     """The outputs of one partition."""
     totals: dict[str, int] = {}
@@ -187,6 +208,29 @@ def verify_letters(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
         assert_same(f"dead letters [{partition}]", dead, letters)
 
 
+def verify_chain(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    """Any interleaving will do, if each input comes in its order, and each link follows from the one before it."""
+    for partition in range(PARTITIONS):
+        ops = {
+            topic: ops_of([each for each in inputs if each.topic == topic], partition) for topic in ("input", "second")
+        }
+        positions, link = Counter[str](), 7
+        for number, text in enumerate(texts(outcome, "out", partition)):
+            topic, offset, found = text.split()
+            assert_same(f"offset of output {number} of [{partition}]", int(offset), positions[topic])
+            link = (link * (3 if topic == "input" else 5) + ops[topic][positions[topic]].amount) % MODULUS
+            assert_same(f"output {number} of [{partition}]", int(found), link)
+            positions[topic] += 1
+        assert_same(f"records of [{partition}]", positions, Counter({topic: len(each) for topic, each in ops.items()}))
+
+
+def verified(
+    verify: Callable[[Sequence[InputRecord], RunResult], None], inputs: Sequence[InputRecord], outcome: RunResult
+) -> None:
+    verify(inputs, outcome)
+    verify_stored(outcome)
+
+
 def assert_same(what: str, found: object, expected: object) -> None:
     assert found == expected, f"{what}: {found} instead of {expected}"
 
@@ -219,7 +263,7 @@ def _settings(**sections: dict[str, Any]) -> Settings:
 def _book(name: str, settings: Settings, number: int, **more: Any) -> Scenario:
     inputs = made(number, 36, 4.0)
     return Scenario(
-        Book, inputs, settings, PARTITIONS, name=name, verify=lambda outcome: verify_book(inputs, outcome), **more
+        Book, inputs, settings, PARTITIONS, name=name, verify=partial(verified, verify_book, inputs), **more
     )
 
 
@@ -231,7 +275,7 @@ def _everything(number: int) -> Scenario:
         SHORT,
         PARTITIONS,
         name="everything",
-        verify=lambda outcome: verify_everything(inputs, outcome),
+        verify=partial(verified, verify_everything, inputs),
         begin=called.clear,
         rest=4.0,
     )
@@ -239,13 +283,26 @@ def _everything(number: int) -> Scenario:
 
 def _letters(name: str, settings: Settings, number: int) -> Scenario:
     inputs = made(number, 36, 4.0, accounts="abcdefgh")
+    return Scenario(Letters, inputs, settings, PARTITIONS, name=name, verify=partial(verified, verify_letters, inputs))
+
+
+def _chain(name: str, settings: Settings, number: int, **more: Any) -> Scenario:
+    both = zip(made(number, 24, 4.0), made(number + 1, 24, 4.0), strict=True)
+    inputs = [each for one, two in both for each in (one._replace(topic="input"), two._replace(topic="second"))]
     return Scenario(
-        Letters, inputs, settings, PARTITIONS, name=name, verify=lambda outcome: verify_letters(inputs, outcome)
+        Chain,
+        inputs,
+        settings,
+        PARTITIONS,
+        topics=("input", "second"),
+        name=name,
+        verify=partial(verified, verify_chain, inputs),
+        **more,
     )
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    _book("deltas with each commit", SHORT, 0),
+    _book("deltas with each commit", SHORT, 0, events=("retention",)),
     _book("deltas every 2 s", _settings(snapshot={"delta_interval": 2.0}), 1),
     _book("no deltas", _settings(snapshot={"delta_interval": "off"}), 2),
     _book("consumer protocol", _settings(group={"protocol": "consumer", "session_timeout": "auto"}), 3),
@@ -254,4 +311,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     _everything(6),
     _letters("letters", SHORT, 7),
     _letters("letters, deltas every 2 s", _settings(snapshot={"delta_interval": 2.0}), 8),
+    _book("static members", _settings(group={"membership": "static"}, service={"instance": "of-each-process"}), 12),
+    _book("late markers", _settings(snapshot={"delta_interval": 2.0}), 13, markers=0.5, rest=1.0),
+    _chain("two inputs by time", _settings(snapshot={"delta_interval": 2.0}), 9),
+    _chain("two inputs by arrival", _settings(snapshot={"delta_interval": "off"}, inputs={"order": "arrival"}), 10),
+    _chain("two inputs, standby replicas", _settings(group={"standbys": 1}), 11, processes=3),
 )

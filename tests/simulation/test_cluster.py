@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.simulation.scenarios import Book, Op, book
+from tests.simulation.scenarios import Book, Chain, Op, book
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import UsageError
@@ -88,3 +88,25 @@ def test_a_check_of_ones_own_replaces_the_comparison() -> None:
     inputs = [InputRecord(1.0, 0, b'{"account":"a","amount":1}', b"a")]
     fuzz_crashes(Book, inputs, check=lambda result: seen.append(result.outputs("out")), most=5)
     assert seen[0] == {0: [(None, b"a=1")]}
+
+
+def test_a_cluster_feeds_each_of_several_inputs() -> None:
+    with SimulatedCluster(Chain, processes=2) as cluster:
+        for number, topic in enumerate(("input", "second", "second", "input")):
+            cluster.feed(Op("a", number + 1), input=topic)
+            cluster.run()
+        cluster.kill(next(name for name, partitions in cluster.assignment.items() if partitions))
+        cluster.feed(Op("a", 9), input="second")
+        cluster.run()
+        places = [text.rsplit(" ", 1)[0] for text in cluster.outputs("out")]
+        assert places == ["input 0", "second 0", "second 1", "input 1", "second 2"]
+        with pytest.raises(UsageError, match="no input 'third'; there are: input, second"):
+            cluster.feed(Op("a", 1), input="third")
+
+
+def test_crashes_at_every_step_of_two_inputs_change_nothing() -> None:
+    inputs = [
+        InputRecord(1.0 + number, 0, b'{"account":"a","amount":%d}' % number, None, topic)
+        for number, topic in enumerate(("input", "second", "input"))
+    ]
+    assert fuzz_crashes(Chain, inputs, most=40).schedules > 20

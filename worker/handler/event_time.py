@@ -80,8 +80,7 @@ class EventTime:
     def reach(self, now: int) -> None:
         """Advance event time to `now`, never back; stop at each due timer on the way."""
         clock = self._clock
-        if now < clock.now:
-            now = clock.now
+        now = max(now, clock.now)
         if self._dated and self.due <= now:
             self._fire(now)
         clock.now = now

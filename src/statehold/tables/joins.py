@@ -25,7 +25,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         super().__init__(declaration)
         options = join_options(declaration)
         self.within, self.grace, self._classes = options.within, options.grace, options.classes
-        #: a row is over by so many milliseconds after its timestamp
+        #: milliseconds after its timestamp at which a row is over
         self._stays = self.within + self.grace + 1
         #: the sides whose unmatched records the handler gets
         self.reported = REPORTED[options.join]

@@ -10,7 +10,7 @@ from typing import Any, Self
 from statehold import serde
 from statehold.config.settings import Settings
 from statehold.declared.attributes import declared
-from statehold.declared.inputs import value_types
+from statehold.declared.inputs import methods, value_types
 from statehold.errors import UsageError
 from statehold.handler import Handler
 from statehold.testing.simulation.process import ProcessLife
@@ -34,6 +34,17 @@ def quick_settings(settings: Settings | None = None) -> Settings:
     )
 
 
+def topics_of(handler: type[Handler[Any]] | Callable[[], Handler[Any]], input: str = "input") -> tuple[str, ...]:
+    """Return the inputs of a handler: those that `on` names, or the one of this name."""
+    kind = handler if isinstance(handler, type) else type(handler())
+    return tuple(methods(kind)) or (input,)
+
+
+def encoders(kind: type[Handler[Any]], topics: tuple[str, ...]) -> dict[str, Callable[[Any], bytes]]:
+    """Return the function that encodes the values of each input."""
+    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, topics).items()}
+
+
 class SimulatedCluster:
     """Runs processes `a`, `b`, ... of one service over a simulated Kafka. Time passes only in `run` and `advance`.
 
@@ -48,6 +59,7 @@ class SimulatedCluster:
     The manager, workers, commits, restores and snapshots are those of the service. Equal arguments and calls give equal
     results. It belongs to one thread.
 
+    :param input: the name of the input; a handler with `on` names its inputs.
     :param settings: default: short time-outs (`quick_settings`).
     :param seed: varies the delays of all requests and threads.
     """
@@ -63,10 +75,11 @@ class SimulatedCluster:
         seed: int = 0,
     ) -> None:
         chosen = settings or quick_settings()
-        scenario = Scenario(handler, (), chosen, partitions, processes, (input,))
+        topics = topics_of(handler, input)
+        scenario = Scenario(handler, (), chosen, partitions, processes, topics)
         self._simulation = Simulation(scenario, Schedule.listed({}, seed))
         self._kind = self._simulation.application.kind
-        self._encode = serde.for_messages(value_types(self._kind, (input,))[input], input).encode
+        self._encoders = encoders(self._kind, topics)
         self._simulation.begin()
 
     def __enter__(self) -> Self:
@@ -102,11 +115,17 @@ class SimulatedCluster:
 
     # Input and output
 
-    def feed(self, value: Any, key: str | bytes | None = None, partition: int = 0) -> None:
-        """Write a record to the input now. Values that are no bytes are encoded as the input's type."""
-        data = value if value is None or isinstance(value, bytes) else self._encode(value)
+    def feed(self, value: Any, key: str | bytes | None = None, partition: int = 0, *, input: str = "") -> None:
+        """Write a record to an input now: by default to the first one. Values are encoded as its type, if not bytes.
+
+        :raises UsageError: no such input.
+        """
+        topic = input or next(iter(self._encoders))
+        if topic not in self._encoders:
+            raise UsageError(f"no input {topic!r}; there are: {', '.join(self._encoders)}")
+        data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
         blob = key.encode() if isinstance(key, str) else key
-        self._simulation.feed(InputRecord(self.now, partition, data, blob))
+        self._simulation.feed(InputRecord(self.now, partition, data, blob, topic))
 
     def outputs(self, topic: str) -> list[Any]:
         """Return the committed values of an output (by topic or attribute name), partition by partition."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from statehold import serde
 from statehold.config.settings import Settings
-from statehold.declared.inputs import value_types
 from statehold.handler import Handler
-from statehold.testing.simulation.cluster import quick_settings
+from statehold.testing.simulation.cluster import encoders, quick_settings, topics_of
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import timeline
 from statehold.testing.simulation.simulation import InputRecord, RunReport, RunResult, Scenario, Simulation, run
@@ -44,14 +42,16 @@ def fuzz_crashes(
         def test_crashes():
             fuzz_crashes(Clearing, [Trade("ann", 3), Trade("bob", 5)])
 
-    :param inputs: values, all of one partition, or `InputRecord`s with keys and times.
+    :param inputs: values, all of one partition, or `InputRecord`s with keys, times, and the topic of one of several
+        inputs. Plain values go to the first input.
     :param check: replaces the comparison, for a handler whose outputs depend on the time, such as one with timers. It
         raises AssertionError.
     :param most: most schedules; if there are more places, it takes them evenly.
     :raises AssertionError: a run differs. The text is its timeline, with the schedule to repeat it.
     """
-    records = _records(handler, inputs)
-    scenario = Scenario(handler, records, settings or quick_settings(), name="fuzz_crashes")
+    topics = topics_of(handler)
+    records = _records(handler, topics, inputs)
+    scenario = Scenario(handler, records, settings or quick_settings(), topics=topics, name="fuzz_crashes")
     places: list[tuple[str, str]] = []
     undisturbed = Simulation(scenario, Schedule.listed({}))
     undisturbed.scheduler.reached = places
@@ -66,16 +66,21 @@ def fuzz_crashes(
     schedules = [{place: fault} for place, kind in places for fault in (*_EVERYWHERE, *_AT.get(kind, ()))]
     schedules = schedules[:: max(1, -(-len(schedules) // most))]
     disturbed = Scenario(
-        handler, records, scenario.settings, name=scenario.name, verify=check if check is not None else compare
+        handler,
+        records,
+        scenario.settings,
+        topics=topics,
+        name=scenario.name,
+        verify=check if check is not None else compare,
     )
     for actions in schedules:
         _require(run(disturbed, Schedule.listed(actions)))
     return FuzzedCrashes(len(places), len(schedules))
 
 
-def _records(handler: Any, inputs: Iterable[Any]) -> Sequence[InputRecord]:
+def _records(handler: Any, topics: tuple[str, ...], inputs: Iterable[Any]) -> Sequence[InputRecord]:
     kind = handler if isinstance(handler, type) else type(handler())
-    encode = serde.for_messages(value_types(kind, ("input",))["input"], "input").encode
+    encode = encoders(kind, topics)[topics[0]]
     found = []
     for number, each in enumerate(inputs):
         if isinstance(each, InputRecord):

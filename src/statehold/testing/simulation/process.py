@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -93,7 +94,7 @@ class ProcessLife(TaskHost):
     ) -> None:
         super().__init__(name)
         self.application, self.kafka, self.scheduler = application, kafka, scheduler
-        self.settings, self.names = application.settings, application.names
+        self.settings, self.names = _of_member(application.settings, name), application.names
         self.threads = TaskThreads(scheduler, self)
         self.clients = Clients(kafka, name, self.names, self.settings)
         self.admin = self.clients.admin()
@@ -239,6 +240,13 @@ class ProcessLife(TaskHost):
         if found is None:
             self.manager.request_membership_refresh()
         return found
+
+
+def _of_member(settings: Settings, name: str) -> Settings:
+    """Give each life of a static member the same name."""
+    if settings.group.membership != "static":
+        return settings
+    return replace(settings, service=replace(settings.service, instance=name.rstrip("0123456789")))
 
 
 def _background(threads: TaskThreads, call: Callable[[], None], name: str) -> Background:

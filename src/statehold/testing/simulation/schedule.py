@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -102,7 +102,7 @@ DRAWN: Final[dict[str, tuple[str, ...]]] = {
     "sink": ("kill", "halt 5", "slow 2", "fail database", "fail-after database"),
 }
 #: how many times more often something happens at rare places
-_OFTEN: Final = {"world": 20, "effect": 10, "sink": 3}
+_OFTEN: Final = {"world": 20, "event": 20, "effect": 10, "sink": 3}
 #: probability of an action at one place, of which a schedule has one
 _RATES: Final = (0.002, 0.006, 0.02, 0.05)
 
@@ -145,14 +145,17 @@ class Schedule:
                 raise UsageError(f"{place}: no error {action.argument!r}. Next: use one of {', '.join(_ERRORS)}")
         return cls(order=order, actions=parsed)
 
-    def action(self, place: str, number: int, kind: str) -> Intervention | None:
-        """Return what happens at the place when it is reached for this time (from 1)."""
+    def action(self, place: str, number: int, kind: str, events: Sequence[str] = ()) -> Intervention | None:
+        """Return what happens at the place when it is reached for this time (from 1).
+
+        `events`: what may happen there, unless `DRAWN` has the kind.
+        """
         if self.actions is not None:
             return self.actions.get(f"{place}#{number}")
-        if self.quiet or kind not in DRAWN:
+        choices = DRAWN.get(kind, events)
+        if self.quiet or not choices:
             return None
         drawn = mix(self.seed, place, number)
         if drawn * 2.0**-32 >= self._rate * _OFTEN.get(kind, 1):
             return None
-        choices = DRAWN[kind]
         return Intervention.of(choices[mix(self.seed ^ 0x5F356495, place, number) % len(choices)])

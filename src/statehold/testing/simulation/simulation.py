@@ -67,10 +67,11 @@ class Scenario:
     rest: float = 0.0
     #: called before the run
     begin: Callable[[], None] = lambda: None
-    #: what may happen to the cluster once a second, drawn with the schedule's rate
+    #: what may happen to the cluster once a second besides stops and kills: `retention` deletes all records of the
+    #: inputs that the group has committed
     events: tuple[str, ...] = ()
-    #: names of errors that may fail a partition here, besides those that a fault explains
-    failures: frozenset[str] = frozenset()
+    #: most seconds from the end of a transaction to its marker in a partition
+    markers: float = 0.0
 
 
 @dataclass
@@ -116,6 +117,9 @@ class Simulation:
         self.scheduler = TaskScheduler(self.clock, schedule)
         self.kafka = SimulatedKafka(self.clock, self.scheduler, seed=1)
         self.scheduler.kafka = self.kafka
+        if scenario.markers:
+            delays = random.Random(schedule.order)
+            self.kafka.transactions.marker_delay = lambda place: delays.random() * scenario.markers
         self.scheduler.on_action = self.act
         kind = scenario.handler if isinstance(scenario.handler, type) else type(scenario.handler())
         self.names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
@@ -125,7 +129,8 @@ class Simulation:
         self._lives: list[ProcessLife] = []
         self._hosts: list[TaskHost] = []
         self._numbers: Counter[str] = Counter()
-        self._places: Counter[str] = Counter()
+        #: seconds since the first processes
+        self._turns = 0
         self._wanted: set[str] = set()
         #: processes that may end
         self._removed: set[str] = set()
@@ -379,15 +384,15 @@ class Simulation:
         """Once a second something may happen to the cluster."""
         if not self.schedule.quiet:
             self.kafka.timers.after(1.0, self._turn)
-        self._places["world"] += 1
-        if self._places["world"] % 3 == 0:
+        self._turns += 1
+        if self._turns % 3 == 0:
             self.command("take")
-        action = self.schedule.action("world", self._places["world"], "world")
-        if action is None:
-            return
-        self.scheduler.taken.append(Occurrence(self.clock(), f"world#{self._places['world']}", action))
-        self.observer.note("world", str(action))
-        self._do(action)
+        for place in ("world", "event"):
+            action = self.schedule.action(place, self._turns, place, self.scenario.events)
+            if action is not None:
+                self.scheduler.taken.append(Occurrence(self.clock(), f"{place}#{self._turns}", action))
+                self.observer.note("world", str(action))
+                self._do(action)
 
     def _do(self, action: Intervention) -> None:
         lives = [life for life in self._lives_now() if life.running and not life.frozen]
@@ -406,6 +411,14 @@ class Simulation:
                 self._start("x")
             case "release":
                 self.kafka.transactions.release()
+            case "retention":
+                self._delete_committed()
+
+    def _delete_committed(self) -> None:
+        """Delete the records of the inputs that the group has committed, as retention does after a week."""
+        for topic in self.names.inputs:
+            for log in self.kafka.topics[topic].logs:
+                log.truncate(self.kafka.committed(self.names.group, (topic, log.partition)) or 0)
 
     def command(self, name: str) -> None:
         """Send a command of statehold to every partition, through the control topic."""

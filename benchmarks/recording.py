@@ -1,0 +1,121 @@
+"""Writes what benchmarks measured to docs/figures.json, the source of each table and chart of figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from script.generate import figures
+
+from benchmarks.report import BUILD, machine
+
+Measured = Mapping[str, dict[str, Any]]
+Block = dict[str, Any]
+
+#: contender of `throughput` -> id and name of its row, and its name in the chart
+_THROUGHPUT: Final = {
+    "a_origin": ("statehold", "statehold, `on_record`, default settings", "statehold"),
+    "b_origin": ("statehold_batch", "statehold, `on_batch`, default settings", ""),
+    "a": ("statehold_no_origin", "statehold, `on_record`, `output.origin` off", ""),
+    "b": ("statehold_batch_no_origin", "statehold, `on_batch`, `output.origin` off", ""),
+    "d": ("tuned", "confluent-kafka by hand, msgspec, everything tuned, no garbage collector", ""),
+    "c": ("by_hand", "confluent-kafka by hand, `json`", ""),
+    "f": ("streams", "Kafka Streams 4.3.1, exactly_once_v2, in-memory store", "Kafka Streams"),
+    "g": ("bytewax", "bytewax, at least once", "bytewax (at least once)"),
+    "e": ("quixstreams", "quixstreams, exactly-once", "Quix Streams"),
+}
+_RESTORE: Final = {
+    "statehold": ("statehold", "statehold"),
+    "streams": ("Kafka Streams, in-memory store", "Kafka Streams"),
+    "quix": ("quixstreams", "Quix Streams"),
+}
+_PEERS: Final = ("statehold", "streams", "quix")
+#: work -> what its rows are called
+_WORKS: Final = {
+    "enrich": "stream-table join",
+    "match": "join of two streams within 60 s",
+    "candles": "tumbling windows of 10 s with grace",
+}
+
+
+def record(name: str) -> None:
+    """Write the figures of one benchmark; do nothing for one that no page shows."""
+    if name not in _BLOCKS:
+        return
+    source = BUILD / f"{name}.json"
+    measured = {each["name"]: each for each in json.loads(source.read_text(encoding="utf-8"))}
+    target, make = Path(figures.FIGURES), _BLOCKS[name]
+    known = json.loads(target.read_text(encoding="utf-8"))
+    known[name] = {"date": f"{datetime.now(UTC):%B %Y}", "machine": machine(), **make(measured)}
+    target.write_text(_text(known), encoding="utf-8")
+
+
+def _throughput(measured: Measured) -> Block:
+    rows = []
+    for letter, (row, title, bar) in _THROUGHPUT.items():
+        if letter in measured:
+            rows.append(
+                {
+                    "id": row,
+                    "name": title,
+                    **_spread(measured[letter]),
+                    "cpu": round(measured[f"{letter}.cpu"]["value"], 1),
+                    **({"chart": bar} if bar else {}),
+                }
+            )
+    return {"rounds": measured["a_origin"]["rounds"], "rows": rows}
+
+
+def _restore(measured: Measured) -> Block:
+    rows = []
+    for letter, (title, bar) in _RESTORE.items():
+        found = {
+            field: round(measured[name]["value"], 1)
+            for field, name in (
+                ("first", f"{letter}.1x.live"),
+                ("restoring", f"{letter}.1x.restore"),
+                ("updated", f"{letter}.10x.live"),
+                ("updated_restoring", f"{letter}.10x.restore"),
+            )
+            if name in measured
+        }
+        if found:
+            rows.append({"id": letter, "name": title, **found, "chart": bar})
+    return {"rounds": measured["statehold.1x.live"]["rounds"], "rows": rows}
+
+
+def _peers(measured: Measured) -> Block:
+    rows = []
+    for work, title in _WORKS.items():
+        if f"{work}.statehold" in measured:
+            rates = {peer: _spread(measured[f"{work}.{peer}"]) for peer in _PEERS if f"{work}.{peer}" in measured}
+            for peer, found in rates.items():
+                found["cpu"] = round(measured[f"{work}.{peer}.cpu"]["value"], 1)
+            rows.append({"id": work, "name": title, **rates})
+    return {"rounds": next(each["rounds"] for each in measured.values() if "rounds" in each), "rows": rows}
+
+
+def _spread(figure: dict[str, Any]) -> dict[str, int]:
+    """Return a rate in thousands, because more digits are noise."""
+    return {name: int(round(figure[name], -3)) for name in ("value", "lowest", "highest")}
+
+
+def _text(known: dict[str, Block]) -> str:
+    """Return the file: a line for each row."""
+    blocks = []
+    for name, block in known.items():
+        fields = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in block.items() if key != "rows"]
+        rows = ",\n".join(f"      {json.dumps(row, ensure_ascii=False)}" for row in block["rows"])
+        blocks.append(f"  {json.dumps(name)}: {{\n" + ",\n".join([*fields, f'    "rows": [\n{rows}\n    ]']) + "\n  }")
+    return "{\n" + ",\n".join(blocks) + "\n}\n"
+
+
+_BLOCKS: Final[Mapping[str, Callable[[Measured], Block]]] = {
+    "throughput": _throughput,
+    "restore": _restore,
+    "join": _peers,
+    "window": _peers,
+}
