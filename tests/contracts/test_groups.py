@@ -402,3 +402,19 @@ def test_another_member_gets_the_partitions_of_one_that_does_not_poll(kafka: Wor
     second = Member(kafka, names, "b", max_poll_interval=3.0, **group).join()
     poll_until([second], lambda: second.owned == {0, 1}, "the partitions of the silent member")
     assert first.owned == {0, 1}  # it does not know yet
+
+
+@KEEPING
+def test_a_static_member_that_comes_back_during_a_rebalance_owns_nothing(kafka: World, group: dict[str, Any]) -> None:
+    """Nobody can revoke what its predecessor owned, so every partition is assigned in that rebalance."""
+    names = kafka.names(3)
+    first = Member(kafka, names, "a", instance_id="one", **group).join()
+    second = Member(kafka, names, "b", instance_id="two", **group).join()
+    settled(first, second, partitions=3)
+    first.consumer.close(10.0)
+    third = Member(kafka, names, "c", instance_id="three", **group).join()
+    until = kafka.now() + 2 * HEARTBEAT
+    poll_until([second, third], lambda: kafka.now() >= until, "the join of the third member")
+    again = Member(kafka, names, "d", instance_id="one", **group).join()
+    settled(second, third, again, partitions=3)
+    assert sorted([*second.owned, *third.owned, *again.owned]) == [0, 1, 2]

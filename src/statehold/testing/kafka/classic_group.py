@@ -55,7 +55,7 @@ class ClassicGroup(Group):
             if member_id:
                 answer(GroupRejection("FENCED_INSTANCE_ID"))
                 return
-            self._take_over(former, facts, answer)
+            self._take_over(former, facts, owned, answer)
             return
         if member_id and known is None:
             answer(GroupRejection("UNKNOWN_MEMBER_ID"))
@@ -151,10 +151,13 @@ class ClassicGroup(Group):
         if owner is not None and owner.id != member_id:
             raise GroupRejection("FENCED_INSTANCE_ID")
 
-    def _take_over(self, former: Member, facts: MemberFacts, answer: Answer) -> None:
-        """A process with the name of a static member joins: it gets that member's place without a rebalance."""
+    def _take_over(self, former: Member, facts: MemberFacts, owned: Sequence[int], answer: Answer) -> None:
+        """A process with the name of a static member joins: it gets that member's place without a rebalance.
+
+        In a rebalance only what it owns itself counts, because nobody can revoke what its predecessor owned.
+        """
         self.stop_session(former)
-        new = Member(self.new_id(facts), facts, former.owned)
+        new = Member(self.new_id(facts), facts, tuple(owned))
         self.members = {new.id if key == former.id else key: value for key, value in self.members.items()}
         self.members[new.id] = new
         for waiting in (self._joining.pop(former.id, None), self._syncing.pop(former.id, None)):
