@@ -406,7 +406,7 @@ def test_another_member_gets_the_partitions_of_one_that_does_not_poll(kafka: Wor
 
 @KEEPING
 def test_a_static_member_that_comes_back_during_a_rebalance_owns_nothing(kafka: World, group: dict[str, Any]) -> None:
-    """Nobody can revoke what its predecessor owned, so every partition is assigned in that rebalance."""
+    """The partitions of its predecessor cannot be revoked, so every partition is assigned in that rebalance."""
     names = kafka.names(3)
     first = Member(kafka, names, "a", instance_id="one", **group).join()
     second = Member(kafka, names, "b", instance_id="two", **group).join()

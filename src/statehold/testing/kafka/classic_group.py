@@ -154,7 +154,7 @@ class ClassicGroup(Group):
     def _take_over(self, former: Member, facts: MemberFacts, owned: Sequence[int], answer: Answer) -> None:
         """A process with the name of a static member joins: it gets that member's place without a rebalance.
 
-        In a rebalance only what it owns itself counts, because nobody can revoke what its predecessor owned.
+        In a rebalance only what it owns itself counts, because the partitions of its predecessor cannot be revoked.
         """
         self.stop_session(former)
         new = Member(self.new_id(facts), facts, tuple(owned))
