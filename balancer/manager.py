@@ -16,6 +16,7 @@ import msgspec
 from statehold.balancer.assignment import Assignment, Track, Worker
 from statehold.balancer.flow_control import FlowControl
 from statehold.balancer.join_diagnosis import JoinDiagnosis
+from statehold.balancer.unassigned_partitions import UnassignedPartitions
 from statehold.common.threads import SYSTEM, Threads
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateholdError, TopicReplaced
@@ -52,7 +53,9 @@ class Manager:
         clock: Clock,
         joining: JoinDiagnosis | None = None,
         threads: Threads = SYSTEM,
+        unassigned: UnassignedPartitions | None = None,
     ) -> None:
+        """`unassigned`: for a static member of the classic protocol."""
         self._consumer, self._workers, self._settings = consumer, workers, settings
         self._meters, self._log, self._clock = meters, log, clock
         self._assignment = Assignment()
@@ -72,7 +75,7 @@ class Manager:
         self._stopping = threads.event()
         self._stop_within = settings.group.drain_seconds
         self._leave = settings.group.leave_on_stop
-        self._joining = joining
+        self._joining, self._unassigned = joining, unassigned
         #: Monotonic time by which a stop must have finished.
         self._stop_by = math.inf
         #: True if the group metadata must be fetched again.
@@ -184,6 +187,8 @@ class Manager:
             self._refresh_membership()
         if self._joining is not None:
             self._joining.turn(empty=not self._assignment.tracks, member=lambda: self._consumer.membership()[1])
+        if self._unassigned is not None and self._unassigned.found():
+            self._consumer.rejoin()
         self.turned = self._clock()
 
     def _attend(self) -> None:
@@ -338,6 +343,11 @@ class Manager:
         self._log.info("assigned", partitions=sorted(partitions), had=sorted(self._assignment.tracks))
         self._stale = True
         self._rebalanced = True
+        if self._unassigned is not None:
+            self._unassigned.begin()
+        for worker in self._assignment.remove(partitions):  # assigned twice: two workers would fence each other
+            worker.lose()
+            self._leaving.append(worker)
         self._consumer.assign(partitions)
         # Pause again, because `assign` resumes every partition (pitfall P18, rule A2).
         self._consumer.pause(self._assignment.not_delivering())

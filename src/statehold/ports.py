@@ -439,6 +439,10 @@ class GroupConsumer(Protocol):
         """Return the current group metadata and this member's id."""
         ...
 
+    def rejoin(self) -> None:
+        """Leave the group, also as a static member, and join again. Blocks while `on_revoke` drains every partition."""
+        ...
+
     def close(self, timeout: float, *, leave: bool = False) -> bool:
         """Leave the group. A static member keeps its place until its session ends, unless `leave` is true.
 

@@ -164,7 +164,14 @@ class Service:
         read_group = partial(admin.describe_group, self.names.input)
         consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id(), read_group)
         self._manager = wiring.manager = Manager(
-            consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic, wiring.joining()
+            consumer,
+            wiring.worker,
+            self._settings,
+            self.metrics,
+            log,
+            time.monotonic,
+            wiring.joining(),
+            unassigned=wiring.unassigned(),
         )
         self._topic_monitor = TopicMonitor(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status

@@ -11,15 +11,16 @@ import msgspec
 import pytest
 
 from statehold.balancer.manager import Manager
+from statehold.balancer.unassigned_partitions import UnassignedPartitions
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import TopicReplaced
-from statehold.ports import ConsumerTrouble, InputTopic, Listener, WorkerReport
+from statehold.ports import ConsumerGroup, ConsumerTrouble, GroupMember, InputTopic, Listener, WorkerReport
 from statehold.record import MemoryMessage, Message
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.clock import ManualClock
-from statehold.testing.stepped import EventLog
+from statehold.testing.stepped import EventLog, Later
 
 
 class Group:
@@ -50,6 +51,9 @@ class Group:
         troubles, self.troubles = self.troubles, []
         messages, self.messages = self.messages, []
         return messages, troubles
+
+    def rejoin(self) -> None:
+        self.calls.append(("rejoin", ()))
 
     def close(self, timeout: float, *, leave: bool = False) -> bool:
         self.close_within = timeout
@@ -378,3 +382,39 @@ def test_a_revocation_gives_the_partition_back_when_its_drain_has_ended_or_when_
     assert group.calls[-1] == ("unassign", [0])
     assert partition.closed.is_set() is not lost
     assert [at - before for at in losses] == ([pytest.approx(Settings().group.drain_seconds, abs=0.1)] if lost else [])
+
+
+def test_a_partition_that_is_assigned_twice_has_one_worker() -> None:
+    """Two workers of one partition would fence each other, and no report would reach the first one's track."""
+    made = list[Partition]()
+
+    def worker(number: int, report: Any) -> Partition:
+        made.append(Partition())
+        return made[-1]
+
+    clock = ManualClock()
+    group = Group(clock, [0])
+    subject = Manager(group, worker, Settings(), ServiceMetrics("service"), Log(EventLog()), clock)
+    subject.on_assign([0])
+    subject.on_assign([0])
+    assert [each.closed.is_set() for each in made] == [True, False]
+    assert subject.assigned == {0}
+
+
+def test_a_member_of_an_incomplete_group_joins_again() -> None:
+    clock, log = ManualClock(), EventLog()
+    group = Group(clock, [0])
+    member = GroupMember("me", "me", "host", "me", (0,))
+    check = UnassignedPartitions(lambda: ConsumerGroup("stable", (member,)), 2, Log(log), clock, Later)
+    subject = Manager(
+        group, lambda *_: Partition(), Settings(), ServiceMetrics("service"), Log(log), clock, unassigned=check
+    )
+    for _ in range(200):
+        subject._turn()
+        clock.advance(0.1)
+    assert ("rejoin", ()) not in group.calls
+    subject.on_assign([0])
+    for _ in range(200):
+        subject._turn()
+        clock.advance(0.1)
+    assert group.calls.count(("rejoin", ())) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -146,4 +148,40 @@ def test_a_killed_static_member_of_the_consumer_protocol_takes_its_place_again(t
         assert all("UNRELEASED_INSTANCE_ID" in event["cause"] for event in process.events("waiting"))
     stage.feed(500)
     stage.await_all()
+    stage.verify()
+
+
+#: joins as `one`, and is killed when it has revoked partitions and has not joined again
+DIES = """
+import os, sys
+from confluent_kafka import Consumer
+given = {"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "group.instance.id": "one"}
+given |= {"partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 200000}
+given |= {"max.poll.interval.ms": 300000, "heartbeat.interval.ms": 500}
+consumer = Consumer(given)
+consumer.subscribe([sys.argv[3]], on_assign=lambda *_: print("joined", flush=True), on_revoke=lambda *_: os._exit(9))
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def test_a_member_that_was_killed_in_a_rebalance_leaves_no_partition_without_an_owner(stage: Stage) -> None:
+    """Its next process comes back in its place without a rebalance, and the revoked partitions have no owner."""
+    names = stage.names
+    command = [sys.executable, "-c", DIES, stage.servers, names.group, names.input]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as dying:
+        try:
+            assert dying.stdout is not None
+            assert dying.stdout.readline() == "joined\n"
+            stage.feed(500)
+            other = stage.process("two", **STATIC, **LONG)
+            assert dying.wait(60) == 9
+        finally:
+            dying.kill()
+    with named(stage, "one", LONG) as again:
+        await_true(lambda: len(live(again)) + len(other.live()) == 4, "every partition has an owner", 90)
+        found = [*again.events("assignment_incomplete"), *other.events("assignment_incomplete")]
+        assert len(found) >= 1
+        stage.feed(500)
+        stage.await_all()
     stage.verify()

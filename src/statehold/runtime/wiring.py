@@ -15,6 +15,7 @@ from statehold.admin.topics import require
 from statehold.balancer.join_diagnosis import JoinDiagnosis
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
+from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
 from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -161,6 +162,14 @@ class ServiceWiring:
         look = partial(self._admin.describe_group, names.input)
         session = group.session_seconds if group.protocol == "classic" else None
         return JoinDiagnosis(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
+
+    def unassigned(self) -> UnassignedPartitions | None:
+        """Return what checks the group's assignments; None where every partition gets an owner."""
+        names, settings = self._service.names, self._service.settings
+        if not leaves_unassigned(settings):
+            return None
+        look = partial(self._admin.describe_group, names.input)
+        return UnassignedPartitions(look, self._facts[names.input].partitions, self._log, time.monotonic)
 
     def _references(self) -> References | None:
         service, settings = self._service, self._service.settings

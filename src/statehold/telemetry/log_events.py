@@ -32,6 +32,7 @@ Event = Literal[
     "producer_replaced",
     "client_replaced",
     "assignment_missed",
+    "assignment_incomplete",
     "full_started",
     "full_written",
     "full_abandoned",

@@ -239,6 +239,12 @@ class KafkaGroupConsumer:
         with self._contact.call("consumer_group_metadata", STUCK_AFTER):
             return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
 
+    def rejoin(self) -> None:
+        assert self._listener is not None
+        with self._contact.call("the consumer's poll", self._poll_limit):
+            unsubscribe(self._consumer)
+        self.subscribe(self._listener)
+
     def close(self, timeout: float, *, leave: bool = False) -> bool:
         # Close on a thread of its own with a deadline, because close() can hang on a frozen coordinator (P21).
         closing = threading.Thread(target=self._end, args=(leave,), name="consumer-close", daemon=True)

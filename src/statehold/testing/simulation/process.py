@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
+from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
 from statehold.common.names import Names
 from statehold.common.threads import Background
 from statehold.config.settings import Settings
@@ -16,7 +17,7 @@ from statehold.declared.attributes import declared, schemas, sinks_of
 from statehold.declared.policies import failure_topics
 from statehold.errors import KafkaTrouble
 from statehold.handler import Handler
-from statehold.ports import WorkerReport
+from statehold.ports import ConsumerGroup, WorkerReport
 from statehold.sink import Connect, DatabaseTrouble, Rows, Session, SinkPosition
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
@@ -113,6 +114,7 @@ class ProcessLife(TaskHost):
             kafka.clock,
             None,
             self.threads,
+            self._unassigned(),
         )
         self.standbys = self._standbys() if self.settings.group.standbys else None
         scheduler.spawn(self, "manager", self._run)
@@ -207,6 +209,18 @@ class ProcessLife(TaskHost):
             return _Session(connect(partition, ends), self)
 
         return connected
+
+    def _unassigned(self) -> UnassignedPartitions | None:
+        application, kafka = self.application, self.kafka
+
+        def look() -> ConsumerGroup:
+            group = kafka.group(self.names.group)
+            return group.describe() if group is not None else ConsumerGroup("dead", ())
+
+        if not leaves_unassigned(self.settings):
+            return None
+        begin = partial(_background, self.threads)
+        return UnassignedPartitions(look, application.partitions, self.log, kafka.clock, begin)
 
     def _standbys(self) -> Standbys:
         kind, settings = self.application.kind, self.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, Literal
 
 from statehold.errors import KafkaTrouble
@@ -46,6 +47,8 @@ class ClassicMember(ClientMembership):
                 self.owned |= set(callback.partitions)
             case "lost":
                 self.owned.clear()
+                # An assignment that came before the loss was read counts no more.
+                self.due = deque(each for each in self.due if each.kind != "assign")
                 self.rejoin()
                 return
             case "revoke":

@@ -120,6 +120,16 @@ class SimulatedGroupConsumer:
         self._process.alive()
         return self._member.metadata(), self._member.member_id
 
+    def rejoin(self) -> None:
+        process, member = self._process, self._member
+        process.alive()
+        if self._listener is not None and member.owned:
+            self._listener.on_revoke(sorted(member.owned))
+        member.leave(for_good=True)
+        member.owned.clear()
+        member.due.clear()
+        member.rejoin()
+
     def close(self, timeout: float, *, leave: bool = False) -> bool:
         process, member = self._process, self._member
         process.alive()
