@@ -241,8 +241,11 @@ class KafkaGroupConsumer:
 
     def rejoin(self) -> None:
         assert self._listener is not None
-        with self._contact.call("the consumer's poll", self._poll_limit):
-            unsubscribe(self._consumer)
+        try:
+            with self._contact.call("the consumer's poll", self._poll_limit):
+                unsubscribe(self._consumer)
+        except KafkaException as error:
+            raise translate(error) from error
         self.subscribe(self._listener)
 
     def close(self, timeout: float, *, leave: bool = False) -> bool:
