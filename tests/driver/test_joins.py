@@ -555,3 +555,37 @@ def test_joins_are_restored_from_a_full_snapshot_with_their_order() -> None:
     assert [line for line in driver.outputs("out") if line.startswith("inner")] == [
         *("inner 9 1", "inner 9 3", "inner 9 2", "inner 9 0")
     ]
+
+
+class Draft(msgspec.Struct):
+    """A value that its owner may change."""
+
+    amount: int
+
+
+class Mutable(Handler[Draft]):
+    """Changes a record's value after the join has kept it."""
+
+    pairs = JoinBuffer(60, key=str, left=Draft, right=Draft, mutable=True)
+    found = Output("found", value=int)
+
+    def on_record(self, record: Record[Draft]) -> None:
+        if record.value.amount < 0:
+            for draft in self.pairs.right(record, "a"):
+                self.found.send(draft.amount)
+                draft.amount = 0
+        else:
+            self.pairs.left(record, "a")
+            record.value.amount = 99
+
+
+def test_a_mutable_value_that_is_changed_after_the_join_has_kept_it_changes_no_row() -> None:
+    driver = Driver(Mutable, settings=Settings())  # not in development mode, which traces instead of copying
+    driver.feed(Draft(3), timestamp=1_000)
+    driver.feed(Draft(-1), timestamp=2_000)
+    driver.feed(Draft(-2), timestamp=3_000)
+    assert driver.outputs("found") == [3, 3]
+    driver.crash()
+    driver.restore()
+    driver.feed(Draft(-3), timestamp=4_000)
+    assert driver.outputs("found") == [3, 3, 3]

@@ -25,13 +25,16 @@ class InputMethods:
 
     def decode(self, message: Message) -> Any:
         """Return the value of a record. Raises what the decoder of its input raises."""
-        # With one input it is the message that the client has made.
-        return self._decoders[message.input if isinstance(message, MergedMessage) else 0](message.value())
+        return self._decoders[_input_of(message)](message.value())
 
     def handle(self, record: Record[Any]) -> None:
         """Call the method of the record's input. Raises what the method raises."""
-        message = record.message
-        self._methods[message.input if isinstance(message, MergedMessage) else 0](record)
+        self._methods[_input_of(record.message)](record)
+
+
+def _input_of(message: Message) -> int:
+    # With one input it is the message that the client has made.
+    return message.input if isinstance(message, MergedMessage) else 0
 
 
 def input_methods(handler: Handler[Any], inputs: Sequence[str]) -> InputMethods | None:

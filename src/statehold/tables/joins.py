@@ -37,9 +37,14 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         return [kept.left for kept in self._join(record, key, RIGHT, LEFT, value)]  # type: ignore[misc]
 
     def __setitem__(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
-        if self.due(key) <= self._now:
+        when = self.due(key)
+        if when <= self._now:
             raise UsageError(f"{self.name}: the time of {key!r} is over. Next: use left() or right()")
-        self._keep(key, value)
+        if self._index().add(key) or key not in self:
+            self._leaving.push(when, key)
+        if value.waiting:
+            self._waiting.push(when, key)
+        super().__setitem__(key, value)
 
     def put(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
         self[key] = value
@@ -47,14 +52,6 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def delete(self, key: Row[K]) -> None:
         if key in self:
             self._remove(key)
-
-    def _keep(self, row: Row[K], value: BufferedRecord[L, R]) -> None:
-        when = row[2] + self._stays
-        if self._index().add(row) or row not in self:
-            self._leaving.push(when, row)
-        if value.waiting:
-            self._waiting.push(when, row)
-        self._cache[row] = self._dirty[row] = value
 
     def _remove(self, row: Row[K]) -> None:
         self._cache.pop(row, None)
@@ -151,7 +148,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
                 continue
             partners.append(partner)
             if partner.waiting:
-                self._keep(row, BufferedRecord(partner.left, partner.right))
+                self[row] = BufferedRecord(partner.left, partner.right)
         waiting = not partners and side in self.reported
         number = 0
         for row in reversed(index.between(key, side, at, at)):
@@ -159,7 +156,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
                 number = row[3] + 1
                 break
         left, right = (kept, None) if side == LEFT else (None, kept)
-        self._keep((key, side, at, number), BufferedRecord(left, right, waiting))
+        self[key, side, at, number] = BufferedRecord(left, right, waiting)
         return partners
 
     def _index(self) -> JoinRows[K]:
