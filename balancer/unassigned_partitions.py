@@ -2,7 +2,7 @@
 
 A static member of the classic protocol that is killed after it has revoked partitions, and before it has joined again,
 comes back in its former place without a rebalance. Those partitions have no owner until a member joins or leaves, so
-the member that came back does both.
+the member that came back leaves and joins again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from statehold.common.threads import Background, BeginCall, CallInProgress
+from statehold.config.client import static_id
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.ports import Clock, ConsumerGroup
@@ -26,8 +27,7 @@ _COMPLETE: Final = 2
 def leaves_unassigned(settings: Settings) -> bool:
     """Return whether a group with these settings may leave a partition without an owner."""
     group = settings.group
-    static = group.membership == "static" or group.instance_id != ""
-    return static and group.protocol == "classic" and group.assignor != "range"
+    return static_id(settings) != "" and group.protocol == "classic" and group.assignor != "range"
 
 
 class UnassignedPartitions:
