@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import queue
-import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from statehold.ports import FullSink
+from statehold.common.threads import SYSTEM, Threads
+from statehold.ports import Clock, FullSink
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.blocks import block
 from statehold.snapshot.store.base import Store, StoreTrouble, segment_key
@@ -19,8 +20,8 @@ _WAITING: Final = 2
 _GLANCE: Final = 0.05
 PATIENCE: Final = 60.0
 
-#: key, content and number of chunks of a segment, or None to end the thread
-_Job = tuple[str, bytes, int] | None
+#: key, content and number of chunks of a segment
+_Job = tuple[str, bytes, int]
 
 
 class StoreSink:
@@ -38,19 +39,23 @@ class StoreSink:
         segment: int = SEGMENT_BYTES,
         ends: Callable[[], bool] = lambda: False,
         patience: float = PATIENCE,
+        *,
+        threads: Threads = SYSTEM,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._ends, self._patience = ends, patience
         self._store, self._root, self._folder, self._kafka = store, root, folder, kafka
-        self._segment_bytes = segment
+        self._segment_bytes, self._clock = segment, clock
         self._full, self._segments = "", 0
         self._blocks: list[bytes] = []
         self._size = 0
-        self._jobs: queue.Queue[_Job] = queue.Queue(_WAITING)
-        self._stored = threading.Condition()
+        #: guards the fields below; at most one thread waits, because the other one has something to do then
+        self._changed = threads.condition()
+        self._jobs: deque[_Job] = deque()
         self._chunks = self._sent = 0
         self._failure: str | None = None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"store-{folder}", daemon=True)
+        self._closed = False
+        self._thread = threads.thread(self._work, f"store-{folder}")
         self._thread.start()
 
     def open(self, full: str) -> str:
@@ -59,7 +64,7 @@ class StoreSink:
 
     @property
     def crowded(self) -> bool:
-        return self._jobs.full()
+        return len(self._jobs) >= _WAITING
 
     def send(self, payload: bytes) -> None:
         if frame.kind_of(payload) == b"F":
@@ -76,21 +81,20 @@ class StoreSink:
         return self._segments
 
     def acknowledged(self, wait: float = 0.0) -> list[int]:
-        with self._stored:
-            self._stored.wait_for(lambda: self._failure is not None or self._chunks == self._sent, max(0.0, wait))
+        until = self._clock() + wait
+        with self._changed:
+            while self._failure is None and self._chunks < self._sent and (left := until - self._clock()) > 0:
+                self._changed.wait(left)
             if self._failure is not None:
                 raise StoreTrouble(f"a chunk was not written: {self._failure}")
             done = self._chunks
         return [-1] * done + self._kafka.acknowledged(wait if done == self._sent else 0.0)
 
     def close(self) -> None:
-        self._closed.set()
-        while not self._jobs.empty():
-            try:
-                self._jobs.get_nowait()
-            except queue.Empty:
-                break
-        self._jobs.put(None)
+        with self._changed:
+            self._closed = True
+            self._jobs.clear()
+            self._changed.notify()
         self._kafka.close()
 
     def _ship(self) -> None:
@@ -101,28 +105,44 @@ class StoreSink:
 
     def _offer(self, job: _Job) -> None:
         """Wait for room, with a limit, because a store that hangs must not block the partition."""
-        for _ in range(max(1, round(self._patience / _GLANCE))):
-            try:
-                return self._jobs.put(job, timeout=_GLANCE)
-            except queue.Full:
+        until = self._clock() + self._patience
+        with self._changed:
+            while self.crowded:
+                self._changed.wait(_GLANCE)
+                if not self.crowded:
+                    break
                 if self._failure is not None:
-                    raise StoreTrouble(f"a chunk was not written: {self._failure}") from None
+                    raise StoreTrouble(f"a chunk was not written: {self._failure}")
                 if self._ends():
-                    raise StoreTrouble("the store accepts nothing, and the partition leaves") from None
-        raise StoreTrouble(f"the store has accepted nothing for {self._patience:.0f} s")
+                    raise StoreTrouble("the store accepts nothing, and the partition leaves")
+                if self._clock() >= until:
+                    raise StoreTrouble(f"the store has accepted nothing for {self._patience:.0f} s")
+            self._jobs.append(job)
+            self._changed.notify()
 
     # The thread
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next()) is not None:
             key, data, chunks = job
             failure = None
-            if self._failure is None and not self._closed.is_set():
+            if self._failure is None:
                 try:
                     self._store.put(key, data)
                 except Exception as error:  # noqa: BLE001 - `acknowledged` raises it
                     failure = str(error)
-            with self._stored:
+            with self._changed:
                 self._failure = self._failure or failure
                 self._chunks += chunks
-                self._stored.notify_all()
+                self._changed.notify()
+
+    def _next(self) -> _Job | None:
+        """Wait for the next segment; None once the sink is closed."""
+        with self._changed:
+            while not self._jobs and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                return None
+            job = self._jobs.popleft()
+            self._changed.notify()
+            return job

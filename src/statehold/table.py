@@ -173,6 +173,11 @@ class PartitionTable(Table[K, V]):
         self._cache[key] = value
         self._dirty[key] = value
 
+    def _replace(self, key: K, value: V) -> None:
+        """Write a key that exists, for tables whose `__setitem__` has to know whether it does."""
+        self._cache[key] = value
+        self._dirty[key] = value
+
     def delete(self, key: K) -> None:
         if key in self:
             self._cache.pop(key, None)

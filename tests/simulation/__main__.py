@@ -15,11 +15,16 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios import SCENARIOS, SHORT_SCENARIOS, scenario_of
 
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.simulation import run
-from statehold.worker.common.lifecycle import Phase
+from statehold.worker.common.lifecycle import EDGES, Event, Phase
+
+
+ALL = (*SCENARIOS, *SHORT_SCENARIOS)
+#: phases in which a partition does nothing
+AT_REST = (Phase.ASSIGNED, Phase.CLOSED)
 
 
 def main() -> int:
@@ -28,17 +33,19 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--stop", action="store_true", help="stop at the first violation")
     parser.add_argument("--scenario", type=int, default=None)
-    parser.add_argument("--coverage", action="store_true", help="show the calls by phase, and those never reached")
+    parser.add_argument("--coverage", action="store_true", help="count calls and actions by phase, and edges of the life cycle")
     parser.add_argument("--record", type=Path, metavar="FILE", help="add a line with what was run and found")
     options = parser.parse_args()
     gc.disable()
-    reached: Counter[tuple[str, str]] = Counter()
+    reached, happened, edges = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[tuple[Phase, Event]]()
     began, steps, bad, seconds = time.process_time(), 0, 0, 0.0
     for seed in range(options.first, options.first + options.count):
-        scenario = SCENARIOS[seed % len(SCENARIOS) if options.scenario is None else options.scenario]
+        scenario = scenario_of(seed) if options.scenario is None else ALL[options.scenario]
         report = run(scenario, Schedule.random(seed))
         steps, seconds = steps + report.steps, seconds + report.seconds
         reached += report.observer.coverage
+        happened += report.observer.happened
+        edges += report.observer.edges
         if report.violation is not None:
             bad += 1
             text = f"{type(report.violation).__name__}: {report.violation}"
@@ -54,7 +61,9 @@ def main() -> int:
     if options.record is not None:
         record(options.record, first=options.first, schedules=done, steps=steps, violations=bad, seconds=round(spent))
     if options.coverage:
-        show(reached)
+        show("call", reached)
+        show("action", happened)
+        show_edges(edges)
     return 1 if bad else 0
 
 
@@ -66,13 +75,24 @@ def record(path: Path, **found: int) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def show(reached: Counter[tuple[str, str]]) -> None:
-    """Print how often each call was made in each phase of a partition, and the pairs that were never reached."""
-    names, phases = sorted({name for name, _ in reached}), [phase.value for phase in Phase]
+def show(what: str, reached: Counter[tuple[str, str]]) -> None:
+    """Print how often each call or action came in each phase of a partition, and the pairs that never did."""
+    names, phases = sorted({name for name, _ in reached}), [phase.value for phase in Phase if phase not in AT_REST]
+    print(f"\n{what} by phase")
     for name in names:
         print(f"{name:14} " + " ".join(f"{phase}={reached[name, phase]}" for phase in phases if reached[name, phase]))
     never = [f"{name}/{phase}" for name in names for phase in phases if not reached[name, phase]]
-    print(f"never reached ({len(never)} of {len(names) * len(phases)}): {', '.join(never)}")
+    print(f"never ({len(never)} of {len(names) * len(phases)}): {', '.join(never)}")
+
+
+def show_edges(edges: Counter[tuple[Phase, Event]]) -> None:
+    """Print how often partitions took each edge of their life cycle."""
+    known = [(phase, event) for phase, events in EDGES.items() for event in events]
+    print("\nedges of the life cycle")
+    for phase, event in known:
+        print(f"{phase.value:10} {event.name.lower():17} {edges[phase, event]}")
+    never = [f"{phase.value}/{event.name.lower()}" for phase, event in known if not edges[phase, event]]
+    print(f"never ({len(never)} of {len(known)}): {', '.join(never)}")
 
 
 if __name__ == "__main__":

@@ -4,24 +4,48 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar
 
 import msgspec
 from tests.simulation.stored import verify_stored
 
-from statehold import Handler, Output, Record, Sink, Table, Timer, on
+from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, on
 from statehold.config.settings import Settings
-from statehold.failures import dead_letter
+from statehold.failures import dead_letter, retry, retry_later
 from statehold.handler import EffectKey
 from statehold.testing.simulation.cluster import quick_settings
-from statehold.testing.simulation.simulation import InputRecord, RunResult, Scenario, is_committed, reach
+from statehold.testing.simulation.simulation import (
+    InputRecord,
+    RunResult,
+    Scenario,
+    Simulation,
+    is_committed,
+    reach,
+)
+from statehold.testing.simulation.store import SIMULATED
 
-PARTITIONS = 3
 MODULUS = 1_000_003
 #: milliseconds after its record that a timer is due
 TIMER = 700
+RATES = "rates"
+
+
+@dataclass(frozen=True)
+class Size:
+    """The length of a scenario's runs."""
+
+    name: str
+    partitions: int
+    #: of each input, in these seconds
+    records: int
+    seconds: float
+
+
+#: about 1,000 steps, and about 300
+LONG, SHORT = Size("", 3, 36, 4.0), Size(", short", 1, 7, 0.9)
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -121,6 +145,56 @@ class Letters(Book):
         super().on_record(record)
 
 
+class Busy(RuntimeError):
+    """The record can be handled later."""
+
+
+#: calls for each record of the run: its partition, its offset
+tries: Counter[tuple[int, int]] = Counter()
+
+
+class Later(Handler[Op]):
+    """Some movements fail several times; each output depends on the order in which they succeeded at last."""
+
+    links = Table(key=str, value=int)
+    out = Output("out", value=str)
+    on_failure: ClassVar = {Busy: retry(1, seconds=0.1).then(retry_later(0.3, 0.6, any_order=True))}
+
+    def on_record(self, record: Record[Op]) -> None:
+        amount = record.value.amount
+        tries[record.partition, record.offset] += 1
+        if amount % 5 == 0 and tries[record.partition, record.offset] <= amount // 5:
+            raise Busy
+        link = self.links["all"] = after(self.links.get("all", 7), amount)
+        self.out.send(f"{record.offset} {link}", partition=record.partition)
+
+
+class Rated(Handler[Op]):
+    """Totals by a rate, which changes meanwhile."""
+
+    rates = Reference(RATES, key=str, value=int)
+    totals = Table(key=str, value=int)
+    out = Output("out", value=str)
+
+    def on_record(self, record: Record[Op]) -> None:
+        op, rate = record.value, self.rates.get("rate", 0)
+        total = self.totals[op.account] = after(self.totals.get(op.account, 0), op.amount + rate)
+        self.out.send(f"{op.account} {rate} {total}", partition=record.partition)
+
+
+#: numbers the rates of a run
+rates = count(1)
+
+
+def start_rates() -> None:
+    global rates
+    rates = count(1)
+
+
+def publish_rate(simulation: Simulation) -> None:
+    simulation.kafka.append(simulation.kafka.log(RATES, 0), msgspec.json.encode(next(rates)), b"rate")
+
+
 class Chain(Handler[Op]):
     """Two inputs; each output depends on every record before it, of whichever input."""
 
@@ -162,8 +236,51 @@ def texts(outcome: RunResult, topic: str, partition: int) -> list[str]:
 
 
 def verify_book(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
-    for partition in range(PARTITIONS):
-        assert_same(f"out[{partition}]", texts(outcome, "out", partition), book(ops_of(inputs, partition)))
+    for partition in range(outcome.application.partitions):
+        ops = ops_of(inputs, partition)
+        said = texts(outcome, "out", partition)
+        if outcome.ends is not None:  # the records after these are of another topic, or of another number of partitions
+            ops = ops[: outcome.ends["input", partition]]
+            assert len(said) <= len(ops), f"out[{partition}]: {len(said)} outputs of {len(ops)} records"
+            ops = ops[: len(said)]
+        assert_same(f"out[{partition}]", said, book(ops))
+
+
+def verify_later(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    """Each record succeeds once or is dead-lettered once, and each link follows from the one before it."""
+    for partition in range(outcome.application.partitions):
+        ops, link, done = ops_of(inputs, partition), 7, list[int]()
+        for text in texts(outcome, "out", partition):
+            offset, found = map(int, text.split())
+            link = after(link, ops[offset].amount)
+            assert_same(f"output of [{partition}]@{offset}", found, link)
+            done.append(offset)
+        assert_same(f"records of [{partition}]", sorted(set(done)), sorted(done))
+        dead = Counter(texts(outcome, "later.input.dead", partition))
+        left = Counter((each.value or b"").decode() for each in _of(inputs, partition))
+        left -= Counter((_of(inputs, partition)[offset].value or b"").decode() for offset in done)
+        assert_same(f"dead letters [{partition}]", dead, left)
+        at_once = [offset for offset in done if ops[offset].amount % 5 or not ops[offset].amount]
+        assert_same(f"order of [{partition}]", at_once, sorted(at_once))
+
+
+def verify_rated(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    """The rates never go back, each was published, and each total follows from the rate that its output names."""
+    published = len(outcome.kafka.topics[RATES].logs[0]._records)
+    for partition in range(outcome.application.partitions):
+        ops, said, newest = ops_of(inputs, partition), texts(outcome, "out", partition), 0
+        totals = dict[str, int]()
+        assert_same(f"outputs of [{partition}]", len(said), len(ops))
+        for op, text in zip(ops, said, strict=True):
+            account, rate, total = text.split()
+            assert newest <= int(rate) <= published, f"[{partition}]: rate {rate} after {newest} of {published}"
+            newest = int(rate)
+            totals[op.account] = after(totals.get(op.account, 0), op.amount + newest)
+            assert_same(f"[{partition}]", (account, int(total)), (op.account, totals[op.account]))
+
+
+def _of(inputs: Sequence[InputRecord], partition: int) -> list[InputRecord]:
+    return [each for each in inputs if each.partition == partition]
 
 
 def verify_everything(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -171,7 +288,7 @@ def verify_everything(inputs: Sequence[InputRecord], outcome: RunResult) -> None
     rows: dict[tuple[Any, ...], Any] = {}
     entries: dict[tuple[Any, ...], Any] = {}
     effects: set[tuple[EffectKey, str]] = set()
-    for partition in range(PARTITIONS):
+    for partition in range(outcome.application.partitions):
         totals: defaultdict[str, int] = defaultdict(int)
         timers: Counter[str] = Counter()
         for offset, op in enumerate(ops_of(inputs, partition)):
@@ -193,7 +310,7 @@ def verify_everything(inputs: Sequence[InputRecord], outcome: RunResult) -> None
 
 
 def verify_letters(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
-    for partition in range(PARTITIONS):
+    for partition in range(outcome.application.partitions):
         passed, letters = [], []
         blocked: set[bytes | None] = set()
         mine = [each for each in inputs if each.partition == partition]
@@ -210,7 +327,7 @@ def verify_letters(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
 
 def verify_chain(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     """Any interleaving will do, if each input comes in its order, and each link follows from the one before it."""
-    for partition in range(PARTITIONS):
+    for partition in range(outcome.application.partitions):
         ops = {
             topic: ops_of([each for each in inputs if each.topic == topic], partition) for topic in ("input", "second")
         }
@@ -235,85 +352,117 @@ def assert_same(what: str, found: object, expected: object) -> None:
     assert found == expected, f"{what}: {found} instead of {expected}"
 
 
-def made(number: int, count: int, seconds: float, accounts: str = "abcd", zero: int = 9) -> list[InputRecord]:
-    """Return movements in `seconds`, in bursts; every `zero`-th one says all totals."""
-    inputs = []
-    for index in range(count):
-        moment = seconds * (index // 3) / (count // 3)
+def made(number: int, size: Size, accounts: str = "abcd", zero: int = 9) -> list[InputRecord]:
+    """Return movements in bursts; every `zero`-th one says all totals."""
+    inputs, seconds, partitions = [], size.seconds, size.partitions
+    for index in range(size.records):
+        moment = seconds * (index // 3) / max(1, size.records // 3)
         amount = 0 if index % zero == zero - 1 else 1 + (index * 7 + number * 5) % 40
         account = accounts[(index * index + number) % len(accounts)]
-        inputs.append(
-            InputRecord(
-                moment, (index * 2 + number) % PARTITIONS, msgspec.json.encode(Op(account, amount)), account.encode()
-            )
-        )
+        value = msgspec.json.encode(Op(account, amount))
+        inputs.append(InputRecord(moment, (index * 2 + number) % partitions, value, account.encode()))
     # The last ones show what is left of everything.
-    return [*inputs, *(InputRecord(seconds + 0.1, p, msgspec.json.encode(Op("a", 0)), b"z") for p in range(PARTITIONS))]
+    last = msgspec.json.encode(Op("a", 0))
+    return [*inputs, *(InputRecord(seconds + 0.1, partition, last, b"z") for partition in range(partitions))]
 
 
 BASE = quick_settings()
-SHORT = replace(BASE, snapshot=replace(BASE.snapshot, chunk_bytes=4096))
+SMALL = replace(BASE, snapshot=replace(BASE.snapshot, chunk_bytes=4096))
 
 
 def _settings(**sections: dict[str, Any]) -> Settings:
-    changed = {name: replace(getattr(SHORT, name), **values) for name, values in sections.items()}
-    return replace(SHORT, **changed)
+    changed = {name: replace(getattr(SMALL, name), **values) for name, values in sections.items()}
+    return replace(SMALL, **changed)
 
 
-def _book(name: str, settings: Settings, number: int, **more: Any) -> Scenario:
-    inputs = made(number, 36, 4.0)
-    return Scenario(
-        Book, inputs, settings, PARTITIONS, name=name, verify=partial(verified, verify_book, inputs), **more
-    )
+def _of_one_input(
+    size: Size,
+    kind: type[Handler[Any]],
+    verify: Callable[[Sequence[InputRecord], RunResult], None],
+    name: str,
+    number: int,
+    settings: Settings = SMALL,
+    accounts: str = "abcd",
+    **more: Any,
+) -> Scenario:
+    inputs = made(number, size, accounts)
+    found = partial(verified, verify, inputs)
+    return Scenario(kind, inputs, settings, size.partitions, name=f"{name}{size.name}", verify=found, **more)
 
 
-def _everything(number: int) -> Scenario:
-    inputs = made(number, 36, 4.0)
-    return Scenario(
-        Everything,
-        inputs,
-        SHORT,
-        PARTITIONS,
-        name="everything",
-        verify=partial(verified, verify_everything, inputs),
-        begin=called.clear,
-        rest=4.0,
-    )
-
-
-def _letters(name: str, settings: Settings, number: int) -> Scenario:
-    inputs = made(number, 36, 4.0, accounts="abcdefgh")
-    return Scenario(Letters, inputs, settings, PARTITIONS, name=name, verify=partial(verified, verify_letters, inputs))
-
-
-def _chain(name: str, settings: Settings, number: int, **more: Any) -> Scenario:
-    both = zip(made(number, 24, 4.0), made(number + 1, 24, 4.0), strict=True)
+def _chain(size: Size, name: str, number: int, settings: Settings, **more: Any) -> Scenario:
+    half = replace(size, records=size.records * 2 // 3)
+    both = zip(made(number, half), made(number + 1, half), strict=True)
     inputs = [each for one, two in both for each in (one._replace(topic="input"), two._replace(topic="second"))]
     return Scenario(
         Chain,
         inputs,
         settings,
-        PARTITIONS,
+        size.partitions,
         topics=("input", "second"),
-        name=name,
+        name=f"{name}{size.name}",
         verify=partial(verified, verify_chain, inputs),
         **more,
     )
 
 
-SCENARIOS: tuple[Scenario, ...] = (
-    _book("deltas with each commit", SHORT, 0, events=("retention",)),
-    _book("deltas every 2 s", _settings(snapshot={"delta_interval": 2.0}), 1),
-    _book("no deltas", _settings(snapshot={"delta_interval": "off"}), 2),
-    _book("consumer protocol", _settings(group={"protocol": "consumer", "session_timeout": "auto"}), 3),
-    _book("standby replicas", _settings(group={"standbys": 1}), 4, processes=3),
-    _everything(5),
-    _everything(6),
-    _letters("letters", SHORT, 7),
-    _letters("letters, deltas every 2 s", _settings(snapshot={"delta_interval": 2.0}), 8),
-    _book("static members", _settings(group={"membership": "static"}, service={"instance": "of-each-process"}), 12),
-    _book("late markers", _settings(snapshot={"delta_interval": 2.0}), 13, markers=0.5, rest=1.0),
-    _chain("two inputs by time", _settings(snapshot={"delta_interval": 2.0}), 9),
-    _chain("two inputs by arrival", _settings(snapshot={"delta_interval": "off"}, inputs={"order": "arrival"}), 10),
-    _chain("two inputs, standby replicas", _settings(group={"standbys": 1}), 11, processes=3),
-)
+def _scenarios(size: Size) -> tuple[Scenario, ...]:
+    book = partial(_of_one_input, size, Book, verify_book)
+    everything = partial(
+        _of_one_input, size, Everything, verify_everything, "everything", begin=called.clear, rest=4.0
+    )
+    letters = partial(_of_one_input, size, Letters, verify_letters, accounts="abcdefgh")
+    later = partial(_of_one_input, size, Later, verify_later, "retry topics", begin=tries.clear, rest=6.0)
+    rated = partial(
+        _of_one_input, size, Rated, verify_rated, others={RATES: 1}, begin=start_rates, events={"rate": publish_rate}
+    )
+    chain = partial(_chain, size)
+    compact, rare = {"compact": Simulation.compact}, _settings(snapshot={"delta_interval": 2.0})
+    never = _settings(snapshot={"delta_interval": "off"})
+    standbys = _settings(group={"standbys": 1})
+    return (
+        book("deltas with each commit", 0, events={"retention": Simulation.delete_committed}),
+        book("deltas every 2 s", 1, rare, events=compact),
+        book("no deltas", 2, never, events=compact),
+        book("consumer protocol", 3, _settings(group={"protocol": "consumer", "session_timeout": "auto"})),
+        book("standby replicas", 4, standbys, processes=3, events=compact),
+        everything(5),
+        everything(6),
+        letters("letters", 7),
+        letters("letters, deltas every 2 s", 8, rare),
+        book(
+            "static members",
+            12,
+            _settings(group={"membership": "static"}, service={"instance": "of-each-process"}),
+        ),
+        book("late markers", 13, rare, markers=0.5, rest=1.0),
+        book(
+            "full snapshots in a store",
+            14,
+            _settings(snapshot={"full_store": SIMULATED}),
+            events={"full-disk": Simulation.fill_disk, "compact": Simulation.compact},
+        ),
+        book("input created again", 15, rare, events={"create-again": Simulation.create_again}),
+        book("input gets partitions", 16, events={"grow": Simulation.grow}),
+        later(17, rare),
+        rated("references", 18),
+        rated("references, deltas every 2 s", 19, rare),
+        chain("two inputs by time", 9, rare),
+        chain(
+            "two inputs by arrival",
+            10,
+            _settings(snapshot={"delta_interval": "off"}, inputs={"order": "arrival"}),
+            events=compact,
+        ),
+        chain("two inputs, standby replicas", 11, standbys, processes=3),
+    )
+
+
+SCENARIOS = _scenarios(LONG)
+SHORT_SCENARIOS = _scenarios(SHORT)
+
+
+def scenario_of(seed: int) -> Scenario:
+    """Return the scenario of a random schedule: one in sixteen is long."""
+    chosen = SCENARIOS if seed % 16 == 0 else SHORT_SCENARIOS
+    return chosen[seed // (16 if seed % 16 == 0 else 1) % len(chosen)]

@@ -43,16 +43,35 @@ def verify_stored(outcome: RunResult) -> None:
             named.update(map(tuple, body.get("fulls", [])))
         for low, offset, first, through, _ in sorted(named):
             where = f"partition {partition}, full snapshot {offset} of transactions {first} to {through}"
-            verify_full(where, snapshots, low, offset, states if first == through else {})
+            kind, manifest = snapshots[offset]
+            assert kind == "F", where
+            if manifest.get("store"):
+                found = in_store(outcome, manifest)
+                if found is None and offset != max(at for _, at, *_ in named):
+                    continue  # older ones may have been deleted
+                assert found is not None, f"{where} is not in the store"
+            else:
+                found = [snapshots[at] for at in range(low, offset) if at in snapshots]
+            verify_full(where, manifest, found, states if first == through else {})
 
 
-def verify_full(
-    where: str, snapshots: dict[int | None, tuple[str, Any]], low: int, offset: int, states: dict[int, Stored]
-) -> None:
+def in_store(outcome: RunResult, manifest: Any) -> list[tuple[str, Any]] | None:
+    """Return the frames of a full snapshot in the store; None if a segment is not there."""
+    folder, frames = "/".join(manifest["store"].split("/")[-3:]), []
+    for number in range(manifest["segments"]):
+        if (found := outcome.store.objects.get(f"{folder}/{number:06}")) is None:
+            return None
+        data, at = found[0], 0
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4], "little")
+            frames.append(unframe(data[at + 4 : at + 4 + size]))
+            at += 4 + size
+    return frames
+
+
+def verify_full(where: str, manifest: Any, found: list[tuple[str, Any]], states: dict[int, Stored]) -> None:
     """Every chunk is there and readable; a snapshot of one transaction holds that transaction's state."""
-    kind, manifest = snapshots[offset]
-    assert kind == "F", where
-    chunks = [snapshots[at][1] for at in range(low, offset) if snapshots.get(at, ("", None))[0] == "C"]
+    chunks = [body for kind, body in found if kind == "C"]
     chunks = [chunk for chunk in chunks if chunk[0] == manifest["full"]]
     assert [chunk[1] for chunk in chunks] == list(range(len(manifest.get("checksums", [])))), f"{where} lacks chunks"
     held: Stored = {}

@@ -198,7 +198,8 @@ class Tools:
         if not self.store_root:
             return sink
         store = open_store(self.store_root)
-        return StoreSink(store, self.store_root, folder_of(self.place), sink, ends=ends)
+        folder = folder_of(self.place)
+        return StoreSink(store, self.store_root, folder, sink, ends=ends, threads=self.threads, clock=self.clock)
 
     def local(self) -> LocalFulls | None:
         """The partition's file in `snapshot.local_dir`."""

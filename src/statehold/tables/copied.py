@@ -26,5 +26,8 @@ class CopiedTable(PartitionTable[K, V]):
     def put(self, key: K, value: V) -> None:
         self[key] = value
 
+    def _replace(self, key: K, value: V) -> None:
+        super()._replace(key, self._copy_of(value))
+
     def _copy_of(self, value: V) -> V:
         return self.decode(self.encode(value))

@@ -67,8 +67,12 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         for window in self._falls_into(key, record.timestamp):
             if window[2] <= closed:
                 late = True
+                continue
+            value = self._result(fn, self.get(window))
+            if window in self._cache:  # it exists, and its due time does not change
+                self._replace(window, value)
             else:
-                self[window] = self._result(fn, self.get(window))
+                self[window] = value
         if late:
             self._pass_on(key, record)
 

@@ -9,9 +9,11 @@ from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord, Header, Part
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.log import MemoryLog, Outcome, Transaction
+from statehold.worker.common.lifecycle import Event, Phase
 
 if TYPE_CHECKING:
     from statehold.testing.simulation.process import Application, ProcessLife
+    from statehold.testing.simulation.schedule import Intervention
     from statehold.testing.simulation.scheduler import Task, TaskScheduler
 
 #: errors of a partition that a fault of the schedule explains
@@ -47,13 +49,20 @@ class Observer:
         self.moments: list[TimelineEntry] = []
         #: (place in the code, phase of the partition) -> how often it was reached
         self.coverage: Counter[tuple[str, str]] = Counter()
+        #: (what the schedule did, phase of the partition) -> how often
+        self.happened: Counter[tuple[str, str]] = Counter()
+        #: (phase, event) of `lifecycle.EDGES` -> how often a partition took it
+        self.edges: Counter[tuple[Phase, Event]] = Counter()
         self.violations: list[str] = []
+        #: errors of a partition that something in the run explains
+        self.explained = set(_EXPLAINED)
         self._last: dict[int, CommitRecord] = {}
         #: sessions of each partition's producer that another one has followed
         self._former: defaultdict[int, set[str]] = defaultdict(set)
         self._changelog = application.names.changelog
         kafka.transactions.on_end.append(self._ended)
         scheduler.on_point = self._point
+        scheduler.on_taken = lambda task, action: self.on_taken(action, self._phase(task))
 
     def note(self, who: str, text: str) -> None:
         self.moments.append(TimelineEntry(self._kafka.clock(), who, text))
@@ -65,15 +74,26 @@ class Observer:
         who = process.name if partition is None else f"{process.name}[{partition}]"
         shown = " ".join(f"{key}={value}" for key, value in fields.items() if value is not None and key != "exc_info")
         self.note(who, f"{event} {shown}")
-        if event == "thread_died" or (event == "failed" and fields.get("error") not in _EXPLAINED):
+        if event == "thread_died" or (event == "failed" and fields.get("error") not in self.explained):
             self.violations.append(f"{who}: {event}: {fields.get('error')}: {fields.get('cause')}")
 
+    def on_taken(self, action: Intervention, *phases: str) -> None:
+        """Count what the schedule did to partitions in these phases."""
+        for phase in phases:
+            self.happened[action.kind, phase] += 1
+
+    def on_edge(self, phase: Phase, event: Event) -> None:
+        self.edges[phase, event] += 1
+
     def _point(self, task: Task, name: str) -> None:
-        phase = ""
+        self.coverage[name, self._phase(task)] += 1
+
+    def _phase(self, task: Task) -> str:
+        """Return the phase of the partition that the task works for; '' for none."""
         for worker in getattr(task.host, "workers", ()):
             if task.label.endswith(f"-{worker.partition}"):
-                phase = worker.phase.value
-        self.coverage[name, phase] += 1
+                return str(worker.phase.value)
+        return ""
 
     # Transactions
 
@@ -116,6 +136,11 @@ class Observer:
             self.violations.append(f"{where} goes back in {', '.join(behind)}")
 
     # The end
+
+    def positions(self, partition: int) -> dict[str, int]:
+        """Return the next offset of each input after the last commit of a partition."""
+        topics, last = self._application.names.inputs, self._last.get(partition)
+        return {topic: last.positions.get(topic, 0) if last is not None else 0 for topic in topics}
 
     def caught_up(self) -> bool:
         """Return whether the group has committed every record of the inputs."""

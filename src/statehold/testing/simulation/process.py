@@ -18,19 +18,23 @@ from statehold.declared.policies import failure_topics
 from statehold.errors import KafkaTrouble
 from statehold.handler import Handler
 from statehold.ports import ConsumerGroup, WorkerReport
+from statehold.reference import references
 from statehold.sink import Connect, DatabaseTrouble, Rows, Session, SinkPosition
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer
 from statehold.snapshot.restore.estimate import Speeds
+from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.database import MemoryDatabase
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler, TaskThreads
-from statehold.worker.common.context import Tools
+from statehold.worker.common.context import NoReferences, Tools
+from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.memory_guard import Memory
+from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import Standbys, StandbyTools
 from statehold.worker.handler.binding import new_state
 from statehold.worker.partition import PartitionWorker
@@ -69,7 +73,8 @@ class Application:
         topics = (*names.inputs, names.changelog, names.snapshot)
         ids = {topic: kafka.topics[topic].id for topic in topics if topic in kafka.topics}
         writer = Writer(instance=instance, reads=frame.NEWEST)
-        return Place(names, partition, self.partitions, ids, writer, self.schemas, ())
+        partitions = kafka.partitions(names.input) or self.partitions
+        return Place(names, partition, partitions, ids, writer, self.schemas, roots_of(self.settings))
 
 
 class _EventLog:
@@ -87,13 +92,32 @@ class _EventLog:
     debug = info = warning = error = _note
 
 
+class _ObservedWorker(PartitionWorker):
+    """Reports each edge of its life cycle."""
+
+    def __init__(self, tools: Tools, on_edge: Callable[[Phase, Event], None]) -> None:
+        super().__init__(tools)
+        self._on_edge = on_edge
+
+    def _go(self, event: Event, cause: BaseException | None = None) -> None:
+        self._on_edge(self.phase, event)
+        super()._go(event, cause)
+
+
 class ProcessLife(TaskHost):
     """A process from its start to its end or crash. `name` is unique: a new life of it has another number."""
 
     def __init__(
-        self, name: str, application: Application, kafka: SimulatedKafka, scheduler: TaskScheduler, events: LogEvents
+        self,
+        name: str,
+        application: Application,
+        kafka: SimulatedKafka,
+        scheduler: TaskScheduler,
+        events: LogEvents,
+        on_edge: Callable[[Phase, Event], None] = lambda phase, event: None,
     ) -> None:
         super().__init__(name)
+        self._on_edge = on_edge
         self.application, self.kafka, self.scheduler = application, kafka, scheduler
         self.settings, self.names = _of_member(application.settings, name), application.names
         self.threads = TaskThreads(scheduler, self)
@@ -117,6 +141,7 @@ class ProcessLife(TaskHost):
             self._unassigned(),
         )
         self.standbys = self._standbys() if self.settings.group.standbys else None
+        self.references = self._references()
         scheduler.spawn(self, "manager", self._run)
 
     @property
@@ -156,6 +181,8 @@ class ProcessLife(TaskHost):
         try:
             if self.standbys is not None:
                 self.standbys.start()
+            if self.references is not None:
+                self.references.start()
             self.manager.run()
             self.failure = self.manager.failure
         except KafkaTrouble as error:
@@ -163,10 +190,12 @@ class ProcessLife(TaskHost):
         finally:
             if self.standbys is not None:
                 self.standbys.close()
+            if self.references is not None:
+                self.references.close()
             self.ended = True
 
     def _worker(self, partition: int, report: Callable[[WorkerReport], None]) -> PartitionWorker:
-        worker = PartitionWorker(self._tools(partition, report))
+        worker = _ObservedWorker(self._tools(partition, report), self._on_edge)
         self.workers = [each for each in self.workers if not each.closed.is_set()]
         self.workers.append(worker)
         return worker
@@ -197,6 +226,7 @@ class ProcessLife(TaskHost):
             speeds=self.speeds,
             memory=self.memory,
             standby=self.standbys,
+            references=self.references or NoReferences(),
             run_commit=background,
             run_background=background,
             threads=self.threads,
@@ -239,6 +269,22 @@ class ProcessLife(TaskHost):
                 memory=self.memory,
                 increment=self.names.changelog,
                 metrics=self.application.metrics.service,
+                log=self.log,
+                clock=self.kafka.clock,
+                threads=self.threads,
+            )
+        )
+
+    def _references(self) -> References | None:
+        declared = tuple(references(self.application.kind).values())
+        if not declared:
+            return None
+        return References(
+            Sources(
+                declared=declared,
+                partitions={each.topic: self.kafka.partitions(each.topic) for each in declared},
+                reader=self.clients.following_reader,
+                deadline=self.settings.restore.deadline,
                 log=self.log,
                 clock=self.kafka.clock,
                 threads=self.threads,

@@ -100,9 +100,10 @@ DRAWN: Final[dict[str, tuple[str, ...]]] = {
     "world": ("stop 0", "stop 1", "kill 0", "kill 1", "halt 0", "halt 1", "join", "take", "release"),
     "effect": ("kill", "halt 5", "fail effect", "slow 2", "slow 6"),
     "sink": ("kill", "halt 5", "slow 2", "fail database", "fail-after database"),
+    "store": ("kill", "halt 5", "slow 2", "fail disk", "fail-after disk"),
 }
 #: how many times more often something happens at rare places
-_OFTEN: Final = {"world": 20, "event": 20, "effect": 10, "sink": 3}
+_OFTEN: Final = {"world": 10, "event": 20, "effect": 10, "sink": 3, "store": 3}
 #: probability of an action at one place, of which a schedule has one
 _RATES: Final = (0.002, 0.006, 0.02, 0.05)
 
@@ -141,7 +142,7 @@ class Schedule:
         """
         parsed = {place: Intervention.of(text) for place, text in actions.items()}
         for place, action in parsed.items():
-            if action.kind.startswith("fail") and action.argument not in (*_ERRORS, "effect", "database"):
+            if action.kind.startswith("fail") and action.argument not in (*_ERRORS, "effect", "database", "disk"):
                 raise UsageError(f"{place}: no error {action.argument!r}. Next: use one of {', '.join(_ERRORS)}")
         return cls(order=order, actions=parsed)
 

@@ -78,6 +78,8 @@ class TaskScheduler:
         self.taken: list[Occurrence] = []
         #: called with the host, the action and the place, when an action concerns a whole process
         self.on_action: Callable[[TaskHost, Intervention], None] = lambda host, action: None
+        #: called when the schedule does something at a place of a task
+        self.on_taken: Callable[[Task, Intervention], None] = lambda task, action: None
         #: called before each call of a client
         self.on_point: Callable[[Task, str], None] = lambda task, name: None
         #: raised out of `run` at once
@@ -191,6 +193,8 @@ class TaskScheduler:
     def act(self, task: Task, name: str) -> Intervention | None:
         """Count a place in the run, do what the schedule says there to the process, and return it."""
         action = self._next(f"{task.name}.{name}", name)
+        if action is not None:
+            self.on_taken(task, action)
         if action is not None and action.of_process:
             self.on_action(task.host, action)
             self.yield_now()  # it does not come back from a crash, and late from a halt

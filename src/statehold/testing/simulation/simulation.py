@@ -5,33 +5,42 @@ from __future__ import annotations
 import gc
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.errors import PartitionCountChanged, StateholdError, TopicMissing, TopicReplaced
 from statehold.handler import Handler
 from statehold.messages import command
 from statehold.sink import SinkPosition
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.records import CommitRecord, Header
+from statehold.snapshot.store.by_url import REPLACED
 from statehold.testing.clock import ManualClock
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
+from statehold.testing.simulation.compaction import CompactionLife
 from statehold.testing.simulation.observer import Observer
 from statehold.testing.simulation.process import Application, ProcessLife
 from statehold.testing.simulation.schedule import Intervention, Occurrence, Schedule, mix
 from statehold.testing.simulation.scheduler import Stalled, TaskHost, TaskScheduler
+from statehold.testing.simulation.store import SIMULATED, SimulatedStore
+from statehold.worker.common.lifecycle import Phase
 from statehold.worker.sinks.position import note_of
 
 #: seconds until a process that has ended starts again, at least, and what chance adds at most
 _RESTART: Final = 0.2, 6.0
 #: seconds between two starts of the first processes, and between two retries of failed partitions by an operator
 _STAGGER, _RETRY = 0.4, 15.0
+#: seconds between two moments at which something may happen to the cluster
+_TURN: Final = 0.5
 #: seconds of virtual time in which everything must be done after the last fault
 _SETTLED: Final = 400.0
+#: seconds for which the disk of the store of full snapshots is full
+_FULL: Final = 5.0
 #: seconds in which the threads of a stopped process end
 _LEAVING: Final = 15.0
 
@@ -67,9 +76,10 @@ class Scenario:
     rest: float = 0.0
     #: called before the run
     begin: Callable[[], None] = lambda: None
-    #: what may happen to the cluster once a second besides stops and kills: `retention` deletes all records of the
-    #: inputs that the group has committed
-    events: tuple[str, ...] = ()
+    #: what may happen to the cluster besides stops and kills of processes
+    events: Mapping[str, Callable[[Simulation], None]] = field(default_factory=dict)
+    #: topics that the service only reads, with their partitions: references
+    others: Mapping[str, int] = field(default_factory=dict)
     #: most seconds from the end of a transaction to its marker in a partition
     markers: float = 0.0
 
@@ -81,6 +91,10 @@ class RunResult:
     kafka: SimulatedKafka
     application: Application
     names: Names
+    store: SimulatedStore
+    #: the end offset of each partition of the inputs, if one was created again or got more partitions: the service may
+    #: handle no record of the new ones
+    ends: Mapping[tuple[str, int], int] | None = None
 
     def outputs(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         """Return the committed (key, value) of an output, by partition."""
@@ -124,17 +138,20 @@ class Simulation:
         kind = scenario.handler if isinstance(scenario.handler, type) else type(scenario.handler())
         self.names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
         self.application = Application(scenario.handler, self.names, scenario.partitions, scenario.settings)
+        self.store = SimulatedStore(self.scheduler, self.clock)
         self.observer = Observer(self.kafka, self.application, self.scheduler)
         self.processes: dict[str, ProcessLife] = {}
         self._lives: list[ProcessLife] = []
         self._hosts: list[TaskHost] = []
         self._numbers: Counter[str] = Counter()
-        #: seconds since the first processes
+        #: moments at which something could happen to the cluster
         self._turns = 0
         self._wanted: set[str] = set()
         #: processes that may end
         self._removed: set[str] = set()
-        self._fed = 0
+        self._fed = self._compactions = 0
+        self._ends: dict[tuple[str, int], int] | None = None
+        self._grown = False
 
     def run(self) -> RunReport:
         """Run to the end. Violations are in the report."""
@@ -164,7 +181,7 @@ class Simulation:
     @property
     def result(self) -> RunResult:
         """What the run has left."""
-        return RunResult(self.kafka, self.application, self.names)
+        return RunResult(self.kafka, self.application, self.names, self.store, self._ends)
 
     def begin(self) -> None:
         """Create the topics, write the initial commit records, and start the processes one after the other."""
@@ -207,7 +224,7 @@ class Simulation:
         began = self.clock()
         for each in self.scenario.inputs:
             self.kafka.timers.at(began + each.time, partial(self.feed, each))
-        self.kafka.timers.after(1.0, self._turn)
+        self.kafka.timers.after(_TURN, self._turn)
         self.kafka.timers.after(_RETRY, self._retry)
         self.scheduler.run(lambda: self.clock() >= began + last + 1.0 and self._fed == len(self.scenario.inputs), 1e9)
         self.schedule.quiet = True
@@ -216,11 +233,12 @@ class Simulation:
         self.observer.check()
         self.scenario.verify(self.result)
         self._stop_all()
-        self._check_restore()
+        if self._ends is None:
+            self._check_restore()
 
     def _rest(self) -> None:
         """Let the scenario's rest pass without a rebalance, because timers of a partition need it alive."""
-        while self.scenario.rest:
+        while self.scenario.rest and self._ends is None:
             until = self.clock() + self.scenario.rest
             self.scheduler.run(partial(self._has_rested, until), until + 1.0)
             if self.clock() >= until:
@@ -242,6 +260,8 @@ class Simulation:
         lives = [*self._lives_now()]
         if not self._wanted <= self.processes.keys() or any(not each.running or each.hindered for each in lives):
             return False
+        if self._ends is not None:
+            return self._has_refused()
         if not self.observer.caught_up():
             return False
         workers = [worker for life in self._lives_now() for worker in life.workers if not worker.closed.is_set()]
@@ -249,6 +269,21 @@ class Simulation:
         if sorted(worker.partition for worker in live) != [*range(self.scenario.partitions)]:
             return False
         return self._is_stable(len(lives))
+
+    def _has_refused(self) -> bool:
+        """Return whether every partition has failed because of its input, or has handled all that it may."""
+        self.observer.check()
+        workers = {each.partition: each for life in self._lives_now() for each in life.workers if not each.closed.is_set()}
+        return all(
+            (worker := workers.get(partition)) is not None
+            and (worker.phase is Phase.FAILED or (worker.phase is Phase.LIVE and self._has_handled(partition)))
+            for partition in range(self.scenario.partitions)
+        )
+
+    def _has_handled(self, partition: int) -> bool:
+        assert self._ends is not None
+        mine = {topic: end for (topic, found), end in self._ends.items() if found == partition}
+        return self.observer.positions(partition) == mine
 
     def _is_stable(self, members: int) -> bool:
         """Return whether the group has assigned every partition to its members."""
@@ -292,6 +327,8 @@ class Simulation:
             kafka.create_topic(topic, partitions)
         for topic in self.application.all_outputs:
             kafka.create_topic(topic, partitions)
+        for topic, count in self.scenario.others.items():
+            kafka.create_topic(topic, count)
         host = TaskHost("setup")
         self._hosts.append(host)
         ended: list[int] = []
@@ -342,7 +379,12 @@ class Simulation:
     def _start(self, name: str) -> None:
         self._numbers[name] += 1
         life = ProcessLife(
-            f"{name}{self._numbers[name]}", self.application, self.kafka, self.scheduler, self.observer.on_log
+            f"{name}{self._numbers[name]}",
+            self.application,
+            self.kafka,
+            self.scheduler,
+            self.observer.on_log,
+            self.observer.on_edge,
         )
         self.processes[name] = life
         self._lives.append(life)
@@ -366,6 +408,8 @@ class Simulation:
         log = self.kafka.log(each.topic or self.names.input, each.partition)
         self.kafka.append(log, each.value, each.key)
         self._fed += 1
+        if self._ends is not None and self._grown:  # the records of a partition stay where they were
+            self._ends[log.topic, log.partition] = log.end
 
     def act(self, host: TaskHost, action: Intervention) -> None:
         """Do something to a whole process."""
@@ -381,14 +425,14 @@ class Simulation:
                 host.cut(action.seconds)
 
     def _turn(self) -> None:
-        """Once a second something may happen to the cluster."""
+        """Something may happen to the cluster."""
         if not self.schedule.quiet:
-            self.kafka.timers.after(1.0, self._turn)
+            self.kafka.timers.after(_TURN, self._turn)
         self._turns += 1
         if self._turns % 3 == 0:
             self.command("take")
         for place in ("world", "event"):
-            action = self.schedule.action(place, self._turns, place, self.scenario.events)
+            action = self.schedule.action(place, self._turns, place, [*self.scenario.events])
             if action is not None:
                 self.scheduler.taken.append(Occurrence(self.clock(), f"{place}#{self._turns}", action))
                 self.observer.note("world", str(action))
@@ -397,6 +441,8 @@ class Simulation:
     def _do(self, action: Intervention) -> None:
         lives = [life for life in self._lives_now() if life.running and not life.frozen]
         chosen = lives[int(action.argument or 0) % len(lives)] if lives else None
+        targets = [chosen] if action.kind in ("stop", "kill", "halt") and chosen is not None else lives
+        self.observer.on_taken(action, *(worker.phase.value for life in targets for worker in life.workers))
         match action.kind:
             case "stop" if chosen is not None:
                 chosen.manager.stop(self.scenario.settings.service.stop_timeout)
@@ -411,14 +457,46 @@ class Simulation:
                 self._start("x")
             case "release":
                 self.kafka.transactions.release()
-            case "retention":
-                self._delete_committed()
+            case name if name in self.scenario.events:
+                self.scenario.events[name](self)
 
-    def _delete_committed(self) -> None:
+    # Events of a scenario
+
+    def delete_committed(self) -> None:
         """Delete the records of the inputs that the group has committed, as retention does after a week."""
         for topic in self.names.inputs:
             for log in self.kafka.topics[topic].logs:
                 log.truncate(self.kafka.committed(self.names.group, (topic, log.partition)) or 0)
+
+    def compact(self) -> None:
+        """Start a compaction of all partitions."""
+        self._compactions += 1
+        life = CompactionLife(f"compaction{self._compactions}", self)
+        self._hosts.append(life)
+        self.observer.note(life.name, "starts")
+
+    def fill_disk(self) -> None:
+        """Let the disk of the store of full snapshots be full for some seconds."""
+        self.store.full_until = self.clock() + _FULL
+
+    def create_again(self) -> None:
+        """Delete the first input, and create it again: later records go to the new topic."""
+        if self._ends is None:
+            self._remember_ends(TopicReplaced)
+            self.kafka.delete_topic(self.names.input)
+            self.kafka.create_topic(self.names.input, self.scenario.partitions)
+
+    def grow(self) -> None:
+        """Add a partition to the first input."""
+        if self._ends is None:
+            self._grown = True
+            self._remember_ends(PartitionCountChanged, TopicMissing)
+            self.kafka.grow_topic(self.names.input, self.scenario.partitions + 1)
+
+    def _remember_ends(self, *errors: type[StateholdError]) -> None:
+        logs = [log for topic in self.names.inputs for log in self.kafka.topics[topic].logs]
+        self._ends = {(log.topic, log.partition): log.end for log in logs}
+        self.observer.explained |= {error.__name__ for error in errors}
 
     def command(self, name: str) -> None:
         """Send a command of statehold to every partition, through the control topic."""
@@ -456,6 +534,9 @@ def is_committed(topic: str, partition: int, offset: int) -> bool:
 def reach(name: str) -> Intervention | None:
     """Name a place in a function of a test, such as an effect: a process may crash there, other threads may run."""
     return _running[-1].scheduler.reach(name) if _running else None
+
+
+REPLACED[SIMULATED] = lambda: _running[-1].store
 
 
 def run(scenario: Scenario, schedule: Schedule) -> RunReport:
