@@ -10,7 +10,6 @@ from statehold.snapshot.store.base import Store
 from statehold.snapshot.store.files import FileStore
 from statehold.snapshot.store.s3 import S3Store
 
-
 #: by URL: what returns the store there instead, in a simulation
 REPLACED: Final[dict[str, Callable[[], Store]]] = {}
 

@@ -108,15 +108,13 @@ class StoreSink:
         until = self._clock() + self._patience
         with self._changed:
             while self.crowded:
-                self._changed.wait(_GLANCE)
-                if not self.crowded:
-                    break
                 if self._failure is not None:
                     raise StoreTrouble(f"a chunk was not written: {self._failure}")
                 if self._ends():
                     raise StoreTrouble("the store accepts nothing, and the partition leaves")
                 if self._clock() >= until:
                     raise StoreTrouble(f"the store has accepted nothing for {self._patience:.0f} s")
+                self._changed.wait(_GLANCE)
             self._jobs.append(job)
             self._changed.notify()
 

@@ -17,9 +17,9 @@ from statehold.errors import (
     RestoreTimeout,
 )
 from statehold.sink import DatabaseTrouble, Outdated, Rows, SinkPosition
-from statehold.testing.database import MemoryDatabase
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.faults import CallFault, PassTime, ProcessCrashed
+from statehold.testing.memory.database import MemoryDatabase
 
 
 @pytest.fixture

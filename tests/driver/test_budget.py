@@ -14,7 +14,7 @@ from statehold.snapshot.format.records import COMPACTION
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.estimate import Speed, Workload
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryFullSink
+from statehold.testing.memory.clients import MemoryFullSink
 
 #: a machine on which a delta of one key takes about a quarter of a second
 SLOW = Speed(fixed=0.0, full=1.0, increments=10_000.0, digest=1.0)

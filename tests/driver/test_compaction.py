@@ -17,7 +17,7 @@ from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 from statehold.tables.binding import bind
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryFullSink, MemoryReader
+from statehold.testing.memory.clients import MemoryFullSink, MemoryReader
 from statehold.worker.fulls.compaction_search import CompactionSearch
 
 OPS = many(24)

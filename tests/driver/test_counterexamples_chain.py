@@ -21,7 +21,7 @@ from statehold.errors import (
     TransactionAborted,
 )
 from statehold.testing import Driver
-from statehold.testing.broker import Call
+from statehold.testing.memory.broker import Call
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 

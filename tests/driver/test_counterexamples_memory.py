@@ -9,7 +9,7 @@ from tests.driver.apps import Accounts, Op, agrees, commit_records, events
 from statehold import Handler, Output, Record
 from statehold.errors import OutcomeUnknown, PartitionError, TransactionAborted
 from statehold.testing import Driver
-from statehold.testing.broker import Call
+from statehold.testing.memory.broker import Call
 from statehold.worker.common.mailbox import Batch
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)

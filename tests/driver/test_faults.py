@@ -21,7 +21,7 @@ from statehold.errors import (
     TransactionAborted,
 )
 from statehold.testing import Driver
-from statehold.testing.broker import Call
+from statehold.testing.memory.broker import Call
 from statehold.worker.common.lifecycle import Phase
 
 CALLS: tuple[Call, ...] = ("begin", "send", "increment", "offsets", "commit")

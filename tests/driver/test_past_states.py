@@ -22,7 +22,7 @@ from statehold.snapshot.inspect.verify import PartitionVerification, verify
 from statehold.snapshot.restore.estimate import Workload
 from statehold.table import Changes
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryReader
+from statehold.testing.memory.clients import MemoryReader
 
 MODES: list[Interval] = ["commit", 0.5, "off"]
 

@@ -22,7 +22,7 @@ from statehold.errors import (
     TransactionAborted,
 )
 from statehold.testing import Driver
-from statehold.testing.broker import Call
+from statehold.testing.memory.broker import Call
 
 OLDER = [Op("ann", 1), Op("bob", 2), Op("cid", 3)]
 #: touches a key of the older transaction, closes one of it, and opens a new one

@@ -21,7 +21,7 @@ from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Part
 from statehold.table import Changes
 from statehold.testing import Driver
-from statehold.testing.log import Transaction
+from statehold.testing.memory.log import Transaction
 
 
 @pytest.mark.parametrize("interval", ["off", 3600.0])

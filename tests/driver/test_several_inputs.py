@@ -24,7 +24,7 @@ from statehold.snapshot.inspect.summaries import of_survey
 from statehold.snapshot.inspect.survey import choose_far, survey
 from statehold.snapshot.restore.estimate import Workload
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryReader
+from statehold.testing.memory.clients import MemoryReader
 
 
 class Price(msgspec.Struct, frozen=True):

@@ -17,8 +17,8 @@ from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 from statehold.testing import Driver
-from statehold.testing.broker import Call
-from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
+from statehold.testing.memory.broker import Call
+from statehold.testing.memory.clients import MemoryFullSink, MemoryReader, MemoryTransactions
 from statehold.worker.handler.engine import Engine
 
 REASON = ReplacementReason(tool="test 1", who="ann", why="all totals doubled")

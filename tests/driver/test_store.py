@@ -24,7 +24,7 @@ from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.files import FileStore
 from statehold.snapshot.store.sink import StoreSink
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryReader
+from statehold.testing.memory.clients import MemoryReader
 
 OPS = many(40)
 STORES = ["file", pytest.param("s3", marks=pytest.mark.slow)]

@@ -28,7 +28,7 @@ from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.restore import restore
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
+from statehold.testing.memory.clients import MemoryFullSink, MemoryReader, MemoryTransactions
 from statehold.worker.handler.engine import Engine
 
 HERE = Path(__file__).resolve().parent

@@ -176,19 +176,21 @@ ALLOWED: dict[str, str] = {
     "ops.cli": "errors common ports ops.reports ops.process ops.cli.common",
     "schema": "errors",
     "snapshot.spark": "",
-    "testing.kafka": "errors declarations ports record testing",
+    "testing.memory": "errors common declarations messages output ports record sink",
+    "testing.kafka": "errors declarations ports record testing.memory",
     "testing.kafka.clients": (
-        "errors config common declarations output messages ports record sink testing testing.kafka"
+        "errors config common declarations output messages ports record sink testing.memory testing.kafka"
     ),
     "testing.simulation": (
-        "errors config common serde declared handler messages ports sink snapshot.format snapshot.restore "
-        "telemetry balancer worker worker.common worker.followers worker.handler worker.sinks testing testing.kafka "
-        "testing.kafka.clients"
+        "errors config common serde declared handler messages ports reference sink snapshot snapshot.format "
+        "snapshot.restore snapshot.store telemetry balancer worker worker.common worker.followers worker.handler "
+        "worker.sinks testing.memory testing.kafka testing.kafka.clients"
     ),
     "testing": (
         "errors config.sections config serde common declarations output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
-        "worker.followers worker.handler worker.failures worker.sinks worker.recovery worker runtime worker.inputs"
+        "table telemetry snapshot snapshot.backup snapshot.format snapshot.inspect snapshot.store snapshot.restore "
+        "balancer declared worker.common worker.followers worker.handler worker.failures worker.sinks worker.recovery "
+        "worker runtime worker.inputs testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there

@@ -8,7 +8,7 @@ from statehold.errors import TransactionAborted
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Header
 from statehold.testing import Driver
-from statehold.testing.broker import Call
+from statehold.testing.memory.broker import Call
 from statehold.worker.common.lifecycle import Phase
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)

@@ -19,7 +19,7 @@ from statehold.ports import ConsumerGroup, ConsumerTrouble, GroupMember, InputTo
 from statehold.record import MemoryMessage, Message
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.clock import ManualClock
 from statehold.testing.stepped import EventLog, Later
 
 

@@ -9,7 +9,7 @@ from tests.driver.apps import Accounts
 
 from statehold.errors import Fenced, KafkaTrouble
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryOffsets
+from statehold.testing.memory.clients import MemoryOffsets
 from statehold.worker.common.ownership import Ownership
 from statehold.worker.common.signals import Signals
 

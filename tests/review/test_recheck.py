@@ -10,8 +10,8 @@ from tests.driver.apps import Accounts, Op, agrees, commit_records, events, many
 
 from statehold.errors import DamagedIncrement, OutcomeUnknown, TornTransaction
 from statehold.testing import Driver
-from statehold.testing.broker import Call
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.broker import Call
+from statehold.testing.memory.log import MemoryLog
 
 OPS = many(6)
 

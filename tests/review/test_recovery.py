@@ -12,7 +12,7 @@ from statehold.errors import DamagedIncrement, KafkaTrouble, Misconfigured, Rest
 from statehold.snapshot.format import records
 from statehold.snapshot.restore.restore import restore
 from statehold.testing import Driver
-from statehold.testing.clients import MemoryOffsets
+from statehold.testing.memory.clients import MemoryOffsets
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 

@@ -11,7 +11,7 @@ from tests.driver.apps import Accounts, Op, agrees
 from statehold.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
 from statehold.ports import Membership
 from statehold.testing import Driver, wiring
-from statehold.testing.clients import MemoryTransactions
+from statehold.testing.memory.clients import MemoryTransactions
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.loop import LiveLoop
 from statehold.worker.transaction.kafka_transaction import Stage

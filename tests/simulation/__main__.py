@@ -21,7 +21,6 @@ from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.simulation import run
 from statehold.worker.common.lifecycle import EDGES, Event, Phase
 
-
 ALL = (*SCENARIOS, *SHORT_SCENARIOS)
 #: phases in which a partition does nothing
 AT_REST = (Phase.ASSIGNED, Phase.CLOSED)
@@ -33,7 +32,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--stop", action="store_true", help="stop at the first violation")
     parser.add_argument("--scenario", type=int, default=None)
-    parser.add_argument("--coverage", action="store_true", help="count calls and actions by phase, and edges of the life cycle")
+    parser.add_argument("--coverage", action="store_true", help="count calls and actions by phase, and edges")
     parser.add_argument("--record", type=Path, metavar="FILE", help="add a line with what was run and found")
     options = parser.parse_args()
     gc.disable()

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Any, ClassVar
 
 import msgspec
@@ -182,17 +181,9 @@ class Rated(Handler[Op]):
         self.out.send(f"{op.account} {rate} {total}", partition=record.partition)
 
 
-#: numbers the rates of a run
-rates = count(1)
-
-
-def start_rates() -> None:
-    global rates
-    rates = count(1)
-
-
 def publish_rate(simulation: Simulation) -> None:
-    simulation.kafka.append(simulation.kafka.log(RATES, 0), msgspec.json.encode(next(rates)), b"rate")
+    log = simulation.kafka.log(RATES, 0)
+    simulation.kafka.append(log, msgspec.json.encode(log.end + 1), b"rate")
 
 
 class Chain(Handler[Op]):
@@ -266,7 +257,7 @@ def verify_later(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
 
 def verify_rated(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     """The rates never go back, each was published, and each total follows from the rate that its output names."""
-    published = len(outcome.kafka.topics[RATES].logs[0]._records)
+    published = outcome.kafka.topics[RATES].logs[0].end
     for partition in range(outcome.application.partitions):
         ops, said, newest = ops_of(inputs, partition), texts(outcome, "out", partition), 0
         totals = dict[str, int]()
@@ -408,14 +399,10 @@ def _chain(size: Size, name: str, number: int, settings: Settings, **more: Any) 
 
 def _scenarios(size: Size) -> tuple[Scenario, ...]:
     book = partial(_of_one_input, size, Book, verify_book)
-    everything = partial(
-        _of_one_input, size, Everything, verify_everything, "everything", begin=called.clear, rest=4.0
-    )
+    everything = partial(_of_one_input, size, Everything, verify_everything, "everything", begin=called.clear, rest=4.0)
     letters = partial(_of_one_input, size, Letters, verify_letters, accounts="abcdefgh")
     later = partial(_of_one_input, size, Later, verify_later, "retry topics", begin=tries.clear, rest=6.0)
-    rated = partial(
-        _of_one_input, size, Rated, verify_rated, others={RATES: 1}, begin=start_rates, events={"rate": publish_rate}
-    )
+    rated = partial(_of_one_input, size, Rated, verify_rated, others={RATES: 1}, events={"rate": publish_rate})
     chain = partial(_chain, size)
     compact, rare = {"compact": Simulation.compact}, _settings(snapshot={"delta_interval": 2.0})
     never = _settings(snapshot={"delta_interval": "off"})

@@ -30,7 +30,7 @@ from statehold.sink import (
     Session,
     SinkPosition,
 )
-from statehold.testing.database import MemoryDatabase
+from statehold.testing.memory.database import MemoryDatabase
 from statehold.worker.sinks.postgres import PostgresSession, Where, connect
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Manifest, Part, Writer
 from statehold.table import Changes
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 
 NAMES = Names("service", "input")
 PLACE = Place(NAMES, 0, 4, {}, Writer(instance="test"))

@@ -7,7 +7,7 @@ from tests.unit.making import NAMES, LogReader
 from statehold.admin.commands import CommandResult, add_full
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import FullRef, Manifest
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 
 
 def test_a_full_snapshot_that_was_truncated_since_is_named_all_the_same() -> None:

@@ -17,7 +17,7 @@ from statehold.snapshot.full import FullUnusable, FullWriter, load
 from statehold.snapshot.state import State
 from statehold.table import Changes
 from statehold.tables.binding import bind
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 
 
 def new_state() -> State:

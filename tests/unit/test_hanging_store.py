@@ -17,7 +17,7 @@ from statehold.snapshot.store.base import StoreTrouble
 from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.snapshot.store.sink import StoreSink
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 
 ROOT = "s3://bucket/prefix"
 CHUNK = records.pack(Chunk("f", 0, -1, msgspec.Raw(msgspec.msgpack.encode(["table", [b"x" * 500], [b"y"]]))))

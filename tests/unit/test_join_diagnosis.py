@@ -8,7 +8,7 @@ from statehold.balancer.join_diagnosis import JoinDiagnosis, explain
 from statehold.common.threads import CallInProgress
 from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.clock import ManualClock
 from statehold.testing.stepped import EventLog, Later
 
 

@@ -19,9 +19,9 @@ from statehold.snapshot.format.records import Manifest
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble, UnsafeLocation, split_location
 from statehold.snapshot.store.fetch import segments_of, stored_frames
 from statehold.snapshot.store.files import FileStore
-from statehold.testing.broker import MemoryBroker
-from statehold.testing.clients import MemoryReader
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.broker import MemoryBroker
+from statehold.testing.memory.clients import MemoryReader
+from statehold.testing.memory.clock import ManualClock
 
 UNSAFE = [
     "file:///x/../../..",

@@ -8,7 +8,7 @@ from tests.driver.apps import Accounts, events, many
 
 from statehold.snapshot.restore.progress import Progress
 from statehold.testing import Driver
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.clock import ManualClock
 
 
 def test_a_step_reports_its_place_its_speed_and_its_remaining_time() -> None:

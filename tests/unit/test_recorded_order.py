@@ -17,7 +17,7 @@ from statehold.snapshot.format import runs
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer
 from statehold.snapshot.format.runs import Run
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 from statehold.worker.inputs.recorded_order import RecordedOrder
 
 NAMES = Names("service", "a", others=("b", "c"))

@@ -15,9 +15,9 @@ from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Part
 from statehold.snapshot.state import Frozen
 from statehold.table import Changes
-from statehold.testing.broker import MemoryBroker
-from statehold.testing.clients import MemoryTransactions
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.broker import MemoryBroker
+from statehold.testing.memory.clients import MemoryTransactions
+from statehold.testing.memory.clock import ManualClock
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction, Stage
 from statehold.worker.transaction.participants import CommitDraft, SideInputs
 

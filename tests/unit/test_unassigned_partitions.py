@@ -15,7 +15,7 @@ from statehold.config.sections.service import ServiceSettings
 from statehold.errors import KafkaTrouble
 from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.clock import ManualClock
 from statehold.testing.stepped import EventLog, Later
 
 

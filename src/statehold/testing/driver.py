@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
@@ -29,11 +29,15 @@ from statehold.output import ORIGIN_HEADER
 from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
 from statehold.snapshot.format.records import CommitRecord, FullRef
+from statehold.snapshot.state import State
+from statehold.testing.backup import BackupPartition, Beginning
+from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
 from statehold.testing.recorded import Recorded
 from statehold.testing.replay import Replay
 from statehold.testing.stepped import EffectCall
 from statehold.testing.wiring import Wiring
+from statehold.worker.handler.binding import new_state
 from statehold.worker.handler.engine import Engine
 
 T = TypeVar("T")
@@ -411,9 +415,16 @@ class Driver(Wiring):
         :raises BatchesMatter: something differs: it depends on how the input is cut, or on more than the input.
         """
         self.commit()
-        engine = partial(
-            Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions, names=self.names
-        )
+
+        def engine() -> Engine:
+            return Engine(
+                self._factory,
+                partition,
+                output_partitions=lambda topic: self._output_partitions,
+                names=self.names,
+                state=self._beginning_of(partition),
+            )
+
         recorded = self._recorded(partition)
         control, digest = self.names.control, self.commit_record(partition).digest
         messages = recorded.messages(self.commit_record(partition))
@@ -428,6 +439,86 @@ class Driver(Wiring):
         chosen = several if batches is None else [batches]
         for sizes in chosen:
             replay.run([sizes] if isinstance(sizes, int) else list(sizes))
+
+    def fuzz_crashes(
+        self, inputs: Iterable[Any], *, check: Callable[[Any], None] | None = None, most: int = 500
+    ) -> int:
+        """Try a crash, a takeover and an abort at every step of these inputs, with two processes in a simulated Kafka.
+
+        This driver's own partitions stay as they are. `check`, `most` and the inputs are those of
+        `statehold.testing.simulation.fuzz_crashes`.
+
+        :returns: the number of runs.
+        :raises AssertionError: a run differs from the undisturbed one. The text is its timeline, with the schedule to
+            repeat it.
+        """
+        from statehold.testing.simulation.fuzz import fuzz_crashes
+
+        return fuzz_crashes(self._factory, inputs, check=check, most=most).schedules
+
+    # Backups and golden files
+
+    def load(self, backup: str | Path, at: str = "latest", partition: int = 0) -> int:
+        """Start a partition with a state of a backup (`statehold snapshot backup`), and return its position.
+
+        It comes before anything else of that partition. The backup may be of another service, if the tables are the
+        same; its inputs are this handler's inputs, in the same order.
+
+        :param at: `latest`, an input position such as `1200`, a transaction such as `n:17`, or `full:1234`.
+        :raises UsageError: the partition has started, or the backup has other inputs or not this point.
+        :raises DigestMismatch, TornTransaction, DamagedIncrement, NoCommitRecord: as a restore.
+        """
+        if partition in self._lanes:
+            raise UsageError(f"partition {partition} has started. Next: call load() before the first feed()")
+        saved = self._saved(backup, partition)
+        self._beginnings[partition] = beginning = saved.state(at)
+        self._lane(partition)
+        return sum(beginning.positions)
+
+    def feed_backup(self, backup: str | Path, until: int | None = None, partition: int = 0) -> int:
+        """Feed the records of a backup's inputs that follow those in the driver, and return how many there were.
+
+        The records of several inputs come in the order of their timestamps.
+
+        :param until: only up to this time, in milliseconds since 1970.
+        :raises UsageError: the backup has no input (`--with-input`), or other inputs.
+        :raises RecordError: as `feed`.
+        """
+        self._lane(partition)
+        logs = {number: self.broker.log(topic, partition) for number, topic in enumerate(self.names.inputs)}
+        ends, fed = {number: log.end for number, log in logs.items()}, 0
+        for number, message in self._saved(backup, partition).records(ends, until):
+            log = logs[number]
+            log.end = max(log.end, message.offset() or 0)  # offsets have gaps, such as those of markers
+            headers, time = message.headers() or None, message.timestamp()[1]
+            self.feed(message.value(), message.key(), headers, time, partition, input=self.names.inputs[number])
+            fed += 1
+        return fed
+
+    def golden(self, path: str | Path, partition: int = 0) -> None:
+        """Compare the tables of a partition with a file: a line for each key, as JSON. A missing file is written.
+
+        :raises AssertionError: they differ (the text is the difference), or the file did not exist.
+        """
+        self._settle()
+        tables = self._lane(partition).engine().state.tables.values()
+        compare(text_of(table for table in tables if "." not in table.name), Path(path))
+
+    def _beginning_of(self, partition: int) -> State | None:
+        """Return the state with which the partition has started; None if it was empty."""
+        if partition not in self._beginnings:
+            return None
+        state = new_state(self._kind, traced=False, track_delta=False)
+        for changes in self._beginnings[partition].changes:
+            state.load(changes)
+        state.loaded()
+        return state
+
+    def _saved(self, backup: str | Path, partition: int) -> BackupPartition:
+        saved = BackupPartition(Path(backup), partition)
+        if len(saved.inputs) != len(self.names.inputs):
+            raise UsageError(f"{backup} has the inputs {', '.join(saved.inputs)}, not {', '.join(self.names.inputs)}")
+        return saved
 
     # Inside
 
@@ -448,7 +539,7 @@ class Driver(Wiring):
                 raise UsageError(f"partition {partition}: the driver has {self._partitions}, see Driver(partitions=)")
             logs = [self.broker.log(topic, partition) for topic in self.names.inputs]
             lane = self._lanes[partition] = Lane(self._tools, self.clock, logs, self._batch)
-            self._write_genesis(partition)
+            self._write_genesis(partition, self._beginnings.get(partition, Beginning()))
             lane.start()
         return lane
 

@@ -8,8 +8,8 @@ from itertools import islice
 from statehold.balancer.assignment import Track
 from statehold.errors import UsageError
 from statehold.ports import InputReceiver, WorkerReport
-from statehold.testing.clock import ManualClock
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.clock import ManualClock
+from statehold.testing.memory.log import MemoryLog
 from statehold.testing.stepped import SteppedWorker, ToolsOf
 from statehold.worker.common.lifecycle import Phase
 from statehold.worker.handler.engine import Engine

@@ -15,8 +15,8 @@ from statehold.reference import Version
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
-from statehold.testing.broker import MemoryBroker
-from statehold.testing.clients import MemoryReader, StableMemoryReader
+from statehold.testing.memory.broker import MemoryBroker
+from statehold.testing.memory.clients import MemoryReader, StableMemoryReader
 from statehold.testing.replay import Seen
 from statehold.worker.failures.history import At, HandledRetry, RetryHistory
 from statehold.worker.followers.reference import history

@@ -12,8 +12,8 @@ from statehold.output import ORIGIN, ORIGIN_HEADER
 from statehold.record import MemoryMessage, Message
 from statehold.reference import Version
 from statehold.snapshot.format import digest
-from statehold.testing.database import Tables, apply
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.database import Tables, apply
+from statehold.testing.memory.log import MemoryLog
 from statehold.testing.stepped import EffectCall
 from statehold.worker.failures.history import At, HandledRetry
 from statehold.worker.failures.retry_records import handle

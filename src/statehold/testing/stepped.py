@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from statehold.handler import EffectKey, Handler
 from statehold.snapshot.format.records import Effect
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.clock import ManualClock
 from statehold.worker.common.context import EffectReport, Pending, Tools
 from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.reporting import log_failure

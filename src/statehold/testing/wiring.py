@@ -14,15 +14,17 @@ from statehold.handler import Handler
 from statehold.ports import Membership, WorkerReport
 from statehold.reference import references
 from statehold.sink import SinkPosition
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, Header, Writer
+from statehold.snapshot.format.records import CommitRecord, Header, Part, Writer, position_of
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.store.base import KAFKA, roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
-from statehold.testing.broker import MemoryBroker
-from statehold.testing.clients import (
+from statehold.testing.backup import Beginning
+from statehold.testing.lane import Lane
+from statehold.testing.memory.broker import MemoryBroker
+from statehold.testing.memory.clients import (
     MemoryControl,
     MemoryDelayed,
     MemoryFullSink,
@@ -31,9 +33,8 @@ from statehold.testing.clients import (
     MemoryTransactions,
     StableMemoryReader,
 )
-from statehold.testing.clock import ManualClock
-from statehold.testing.database import MemoryDatabase
-from statehold.testing.lane import Lane
+from statehold.testing.memory.clock import ManualClock
+from statehold.testing.memory.database import MemoryDatabase
 from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
 from statehold.worker.common.context import Tools
 from statehold.worker.common.memory_guard import Memory
@@ -69,12 +70,16 @@ class Wiring:
         self._memory = Memory()
         self._membership = Membership(1, self.broker.generation, "driver")
         self._lanes: dict[int, Lane] = {}
+        #: the states of a backup with which partitions have started
+        self._beginnings: dict[int, Beginning] = {}
         self._inline: dict[int, InlineEffects] = {}
         self._references = References(self._sources())
         self._references.turn()
 
-    def _write_genesis(self, partition: int) -> None:
-        """Start for the first time: the driver writes the initial commit record (rule D5)."""
+    def _write_genesis(self, partition: int, beginning: Beginning) -> None:
+        """Start for the first time: the driver writes the initial commit record (rule D5), with the state if any."""
+        positions = dict(zip(self.names.inputs, beginning.positions or (0,) * len(self.names.inputs), strict=True))
+        chunks = list(records.chunks(beginning.changes, self.settings.snapshot.chunk_bytes))
         producer = MemoryTransactions(self.broker, self.names, partition)
         place = self._place(partition)
         commit_record = CommitRecord(
@@ -84,23 +89,32 @@ class Wiring:
             service=self.names.group,
             partition=partition,
             partitions=self._partitions,
-            positions=dict.fromkeys(self.names.inputs, 0),
+            positions=positions,
             inputs=self.names.recorded,
-            start=0,
+            start=position_of(positions, self.names.inputs),
             topic_ids=place.topic_ids,
-            digest=digest.to_bytes(0),
+            digest=beginning.digest,
+            keys=beginning.keys,
+            parts=len(chunks),
             format=self._format,
             writer=place.writer,
             time=int(self.clock.wall() * 1000),
         )
         producer.fence(lambda: False)
         producer.begin()
-        for record in (Header(0, producer.attempt, commit_record.lineage, 0, commit_record.writer), commit_record):
+        header = Header(0, producer.attempt, commit_record.lineage, 0, commit_record.writer)
+        parts = (Part(0, producer.attempt, k, entries) for k, entries in enumerate(chunks))
+        written: list[Header | Part | CommitRecord] = [header, *parts, commit_record]
+        for record in written:
             producer.send_increment(self.names.changelog, partition, records.pack(record, commit_record.format))
         producer.commit()
-        self.broker.offsets.update(dict.fromkeys(((topic, partition) for topic in self.names.inputs), 0))
+        for topic, position in positions.items():
+            self.broker.offsets[topic, partition] = position
+            if beginning.positions:
+                log = self.broker.log(topic, partition)
+                log.start = log.end = position
         if self._has_sinks:
-            self.database.held[partition] = SinkPosition(0, 0, note_of(commit_record))
+            self.database.held[partition] = SinkPosition(0, commit_record.start, note_of(commit_record))
 
     @cached_property
     def standbys(self) -> Standbys:

@@ -11,7 +11,6 @@ from typing import Literal
 
 from statehold.declarations.output import Headers
 from statehold.record import MemoryMessage
-from statehold.testing.clock import ManualClock
 from statehold.testing.kafka.classic_group import ClassicGroup
 from statehold.testing.kafka.consumer_group import ConsumerProtocolGroup
 from statehold.testing.kafka.faults import Call, CallFault, PassTime, Scheduler
@@ -19,7 +18,8 @@ from statehold.testing.kafka.future_events import FutureEvents
 from statehold.testing.kafka.group import Group, GroupRejection
 from statehold.testing.kafka.offsets import Place, StoredOffsets
 from statehold.testing.kafka.transactions import TransactionCoordinator
-from statehold.testing.log import MemoryLog, StampedMessage, Transaction
+from statehold.testing.memory.clock import ManualClock
+from statehold.testing.memory.log import MemoryLog, StampedMessage, Transaction
 
 
 class NoSuchTopic(Exception):

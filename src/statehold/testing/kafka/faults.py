@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from statehold.testing.clock import ManualClock
 from statehold.testing.kafka.future_events import FutureEvents
+from statehold.testing.memory.clock import ManualClock
 
 
 class ProcessCrashed(BaseException):

@@ -11,7 +11,7 @@ from statehold.errors import TransactionAborted
 from statehold.ports import ConsumerGroup
 from statehold.testing.kafka.future_events import FutureEvent, FutureEvents
 from statehold.testing.kafka.offsets import CommittedOffset, GroupMetadata, Place, StoredOffsets
-from statehold.testing.log import Transaction
+from statehold.testing.memory.log import Transaction
 
 #: an error of the group's coordinator, by Kafka's name
 GroupError = Literal[

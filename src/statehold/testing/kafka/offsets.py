@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from statehold.testing.log import Outcome, Transaction
+from statehold.testing.memory.log import Outcome, Transaction
 
 Place = tuple[str, int]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from statehold.errors import OutcomeUnknown, ProducerFenced
 from statehold.testing.kafka.future_events import FutureEvent, FutureEvents
-from statehold.testing.log import MemoryLog, Outcome, Transaction
+from statehold.testing.memory.log import MemoryLog, Outcome, Transaction
 
 
 class ProducerIdentity(NamedTuple):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -16,11 +17,10 @@ from statehold.snapshot.restore.discovery import published
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.restore.truncate import cut
 from statehold.testing.kafka.clients.clients import Clients
-from statehold.testing.simulation.scheduler import TaskHost
+from statehold.testing.kafka.cluster import SimulatedKafka
+from statehold.testing.simulation.process import Application
+from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler
 from statehold.worker.handler.binding import new_state
-
-if TYPE_CHECKING:
-    from statehold.testing.simulation.simulation import Simulation
 
 #: seconds that it waits for Kafka each time
 _PATIENCE = 1.0
@@ -31,23 +31,30 @@ _KEPT = 2
 class CompactionLife(TaskHost):
     """One run of a compaction."""
 
-    def __init__(self, name: str, simulation: Simulation) -> None:
+    def __init__(
+        self,
+        name: str,
+        application: Application,
+        kafka: SimulatedKafka,
+        scheduler: TaskScheduler,
+        note: Callable[[str, str], None],
+    ) -> None:
+        """`note` takes a line of the timeline: who, what."""
         super().__init__(name)
-        self._simulation, self._kafka = simulation, simulation.kafka
-        self._names = simulation.names
-        self._settings = simulation.scenario.settings
-        self._clients = Clients(self._kafka, name, self._names, self._settings)
-        simulation.scheduler.spawn(self, "main", self._run)
+        self._application, self._kafka, self._note = application, kafka, note
+        self._names, self._settings = application.names, application.settings
+        self._clients = Clients(kafka, name, self._names, self._settings)
+        scheduler.spawn(self, "main", self._run)
 
     def _run(self) -> None:
-        for partition in range(self._simulation.scenario.partitions):
+        for partition in range(self._application.partitions):
             try:
                 self._compact(partition)
             except (StateholdError, OutOfRange) as error:  # the next run tries again
-                self._simulation.observer.note(self.name, f"[{partition}] {type(error).__name__}: {error}")
+                self._note(self.name, f"[{partition}] {type(error).__name__}: {error}")
 
     def _compact(self, partition: int) -> None:
-        application, names, kafka = self._simulation.application, self._names, self._kafka
+        application, kafka = self._application, self._kafka
         place = application.place(kafka, partition, self.name)
         reader = self._clients.reader()
         empty = partial(new_state, application.kind, traced=False, track_delta=False)
@@ -63,10 +70,12 @@ class CompactionLife(TaskHost):
         while writer.advance(record.n, -1.0, kafka.clock, _PATIENCE) is None:
             if kafka.clock() > until:
                 return
-        self._simulation.observer.note(self.name, f"[{partition}] publishes n={record.n}")
+        self._note(self.name, f"[{partition}] publishes n={record.n}")
         self._truncate(partition)
 
-    def _transaction(self, partition: int, last: CommitRecord, positions: Any) -> tuple[int, CommitRecord] | None:
+    def _transaction(
+        self, partition: int, last: CommitRecord, positions: Mapping[str, int]
+    ) -> tuple[int, CommitRecord] | None:
         """Return the offset of the header, and the commit record, of the transaction whose state was restored."""
         header = -1
         for message in self._kafka.log(self._names.changelog, partition).committed():
@@ -78,7 +87,7 @@ class CompactionLife(TaskHost):
         return None
 
     def _truncate(self, partition: int) -> None:
-        place = self._simulation.application.place(self._kafka, partition, self.name)
+        place = self._application.place(self._kafka, partition, self.name)
         found = cut([*published(self._clients.reader(), place, -1)], _KEPT)
         if found is not None:
             admin = self._clients.admin()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord, Header, Part
 from statehold.testing.kafka.cluster import SimulatedKafka
-from statehold.testing.log import MemoryLog, Outcome, Transaction
+from statehold.testing.memory.log import MemoryLog, Outcome, Transaction
 from statehold.worker.common.lifecycle import Event, Phase
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
-from statehold.testing.database import MemoryDatabase
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
+from statehold.testing.memory.database import MemoryDatabase
 from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler, TaskThreads
 from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.lifecycle import Event, Phase

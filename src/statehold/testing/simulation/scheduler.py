@@ -12,9 +12,9 @@ from typing import Final
 
 from greenlet import getcurrent, greenlet
 
-from statehold.testing.clock import ManualClock
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.kafka.faults import Call, CallFault, ProcessCrashed
+from statehold.testing.memory.clock import ManualClock
 from statehold.testing.simulation.schedule import Intervention, Occurrence, Schedule
 
 #: seconds that a request takes at least, and what chance adds at most

@@ -19,9 +19,9 @@ from statehold.sink import SinkPosition
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.records import CommitRecord, Header
 from statehold.snapshot.store.by_url import REPLACED
-from statehold.testing.clock import ManualClock
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
+from statehold.testing.memory.clock import ManualClock
 from statehold.testing.simulation.compaction import CompactionLife
 from statehold.testing.simulation.observer import Observer
 from statehold.testing.simulation.process import Application, ProcessLife
@@ -273,7 +273,9 @@ class Simulation:
     def _has_refused(self) -> bool:
         """Return whether every partition has failed because of its input, or has handled all that it may."""
         self.observer.check()
-        workers = {each.partition: each for life in self._lives_now() for each in life.workers if not each.closed.is_set()}
+        workers = {
+            each.partition: each for life in self._lives_now() for each in life.workers if not each.closed.is_set()
+        }
         return all(
             (worker := workers.get(partition)) is not None
             and (worker.phase is Phase.FAILED or (worker.phase is Phase.LIVE and self._has_handled(partition)))
@@ -471,7 +473,8 @@ class Simulation:
     def compact(self) -> None:
         """Start a compaction of all partitions."""
         self._compactions += 1
-        life = CompactionLife(f"compaction{self._compactions}", self)
+        name = f"compaction{self._compactions}"
+        life = CompactionLife(name, self.application, self.kafka, self.scheduler, self.observer.note)
         self._hosts.append(life)
         self.observer.note(life.name, "starts")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from statehold.snapshot.store.base import Store, Stored, StoreTrouble
-from statehold.testing.clock import ManualClock
+from statehold.testing.memory.clock import ManualClock
 from statehold.testing.simulation.scheduler import TaskScheduler
 
 #: the value of `snapshot.full_store` for this store

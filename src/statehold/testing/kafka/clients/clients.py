@@ -7,7 +7,6 @@ from collections.abc import Callable
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.sink import Connect
-from statehold.testing.database import MemoryDatabase
 from statehold.testing.kafka.clients.admin import SimulatedAdmin
 from statehold.testing.kafka.clients.consumer import SimulatedGroupConsumer
 from statehold.testing.kafka.clients.database import connector
@@ -16,6 +15,7 @@ from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.clients.producer import SimulatedFullSink, SimulatedTransactions
 from statehold.testing.kafka.clients.reader import SimulatedFollowingReader, SimulatedReader
 from statehold.testing.kafka.cluster import SimulatedKafka
+from statehold.testing.memory.database import MemoryDatabase
 
 
 class Clients(SimulatedProcess):

@@ -17,7 +17,7 @@ from statehold.testing.kafka.clients.membership import Callback, ClientMembershi
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.faults import Call
 from statehold.testing.kafka.group import MemberFacts
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 
 
 @dataclass(slots=True)

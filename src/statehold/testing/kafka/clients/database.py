@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from statehold.errors import StateholdError
 from statehold.sink import Connect, DatabaseTrouble, Rows, SinkPosition
-from statehold.testing.database import MemoryDatabase, MemorySession
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.faults import CallFault
+from statehold.testing.memory.database import MemoryDatabase, MemorySession
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from statehold.messages.retry_record import Retried
 from statehold.ports import Asked, InputReceiver
 from statehold.record import Message
 from statehold.testing.kafka.clients.process import SimulatedProcess
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 
 #: seconds until a reader whose records wait, or whose request got no answer, looks again
 _AGAIN = 0.05

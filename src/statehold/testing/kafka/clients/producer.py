@@ -17,7 +17,7 @@ from statehold.testing.kafka.cluster import NoSuchTopic
 from statehold.testing.kafka.faults import CallFault
 from statehold.testing.kafka.offsets import CommittedOffset
 from statehold.testing.kafka.transactions import ProducerIdentity
-from statehold.testing.log import MemoryLog, Outcome
+from statehold.testing.memory.log import MemoryLog, Outcome
 
 T = TypeVar("T")
 #: seconds of one try to fence, after which the caller may cancel

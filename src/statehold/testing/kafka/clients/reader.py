@@ -12,7 +12,7 @@ from statehold.ports import Cancelled, OutOfRange
 from statehold.record import Message
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.cluster import NoSuchTopic
-from statehold.testing.log import MemoryLog
+from statehold.testing.memory.log import MemoryLog
 
 #: seconds between two looks for records
 _POLL = 0.02

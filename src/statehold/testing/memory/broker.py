@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from statehold.errors import OutcomeUnknown, ProducerFenced, TransactionAborted
-from statehold.testing.clock import ManualClock
-from statehold.testing.log import MemoryLog, Outcome, Transaction
+from statehold.testing.memory.clock import ManualClock
+from statehold.testing.memory.log import MemoryLog, Outcome, Transaction
 
 #: the calls that a fault can be planned for
 Call = Literal["fence", "begin", "send", "increment", "offsets", "commit", "abort", "full", "ask"]

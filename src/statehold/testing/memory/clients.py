@@ -13,8 +13,8 @@ from statehold.messages.retry_record import Retried
 from statehold.output import Sent
 from statehold.ports import Asked, Bounds, Cancelled, FullSink, Noted
 from statehold.record import Message
-from statehold.testing.broker import MemoryBroker
-from statehold.testing.log import MemoryLog, Outcome
+from statehold.testing.memory.broker import MemoryBroker
+from statehold.testing.memory.log import MemoryLog, Outcome
 
 
 class MemoryTransactions:

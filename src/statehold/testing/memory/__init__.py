@@ -1,0 +1,1 @@
+"""A Kafka cluster and a database in memory and in one thread, for the driver."""
