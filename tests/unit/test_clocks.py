@@ -48,6 +48,7 @@ USES = {
     "kafka.tools.command_producer": "the timestamp of a command record",
     "worker.followers.queries": "a pause of a query's own thread",
     "snapshot.inspect.summaries": "dates and ages that people read",
+    "snapshot.store.sink": "the default of a given clock",
     "config.token": "until when a token counts, as the brokers' clocks see it",
 }
 #: tools and doubles that wait on a thread of their own, where no partition decides by their clock
