@@ -98,7 +98,7 @@ class Takeover:
         self._tools.log.info("restoring")
         self._tools = replace(self._tools, place=self.recovery.locate())
         self.recovery = Recovery(self._tools, self._signals)
-        with self._traced("restore"):
+        with self._traced("restore"), self.recovery.comparing_topics():
             self._recovered = self.recovery.restore()
         self._took("restore", self._recovered.restored.seconds)
         return Event.RESTORED
@@ -116,7 +116,7 @@ class Takeover:
         if self.live is None:
             assert self._recovered is not None
             recovered, restored, began = self._recovered, self._recovered.restored, self._tools.clock()
-            with self._traced("replay"):
+            with self._traced("replay"), self.recovery.comparing_topics():
                 progress = self.recovery.progress
                 count = GapReplay(self._tools, self._signals, progress, recovered.engine, restored).run()
             seconds = self._took("replay", self._tools.clock() - began)

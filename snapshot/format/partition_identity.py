@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -87,30 +87,40 @@ class Place(msgspec.Struct, frozen=True):
                 partition=self.partition,
                 position=position,
             )
-        if commit_record.partitions != self.partitions:
+        self._require_partitions(commit_record.partitions, self.partitions, position)
+        self._require_ids(commit_record.topic_ids, self.topic_ids, "in the last commit record", position)
+        if self.schemas:
+            self._check_schemas(commit_record, position)
+
+    def require_same(self, now: Place) -> None:
+        """Compare with the topics as they are now. :raises TopicReplaced, PartitionCountChanged: one is another one."""
+        self._require_partitions(self.partitions, now.partitions, -1)
+        self._require_ids(self.topic_ids, now.topic_ids, "when the takeover began", -1)
+
+    def _require_partitions(self, known: int, now: int, position: int) -> None:
+        if now != known:
             raise PartitionCountChanged(
-                f"the state was built with {commit_record.partitions} partitions, the topic has {self.partitions} "
-                "now: keys have moved. Nothing was changed. Next: stop the service and its producers, then "
-                f"`statehold state repartition --to {self.partitions}` redistributes the state",
+                f"the state was built with {known} partitions, the topic has {now} now: keys have moved. Nothing was "
+                f"changed. Next: stop the service and its producers, then `statehold state repartition --to {now}` "
+                f"redistributes the state",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
             )
-        for topic, known in commit_record.topic_ids.items():
-            now = self.topic_ids.get(topic, known)
-            if now != known:
+
+    def _require_ids(self, known: Mapping[str, str], now: Mapping[str, str], when: str, position: int) -> None:
+        for topic, before in known.items():
+            after = now.get(topic, before)
+            if after != before:
                 repair = "accept-gap" if topic in self.names.inputs else "rebase"
                 raise TopicReplaced(
-                    f"topic {topic} was deleted and created again (id {known} in the last commit record, {now} now), "
-                    f"so positions mean other records. Nothing was changed. Next: restore the old topic, or stop the "
-                    f"service: `statehold repair {repair} MODULE:SERVICE "
-                    f"--why TEXT --dry-run` shows how it can continue",
+                    f"topic {topic} was deleted and created again (id {before} {when}, {after} now), so positions mean "
+                    f"other records. Nothing was changed. Next: restore the old topic, or stop the service: "
+                    f"`statehold repair {repair} MODULE:SERVICE --why TEXT --dry-run` shows how it can continue",
                     topic=self.input,
                     partition=self.partition,
                     position=position,
                 )
-        if self.schemas:
-            self._check_schemas(commit_record, position)
 
     def _check_schemas(self, commit_record: CommitRecord, position: int) -> None:
         code = f" (code {commit_record.writer.code})" if commit_record.writer.code else ""

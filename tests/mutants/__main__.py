@@ -159,7 +159,7 @@ def main() -> int:
     """Return 1 if a mutant survived."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--count", type=int, default=400, help="schedules for each mutant")
+    parser.add_argument("--count", type=int, default=2000, help="schedules for each mutant")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="only the tests of its group, and schedules")
     parser.add_argument("--missing", action="store_true", help="only those that caught.json does not name")

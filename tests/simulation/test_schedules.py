@@ -101,3 +101,15 @@ def test_a_static_member_that_is_killed_in_a_rebalance_leaves_no_partition_witho
     report = run(SCENARIOS[named("static members")], schedule)
     assert report.violation is None
     assert any(each.text.startswith("assignment_incomplete") for each in report.observer.moments)
+
+
+def test_an_input_that_is_created_again_before_a_replay_is_named_as_the_cause() -> None:
+    """The process stood still between its look at the topics and the replay, which then read the new topic."""
+    schedule = Schedule.listed(
+        {"b1.partition-2.bounds#2": "halt 5", "world#4": "kill 1", "event#4": "create-again"}, order=0
+    )
+    report = run(SCENARIOS[named("input created again")], schedule)
+    assert report.violation is None
+    failed = [each.text for each in report.observer.moments if each.who == "b1[2]" and each.text.startswith("failed")]
+    assert failed
+    assert all("error=TopicReplaced" in text for text in failed)

@@ -74,15 +74,17 @@ class EventTime:
 
     def handle(self, record: Record[Any]) -> None:
         """Advance event time, then call the handler."""
-        self.reach(record.timestamp)
+        self.reach(record.message.timestamp()[1])
         self._on_record(record)
 
     def reach(self, now: int) -> None:
         """Advance event time to `now`, never back; stop at each due timer on the way."""
         clock = self._clock
         now = max(now, clock.now)
-        if self._dated and self.due <= now:
-            self._fire(now)
+        for dated in self._dated:
+            if dated.earliest <= now:
+                self._fire(now)
+                break
         clock.now = now
         for table in self._expiring:
             if table.next_expiry <= now:

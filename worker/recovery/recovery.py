@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +11,16 @@ import msgspec
 import tenacity
 
 from statehold.common.threads import until_set
-from statehold.errors import KafkaTrouble, MemoryShort, Misconfigured, OffsetDisagrees, RestoreTimeout, StateholdError
+from statehold.errors import (
+    KafkaTrouble,
+    MemoryShort,
+    Misconfigured,
+    OffsetDisagrees,
+    RecordError,
+    RestoreTimeout,
+    StateholdError,
+    StateRefused,
+)
 from statehold.ports import Cancelled, Transactions
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
@@ -74,6 +84,18 @@ class Recovery:
         except KafkaTrouble as error:
             self._tools.log.warning("kafka_retry", doing="describe the topics", cause=str(error))
             return self._tools.place
+
+    @contextmanager
+    def comparing_topics(self) -> Iterator[None]:
+        """Look at the topics again if the step fails: it may have read those that were created again meanwhile.
+
+        :raises TopicReplaced, PartitionCountChanged: a topic is another one than when the takeover began.
+        """
+        try:
+            yield
+        except (RecordError, StateRefused):
+            self._tools.place.require_same(self.locate())
+            raise
 
     def restore(self) -> Recovered:
         """Restore the newest committed state; see `statehold.snapshot.restore.restore` for the errors."""

@@ -42,9 +42,10 @@ class DueIndex(Generic[K]):
     def earliest(self) -> float:
         """The earliest possible due time; infinity for an empty index."""
         run, heap = self._run, self._heap
-        if run and (not heap or run[0][0] <= heap[0][0]):
-            return run[0][0]
-        return heap[0][0] if heap else math.inf
+        if heap:
+            first: float = heap[0][0]
+            return run[0][0] if run and run[0][0] < first else first
+        return run[0][0] if run else math.inf
 
     def push(self, when: int, key: K) -> None:
         entry, run = (when, key), self._run

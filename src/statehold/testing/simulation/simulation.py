@@ -15,6 +15,7 @@ from statehold.config.settings import Settings
 from statehold.errors import PartitionCountChanged, StateholdError, TopicMissing, TopicReplaced
 from statehold.handler import Handler
 from statehold.messages import command
+from statehold.reference import references
 from statehold.sink import SinkPosition
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.records import CommitRecord, Header
@@ -78,8 +79,6 @@ class Scenario:
     begin: Callable[[], None] = lambda: None
     #: what may happen to the cluster besides stops and kills of processes
     events: Mapping[str, Callable[[Simulation], None]] = field(default_factory=dict)
-    #: topics that the service only reads, with their partitions: references
-    others: Mapping[str, int] = field(default_factory=dict)
     #: most seconds from the end of a transaction to its marker in a partition
     markers: float = 0.0
 
@@ -329,8 +328,8 @@ class Simulation:
             kafka.create_topic(topic, partitions)
         for topic in self.application.all_outputs:
             kafka.create_topic(topic, partitions)
-        for topic, count in self.scenario.others.items():
-            kafka.create_topic(topic, count)
+        for reference in references(self.application.kind).values():
+            kafka.create_topic(reference.topic)
         host = TaskHost("setup")
         self._hosts.append(host)
         ended: list[int] = []
