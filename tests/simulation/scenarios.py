@@ -41,10 +41,12 @@ class Size:
     #: of each input, in these seconds
     records: int
     seconds: float
+    #: seconds between two deltas where they are rare
+    rare: float
 
 
 #: about 1,000 steps, and about 300
-LONG, SHORT = Size("", 3, 36, 4.0), Size(", short", 1, 7, 0.9)
+LONG, SHORT = Size("", 3, 36, 4.0, 2.0), Size(", short", 1, 7, 0.9, 0.6)
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -410,19 +412,19 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
     later = partial(_of_one_input, size, Later, verify_later, "retry topics", begin=tries.clear, rest=6.0)
     rated = partial(_of_one_input, size, Rated, verify_rated, events={"rate": publish_rate})
     chain = partial(_chain, size)
-    compact, rare = {"compact": Simulation.compact}, _settings(snapshot={"delta_interval": 2.0})
+    compact, rare = {"compact": Simulation.compact}, _settings(snapshot={"delta_interval": size.rare})
     never = _settings(snapshot={"delta_interval": "off"})
     standbys = _settings(group={"standbys": 1})
     return (
         book("deltas with each commit", 0, events={"retention": Simulation.delete_committed}),
-        book("deltas every 2 s", 1, rare, events=compact),
+        book("rare deltas", 1, rare, events=compact),
         book("no deltas", 2, never, events=compact),
         book("consumer protocol", 3, _settings(group={"protocol": "consumer", "session_timeout": "auto"})),
         book("standby replicas", 4, standbys, processes=3, events=compact),
         everything(5),
         everything(6),
-        letters("letters", 7),
-        letters("letters, deltas every 2 s", 8, rare),
+        letters("letters", 17),
+        letters("letters, rare deltas", 25, rare),
         book(
             "static members",
             12,
@@ -439,7 +441,7 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
         book("input gets partitions", 16, events={"grow": Simulation.grow}),
         later(17, rare),
         rated("references", 18),
-        rated("references, deltas every 2 s", 19, rare),
+        rated("references, rare deltas", 19, rare),
         chain("two inputs by time", 9, rare),
         chain(
             "two inputs by arrival",

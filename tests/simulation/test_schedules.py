@@ -91,7 +91,7 @@ def test_a_suspended_process_that_leaves_reports_no_damage() -> None:
     schedule = Schedule.listed(
         {"a1.partition-1.bounds#3": "cut 6", "world#4": "stop 0", "world#5": "halt 0"}, order=1295424259
     )
-    report = run(SCENARIOS[named("deltas every 2 s")], schedule)
+    report = run(SCENARIOS[named("rare deltas")], schedule)
     assert report.violation is None
 
 
