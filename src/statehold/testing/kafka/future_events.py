@@ -46,7 +46,8 @@ class FutureEvents:
 
     def run_due(self) -> None:
         """Run all calls whose time has come, also those that they add for now."""
-        while (when := self.next()) is not None and when <= self.clock():
-            call = heapq.heappop(self._heap)[2].call
+        heap, clock = self._heap, self.clock
+        while heap and heap[0][0] <= clock():
+            call = heapq.heappop(heap)[2].call
             if call is not None:
                 call()

@@ -172,7 +172,7 @@ class SimulatedGroupConsumer:
             if reading.paused or reading.stopped:
                 continue
             log = self._log(partition)
-            if log is None:
+            if log is None or log.end == reading.position:
                 continue
             if not log.start <= reading.position <= log.end or next(log.committed(reading.position), None) is not None:
                 return True
