@@ -63,12 +63,14 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         self.grace = self._windows.grace
 
     def update(self, record: Record[Any], key: K, fn: Callable[[V | None], V]) -> None:
-        late, closed = False, self._now - self.grace
-        for window in self._falls_into(key, record.timestamp):
+        assert self._clock is not None
+        late, closed = False, self._clock.now - self.grace
+        for window in self._falls_into(key, record.message.timestamp()[1]):
             if window[2] <= closed:
                 late = True
                 continue
-            value = self._result(fn, self.get(window))
+            if (value := fn(self.get(window))) is None:
+                raise self._no_result()
             if window in self._cache:  # it exists, and its due time does not change
                 self._replace(window, value)
             else:
@@ -109,11 +111,8 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
     def _has_closed(self, window: tuple[K, int, int]) -> bool:
         return window[2] + self.grace <= self._now
 
-    def _result(self, fn: Callable[[V | None], V], value: V | None) -> V:
-        result = fn(value)
-        if result is None:
-            raise UsageError(f"{self.name}.update: the function returned None. Next: return the window's new value")
-        return result
+    def _no_result(self) -> UsageError:
+        return UsageError(f"{self.name}.update: the function returned None. Next: return the window's new value")
 
 
 class HoppingTable(WindowTable[K, V]):
@@ -153,7 +152,9 @@ class SessionTable(SortedTable[tuple[K, int, int], V], WindowTable[K, V]):
             value = self[each] if value is None else self._merge(value, self[each])
             if each != session:
                 self.delete(each)
-        self[session] = self._result(fn, value)
+        if (result := fn(value)) is None:
+            raise self._no_result()
+        self[session] = result
 
     def delete(self, key: tuple[K, int, int]) -> None:
         super().delete(key)
