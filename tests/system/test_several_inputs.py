@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -84,7 +85,8 @@ class Pair:
 
     def produce(self, topic: str, times: list[int], partition: int = 0) -> None:
         """Write records with these timestamps, in milliseconds after the start of the test's time."""
-        producer, refused = Producer({"bootstrap.servers": self.stage.servers, "linger.ms": 5}), list[object]()
+        settings = {"bootstrap.servers": self.stage.servers, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
+        producer, refused = Producer(settings), list[object]()
         for number, moment in enumerate(times):
             value = b'{"id":%d,"amount":%d}' % (number, number % 97)
             producer.produce(
@@ -223,18 +225,21 @@ def test_an_input_without_records_is_not_waited_for(pairs: Callable[[int], Pair]
     pair.verify()
 
 
-def test_a_fast_input_waits_in_kafka_and_not_in_memory(pairs: Callable[[int], Pair]) -> None:
-    """50,000 records of one input lie behind the one record of the other that has to come first."""
+@pytest.mark.parametrize("waiting", [50_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_a_fast_input_waits_in_kafka_and_not_in_memory(pairs: Callable[[int], Pair], waiting: int) -> None:
+    """So many records of one input lie behind the one record of the other that has to come first."""
     pair = pairs(1).create_topics()
-    pair.produce(pair.second, list(range(100_000, 150_000)))
+    pair.produce(pair.second, list(range(100_000, 100_000 + waiting)))
     settings = {"STATEHOLD_FLOW__HIGH": "2000", "STATEHOLD_FLOW__LOW": "500", "STATEHOLD_INPUTS__IDLE": "3600"}
     process = pair.process("fast", **settings).start()
     process.await_live(0)
     pair.produce(pair.names.inputs[0], [1000])
     await_true(lambda: pair.handled() >= 1, "the record that comes first")
     assert pair.handled() == 1  # the others wait for the next record of the first input
-    pair.produce(pair.names.inputs[0], [200_000])
-    await_true(lambda: pair.handled() >= 50_001, "all records before the last one")
+    pair.produce(pair.names.inputs[0], [100_000 + waiting])
+    await_true(lambda: pair.handled() >= waiting + 1, "all records before the last one")
+    peak = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmHWM" in line)
+    assert int(peak.split()[1]) < 400_000, "kilobytes at most, however many wait"
     assert process.stop() == 0
 
 

@@ -24,7 +24,7 @@ def test_replicas_avoid_the_owner_are_complete_and_balanced(
         assert len(set(keepers)) == len(keepers) == min(copies, len(members) - 1)
     load = Counter(keeper for keepers in assigned.values() for keeper in keepers)
     fair = partitions * min(copies, len(members) - 1) / max(1, len(members))
-    # The last partitions go to whoever may still have them: with 48 partitions and 3 copies one had 34 instead of 28.8.
+    # The last partitions have few members left to go to: with 48 partitions and 3 copies one had 34 instead of 28.8.
     assert all(load[member] <= fair + 2 * copies + 2 for member in members)
 
 
