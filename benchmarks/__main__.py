@@ -17,6 +17,7 @@ BENCHMARKS = {
     "join": "stream-table and stream-stream joins by statehold, Kafka Streams and quixstreams, outputs verified",
     "window": "tumbling windows with grace by the same three, one output when a window closes",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
+    "start": "seconds until `--version`, `--help` and `run` say something, of an installed package",
     "all": "those above, as a release runs them; --record writes the figures of the documentation",
 }
 #: the modules whose names differ

@@ -98,6 +98,15 @@ def _peers(measured: Measured) -> Block:
     return {"rounds": next(each["rounds"] for each in measured.values() if "rounds" in each), "rows": rows}
 
 
+def _start(measured: Measured) -> Block:
+    rows = [
+        {"id": name, "name": f"`statehold {name}`" if name[0] == "-" else f"`statehold run`: {name.partition(', ')[2]}"}
+        | {field: round(found[field], 2) for field in ("value", "lowest", "highest")}
+        for name, found in measured.items()
+    ]
+    return {"rounds": next(each["rounds"] for each in measured.values()), "rows": rows}
+
+
 def _spread(figure: dict[str, Any]) -> dict[str, int]:
     """Return a rate in thousands, because more digits are noise."""
     return {name: int(round(figure[name], -3)) for name in ("value", "lowest", "highest")}
@@ -118,4 +127,5 @@ _BLOCKS: Final[Mapping[str, Callable[[Measured], Block]]] = {
     "restore": _restore,
     "join": _peers,
     "window": _peers,
+    "start": _start,
 }

@@ -20,6 +20,7 @@ from benchmarks.report import console, show
 
 #: each benchmark with its arguments, in this order
 PLAN: Final[Mapping[str, Sequence[str]]] = {
+    "start": (),
     "throughput": ("--rounds", "5"),
     "restore": ("--rounds", "3"),
     "join": ("--records", "500000", "--rounds", "5"),

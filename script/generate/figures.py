@@ -82,6 +82,15 @@ def peers() -> str:
     return "\n".join(lines) + "\n"
 
 
+def start() -> str:
+    """Seconds until a command answers."""
+    block = measured()["start"]
+    lines = [*_setting(block), "| | seconds | lowest to highest |", "|---|---|---|"]
+    for row in block["rows"]:
+        lines.append(f"| {row['name']} | {row['value']} | {row['lowest']} to {row['highest']} |")
+    return "\n".join(lines) + "\n"
+
+
 def against() -> str:
     """Ratios of statehold to other programs."""
     rows = {row["id"]: row for row in measured()["throughput"]["rows"]}
@@ -141,6 +150,7 @@ _TABLES: Final = {
     "restore": restore,
     "peers": peers,
     "against": against,
+    "start": start,
 }
 
 
