@@ -86,8 +86,7 @@ def start() -> str:
     """Seconds until a command answers."""
     block = measured()["start"]
     lines = [*_setting(block), "| | seconds | lowest to highest |", "|---|---|---|"]
-    for row in block["rows"]:
-        lines.append(f"| {row['name']} | {row['value']} | {row['lowest']} to {row['highest']} |")
+    lines += [f"| {row['name']} | {row['value']} | {row['lowest']} to {row['highest']} |" for row in block["rows"]]
     return "\n".join(lines) + "\n"
 
 

@@ -46,7 +46,7 @@ class Size:
 
 
 #: about 1,000 steps, and about 300
-LONG, SHORT = Size("", 3, 36, 4.0, 2.0), Size(", short", 1, 7, 0.9, 0.6)
+LONG, SHORT = Size("", 3, 36, 4.0, 2.0), Size(", short", 1, 5, 0.6, 0.5)
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -459,6 +459,6 @@ SHORT_SCENARIOS = _scenarios(SHORT)
 
 
 def scenario_of(seed: int) -> Scenario:
-    """Return the scenario of a random schedule: one in sixteen is long."""
-    chosen = SCENARIOS if seed % 16 == 0 else SHORT_SCENARIOS
-    return chosen[seed // (16 if seed % 16 == 0 else 1) % len(chosen)]
+    """Return the scenario of a random schedule: one in 32 is long."""
+    chosen, number = (SHORT_SCENARIOS, seed) if seed % 32 else (SCENARIOS, seed // 32)
+    return chosen[number % len(chosen)]

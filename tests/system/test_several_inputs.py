@@ -227,7 +227,7 @@ def test_an_input_without_records_is_not_waited_for(pairs: Callable[[int], Pair]
 
 @pytest.mark.parametrize("waiting", [50_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_fast_input_waits_in_kafka_and_not_in_memory(pairs: Callable[[int], Pair], waiting: int) -> None:
-    """So many records of one input lie behind the one record of the other that has to come first."""
+    """All these records of one input lie behind the one record of the other that has to come first."""
     pair = pairs(1).create_topics()
     pair.produce(pair.second, list(range(100_000, 100_000 + waiting)))
     settings = {"STATEHOLD_FLOW__HIGH": "2000", "STATEHOLD_FLOW__LOW": "500", "STATEHOLD_INPUTS__IDLE": "3600"}
