@@ -59,7 +59,8 @@ class SimulatedKafka:
         self.offsets: dict[str, StoredOffsets] = {}
         self._groups: dict[str, Group] = {}
         self.transactions = TransactionCoordinator(self.timers, self._publish)
-        self._watchers: dict[Place, list[Callable[[], None]]] = {}
+        #: who is called back when a partition may have something new: the process, and its function
+        self._watchers: dict[Place, list[tuple[str, Callable[[], None]]]] = {}
         self.transactions.on_marker.append(lambda log: self._notify((log.topic, log.partition)))
         self._checks_retention = False
 
@@ -82,17 +83,21 @@ class SimulatedKafka:
 
     # Readers that follow
 
-    def watch(self, place: Place, call: Callable[[], None]) -> None:
+    def watch(self, place: Place, process: str, call: Callable[[], None]) -> None:
         """Call back when the partition may have something new to read."""
-        self._watchers.setdefault(place, []).append(call)
+        self._watchers.setdefault(place, []).append((process, call))
 
-    def unwatch(self, place: Place, call: Callable[[], None]) -> None:
-        if call in (watchers := self._watchers.get(place, [])):
-            watchers.remove(call)
+    def unwatch(self, place: Place, process: str, call: Callable[[], None]) -> None:
+        if (process, call) in (watchers := self._watchers.get(place, [])):
+            watchers.remove((process, call))
+
+    def watched_by(self, process: str) -> list[Place]:
+        """Return the partitions whose news a process still waits for: an oracle for what it has not closed."""
+        return [place for place, calls in self._watchers.items() if any(name == process for name, _ in calls)]
 
     def _notify(self, *places: Place) -> None:
         for place in places:
-            for call in self._watchers.get(place, ()):
+            for _, call in self._watchers.get(place, ()):
                 call()
 
     # Topics

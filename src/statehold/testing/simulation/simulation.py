@@ -313,6 +313,9 @@ class Simulation:
         except Stalled:
             left = [task.name for life in ended for task in life.tasks]
             raise Violation(f"these threads run {_LEAVING:.0f} s after the end of their process: {left}") from None
+        unclosed = {life.name: places for life in ended if (places := self.kafka.watched_by(life.name))}
+        if unclosed:
+            raise Violation(f"these processes have ended, and their readers are open: {unclosed}")
 
     def _check_restore(self) -> None:
         """Let a new process restore everything that the others have left."""

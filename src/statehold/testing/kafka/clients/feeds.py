@@ -26,7 +26,7 @@ class _Follower:
         """`step` returns True to be called again soon."""
         self._process, self._topic, self._partition, self._step = process, topic, partition, step
         self._due = self._closed = False
-        process.kafka.watch((topic, partition), self.look)
+        process.kafka.watch((topic, partition), process.name, self.look)
         self.look()
 
     def look(self) -> None:
@@ -36,7 +36,7 @@ class _Follower:
 
     def close(self) -> None:
         self._closed = True
-        self._process.kafka.unwatch((self._topic, self._partition), self.look)
+        self._process.kafka.unwatch((self._topic, self._partition), self._process.name, self.look)
 
     def _run(self) -> None:
         self._due = False
