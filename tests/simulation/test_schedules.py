@@ -97,7 +97,7 @@ def test_a_suspended_process_that_leaves_reports_no_damage() -> None:
 
 def test_a_static_member_that_is_killed_in_a_rebalance_leaves_no_partition_without_an_owner() -> None:
     """It had revoked a partition, and came back in its place: Kafka moves nothing then."""
-    schedule = Schedule.listed({"a1.commit-1.commit#2": "kill"})
+    schedule = Schedule.listed({"a1.commit-2.commit#2": "kill"})
     report = run(SCENARIOS[named("static members")], schedule)
     assert report.violation is None
     assert any(each.text.startswith("assignment_incomplete") for each in report.observer.moments)

@@ -19,6 +19,8 @@ from statehold.testing.simulation.schedule import Intervention, Occurrence, Sche
 
 #: seconds that a request takes at least, and what chance adds at most
 _REQUEST: Final = 0.0003, 0.02
+#: the part of a consumer's polls at which other threads run first; most polls wait for records anyway
+_POLLS: Final = 0.25
 #: seconds until a thread runs after something has woken it
 _WAKE: Final = 0.00002, 0.002
 _GOLDEN: Final = 0x9E3779B1
@@ -174,6 +176,8 @@ class TaskScheduler:
             return self._background(call)
         self.on_point(task, call.name)
         action = self.act(task, call.name)
+        if action is None and call.name == "consume" and task.chance() > _POLLS:
+            return None
         least, more = _REQUEST
         self.sleep(least + more * task.chance() ** 4)
         return action.fault(call) if action is not None else None
