@@ -26,6 +26,7 @@ from statehold.snapshot.format import records
 from statehold.snapshot.format.digest import show
 from statehold.snapshot.format.records import Adopt, CommitRecord
 from statehold.snapshot.state_replacement import ReplacementReason
+from statehold.testing import Driver
 
 pytestmark = pytest.mark.kafka
 
@@ -236,3 +237,19 @@ def test_each_partition_continues_at_the_given_position(saved: Saved, tmp_path: 
             by_offset.await_partition(p, ends[p])
     again = [line for lines in said(by_offset).values() for line in lines if line.partition == 1]
     assert sorted(line.offset for line in again) == list(range(250, ends[1])), "what stood after the cut comes again"
+
+
+@pytest.mark.parametrize("at", ["latest", "n:3"])
+def test_a_driver_handles_the_input_of_a_backup_again(saved: Saved, at: str) -> None:
+    stage, rows, _, source = saved
+    driver = Driver(tally(stage.output), partitions=2)
+    for partition, each in rows.items():
+        position = driver.load(source, at, partition)
+        assert driver.position(partition) == position
+        assert driver.feed_backup(source, partition=partition) == sum(row.offset >= position for row in each)
+        expected: dict[str, Total] = defaultdict(Total)
+        for row in each:
+            event, before = msgspec.json.decode(row.value, type=Event), expected[row.key]
+            expected[row.key] = Total(before.count + 1, before.sum + event.amount)
+        assert driver.table("totals", partition) == expected
+        driver.replay(partition=partition)

@@ -14,7 +14,7 @@ SIMULATED: Final = "file:///simulated"
 
 
 class SimulatedStore(Store):
-    """Objects in memory. A write takes time and may fail, before or after its effect; on a full disk every write fails."""
+    """Objects in memory. A write takes time, and may fail before or after its effect; on a full disk each one fails."""
 
     def __init__(self, scheduler: TaskScheduler, clock: ManualClock) -> None:
         self._scheduler, self._clock = scheduler, clock
