@@ -51,7 +51,7 @@ def main() -> int:
             print(f"seed {seed} ({scenario.name}), {len(report.taken)} actions: {text[:500]}", flush=True)
             if options.stop:
                 break
-        if seed % 250 == 249:
+        if seed % 1000 == 999:
             gc.unfreeze()
             gc.collect()
     spent, done = time.process_time() - began, seed - options.first + 1

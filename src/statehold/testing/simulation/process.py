@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from statehold.balancer.manager import Manager
@@ -64,8 +64,7 @@ class Application:
         #: the database of the sinks
         self.database = MemoryDatabase()
         self.has_sinks = bool(sinks_of(self.kind))
-        #: shared, because a simulation shows no metrics
-        self.metrics = ServiceMetrics(names.group)
+        self.metrics = _metrics(names.group)
 
     def place(self, kafka: SimulatedKafka, partition: int, instance: str) -> Place:
         """Return the identity of a partition as the brokers' topics are now."""
@@ -75,6 +74,12 @@ class Application:
         writer = Writer(instance=instance, reads=frame.NEWEST)
         partitions = kafka.partitions(names.input) or self.partitions
         return Place(names, partition, partitions, ids, writer, self.schemas, roots_of(self.settings))
+
+
+@lru_cache
+def _metrics(group: str) -> ServiceMetrics:
+    """Return the metrics of all runs of a service, because they take long to make and a simulation shows none."""
+    return ServiceMetrics(group)
 
 
 class _EventLog:
