@@ -459,6 +459,6 @@ SHORT_SCENARIOS = _scenarios(SHORT)
 
 
 def scenario_of(seed: int) -> Scenario:
-    """Return the scenario of a random schedule: one in 32 is long."""
-    chosen, number = (SHORT_SCENARIOS, seed) if seed % 32 else (SCENARIOS, seed // 32)
+    """Return the scenario of a random schedule: one in 64 is long."""
+    chosen, number = (SHORT_SCENARIOS, seed) if seed % 64 else (SCENARIOS, seed // 64)
     return chosen[number % len(chosen)]
