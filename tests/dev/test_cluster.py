@@ -63,6 +63,7 @@ def transactional(cluster: Cluster) -> Producer:
 
 def create(cluster: Cluster, topic: str, settings: dict[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.list_topics(timeout=30)  # a request on the bootstrap connection fails when the client replaces that one
     admin.create_topics([NewTopic(topic, 1, config=settings or {})])[topic].result(30)
 
 
