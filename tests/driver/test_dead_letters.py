@@ -541,3 +541,19 @@ def test_a_retried_record_waits_while_too_many_side_effects_are_pending() -> Non
         driver.advance(100)
     assert driver.pending_effects == []
     assert len({call.key for call in driver.effects}) == 60
+
+
+def test_a_replay_sends_no_dead_letter_again() -> None:
+    """The record that follows its key has no delta, so the next owner handles it again."""
+    driver = Driver(Book, delta_interval=3600.0, autocommit=False)
+    Book.rejected = {13}
+    post(driver, "ann", 13)
+    post(driver, "ann", 1)
+    assert [each.offset for each in letters(driver)] == [0, 1]
+    post(driver, "ann", 2)
+    assert [each.offset for each in letters(driver)] == [0, 1, 2]
+    driver.crash()
+    driver.restore()
+    assert [fields["records"] for event, fields in driver.events if event == "replayed"][-1] > 0
+    post(driver, "bob", 3)
+    assert [each.offset for each in letters(driver)] == [0, 1, 2]

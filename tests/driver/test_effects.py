@@ -126,3 +126,17 @@ def test_a_partition_whose_records_wait_for_effects_is_not_idle() -> None:
         driver.advance(4.0)
     driver.advance(10.0)
     assert driver.table("seen")["timer"] == 50
+
+
+def test_each_commit_record_names_the_effects_of_older_transactions_that_are_not_done() -> None:
+    driver = Driver(Posting, run_effects=True)
+    driver.fail_effects(ConnectionError("down"))
+    for body in ("one", "two"):
+        driver.feed(body)
+        driver.commit()
+    assert len(driver.commit_record().effects) == 2
+    driver.crash()
+    driver.fail_effects(None)
+    driver.restore()
+    driver.advance(60.0)
+    assert [call.arguments[0] for call in driver.effects] == ["one", "two"]
