@@ -49,7 +49,7 @@ class StoreSink:
         self._full, self._segments = "", 0
         self._blocks: list[bytes] = []
         self._size = 0
-        #: guards the fields below; at most one thread waits, because the other one has something to do then
+        #: guards the fields below; a notification concerns one thread, because the other one made the change
         self._changed = threads.condition()
         self._jobs: deque[_Job] = deque()
         self._chunks = self._sent = 0
@@ -81,10 +81,8 @@ class StoreSink:
         return self._segments
 
     def acknowledged(self, wait: float = 0.0) -> list[int]:
-        until = self._clock() + wait
         with self._changed:
-            while self._failure is None and self._chunks < self._sent and (left := until - self._clock()) > 0:
-                self._changed.wait(left)
+            self._await(lambda: self._failure is not None or self._chunks == self._sent, wait)
             if self._failure is not None:
                 raise StoreTrouble(f"a chunk was not written: {self._failure}")
             done = self._chunks
@@ -107,16 +105,22 @@ class StoreSink:
         """Wait for room, with a limit, because a store that hangs must not block the partition."""
         until = self._clock() + self._patience
         with self._changed:
-            while self.crowded:
+            while not self._await(lambda: not self.crowded, _GLANCE):
                 if self._failure is not None:
                     raise StoreTrouble(f"a chunk was not written: {self._failure}")
                 if self._ends():
                     raise StoreTrouble("the store accepts nothing, and the partition leaves")
                 if self._clock() >= until:
                     raise StoreTrouble(f"the store has accepted nothing for {self._patience:.0f} s")
-                self._changed.wait(_GLANCE)
             self._jobs.append(job)
             self._changed.notify()
+
+    def _await(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Wait at most this long, with `_changed` held; return whether `done()` holds."""
+        until = self._clock() + seconds
+        while not done() and (left := until - self._clock()) > 0:
+            self._changed.wait(left)
+        return done()
 
     # The thread
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from statehold.snapshot.format.records import Chunk, Manifest
 from statehold.snapshot.store.base import StoreTrouble
 from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.fetch import stored_frames
+from statehold.snapshot.store.files import FileStore
 from statehold.snapshot.store.sink import StoreSink
 from statehold.testing.memory.log import MemoryLog
 
@@ -94,4 +96,34 @@ def test_a_full_snapshot_that_waits_for_room_is_abandoned_after_a_while(shut: Do
     sink = StoreSink(open_store(ROOT), ROOT, "service.input/0", kafka, 1, patience=0.2)
     with pytest.raises(StoreTrouble, match="has accepted nothing for 0 s"):
         send_until_trouble(sink)
+    sink.close()
+
+
+class HeldStore(FileStore):
+    """A directory that takes the next segment for each permit."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.permits, self.asked = threading.Semaphore(0), threading.Event()
+
+    def put(self, key: str, data: bytes) -> None:
+        self.asked.set()
+        self.permits.acquire(timeout=60)
+        super().put(key, data)
+
+
+def test_a_segment_that_finds_room_in_time_is_taken_though_the_partition_leaves(tmp_path: Path) -> None:
+    store = HeldStore(str(tmp_path))
+    sink = StoreSink(store, "file:///fulls", "service.input/0", LogSink(MemoryLog("full", 0)), 1, lambda: True)
+    sink.open("f")
+    sink.send(CHUNK)
+    assert store.asked.wait(10)
+    while not sink.crowded:
+        sink.send(CHUNK)
+    release = threading.Timer(0.01, store.permits.release)
+    release.start()
+    sink.send(CHUNK)
+    release.join()
+    store.permits.release(10)
+    assert sink.acknowledged(10.0) == [-1] * 4
     sink.close()
