@@ -17,14 +17,11 @@ from pathlib import Path
 
 from tests.simulation.scenarios import SCENARIOS, SHORT_SCENARIOS, scenario_of
 
-from statehold.balancer import manager
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.simulation import run
 from statehold.worker.common.lifecycle import EDGES, Event, Phase
 
 ALL = (*SCENARIOS, *SHORT_SCENARIOS)
-#: seconds that a consumer without records polls: longer than in a service, because it wakes up when something comes
-_CALM_POLL = 0.3
 #: phases in which a partition does nothing
 AT_REST = (Phase.ASSIGNED, Phase.CLOSED)
 
@@ -41,7 +38,6 @@ def main() -> int:
     gc.disable()
     gc.freeze()
     gc.freeze = lambda: None  # a restore freezes the heap, and a run that has ended could not be collected then
-    manager._CALM_POLL = _CALM_POLL
     reached, happened, edges = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[tuple[Phase, Event]]()
     began, steps, bad, seconds = time.process_time(), 0, 0, 0.0
     for seed in range(options.first, options.first + options.count):

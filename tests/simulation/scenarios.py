@@ -220,8 +220,12 @@ def book(ops: Sequence[Op]) -> list[str]:
     return said
 
 
+def records_of(inputs: Sequence[InputRecord], partition: int) -> list[InputRecord]:
+    return [each for each in inputs if each.partition == partition]
+
+
 def ops_of(inputs: Sequence[InputRecord], partition: int) -> list[Op]:
-    return [msgspec.json.decode(each.value or b"", type=Op) for each in inputs if each.partition == partition]
+    return [msgspec.json.decode(each.value or b"", type=Op) for each in records_of(inputs, partition)]
 
 
 def texts(outcome: RunResult, topic: str, partition: int) -> list[str]:
@@ -250,8 +254,8 @@ def verify_later(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
             done.append(offset)
         assert_same(f"records of [{partition}]", sorted(set(done)), sorted(done))
         dead = Counter(texts(outcome, "later.input.dead", partition))
-        left = Counter((each.value or b"").decode() for each in _of(inputs, partition))
-        left -= Counter((_of(inputs, partition)[offset].value or b"").decode() for offset in done)
+        values = [(each.value or b"").decode() for each in records_of(inputs, partition)]
+        left = Counter(values) - Counter(values[offset] for offset in done)
         assert_same(f"dead letters [{partition}]", dead, left)
         at_once = [offset for offset in done if ops[offset].amount % 5 or not ops[offset].amount]
         assert_same(f"order of [{partition}]", at_once, sorted(at_once))
@@ -270,10 +274,6 @@ def verify_rated(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
             newest = int(rate)
             totals[op.account] = after(totals.get(op.account, 0), op.amount + newest)
             assert_same(f"[{partition}]", (account, int(total)), (op.account, totals[op.account]))
-
-
-def _of(inputs: Sequence[InputRecord], partition: int) -> list[InputRecord]:
-    return [each for each in inputs if each.partition == partition]
 
 
 def verify_everything(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -306,7 +306,7 @@ def verify_letters(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     for partition in range(outcome.application.partitions):
         passed, letters = [], []
         blocked: set[bytes | None] = set()
-        mine = [each for each in inputs if each.partition == partition]
+        mine = records_of(inputs, partition)
         for each, op in zip(mine, ops_of(inputs, partition), strict=True):
             if each.key in blocked or (op.amount and op.amount % 13 == 0):
                 blocked.add(each.key)
