@@ -17,12 +17,26 @@ from benchmarks.statehold_app import settings_of
 from statehold import Table
 from statehold.common.names import Names
 from statehold.config import Settings
+from statehold.dev.jars import JarBundle, cached
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 from statehold.tables.binding import bind
+
+#: Spark's Kafka source, and what it needs in addition to PySpark
+CONNECTOR = JarBundle(
+    "spark-kafka",
+    "4.0.0",
+    (
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.0",
+        "org.apache.commons:commons-pool2:2.12.0",
+    ),
+    "10 MB",
+)
 
 
 def main() -> None:
@@ -36,24 +50,27 @@ def main() -> None:
 
 
 def _read(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, Any]:
-    """Spark reads every committed record, to its last byte, and keeps nothing."""
+    """Spark reads every committed record with its own Kafka source, to the last byte, and keeps nothing."""
+    from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812
 
-    from statehold.dev.jars import spark_connector
-    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
-    from statehold.snapshot.spark.io.source import read
-
     admin = Admin(settings, names.group)
-    ranges = {
-        (names.changelog, partition): admin.bounds(names.changelog, partition, 60, lambda: False)
-        for partition in range(_facts(admin, names)[names.changelog].partitions)
-    }
-    options = SparkOptions(jars=spark_connector(), memory=job["memory"])
-    with spark_session("reading", options) as spark:
-        started = _since_start()
-        rows = read(spark, settings, ranges)
-        found = rows.agg(F.count("*").alias("records"), F.sum(F.length("value")).alias("bytes")).collect()[0]
-        return {"started": started, "records": found["records"], "bytes": found["bytes"]}
+    topic, partitions = names.changelog, range(_facts(admin, names)[names.changelog].partitions)
+    bounds = {str(p): admin.bounds(topic, p, 60, lambda: False) for p in partitions}
+    jars = cached(CONNECTOR, lambda _: None).glob("*.jar")
+    session = SparkSession.builder.appName("reading").master("local[2]").config("spark.jars", ",".join(map(str, jars)))
+    options = {"spark.driver.memory": job["memory"], "spark.ui.enabled": "false", "spark.log.level": "OFF"}
+    spark = session.config(map=options).getOrCreate()
+    started = _since_start()
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", settings.kafka.bootstrap_servers)
+    reader = reader.option("kafka.isolation.level", "read_committed").option("subscribe", topic)
+    reader = reader.option("kafka.max.partition.fetch.bytes", "8000000")
+    for at, option in enumerate(("startingOffsets", "endingOffsets")):
+        reader = reader.option(option, json.dumps({topic: {p: each[at] for p, each in bounds.items()}}))
+    rows = reader.load()
+    found = rows.agg(F.count("*").alias("records"), F.sum(F.length("value")).alias("bytes")).collect()[0]
+    spark.stop()
+    return {"started": started, "records": found["records"], "bytes": found["bytes"]}
 
 
 def _fold(settings: Settings, names: Names, _job: dict[str, Any]) -> dict[str, Any]:
@@ -79,10 +96,9 @@ def _new_state() -> State:
 def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, Any]:
     """What `statehold compact` does, in this process."""
     from statehold.admin.compaction import Compaction
-    from statehold.dev.jars import spark_connector
     from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
-    options = SparkOptions(jars=spark_connector(), memory=job["memory"])
+    options = SparkOptions(memory=job["memory"])
     with spark_session("compact", options) as spark:
         started = _since_start()
         outcomes = Compaction(settings, names).run(spark)

@@ -11,7 +11,8 @@ from tests.cli.commands import Commands
 from tests.support.booted import INSIDE, Booted, CannotBoot, why_not
 
 from statehold.dev import Cluster
-from statehold.dev.jars import cache_root, spark_connector
+from statehold.dev.jars import cache_root
+from statehold.dev.java import find_spark_java
 from statehold.ops.generate import systemd_units
 
 pytestmark = [
@@ -130,7 +131,7 @@ def test_the_life_of_a_unit(machine: Booted, on_kafka: Commands) -> None:
 @pytest.mark.spark
 def test_a_compaction_works_in_its_confinement(machine: Booted, on_kafka: Commands) -> None:
     """Spark folds, publishes and writes its metrics, in the unit as written."""
-    spark_connector()
+    find_spark_java()
     on_kafka.feed("one", partition=0)
     machine.systemctl("start", UNIT)
     machine.await_property(UNIT, "StatusText", lambda text: text == "2 live")

@@ -12,7 +12,6 @@ import pytest
 
 from statehold.dev.errors import JarsDamaged, JarsUnavailable, JavaMissing
 from statehold.dev.jars import (
-    CONNECTOR,
     DEFAULT_VERSION,
     LOGGING,
     TOOLS,
@@ -63,7 +62,7 @@ def test_the_default_version_is_pinned_jar_by_jar() -> None:
 
 
 def test_every_bundle_is_pinned_jar_by_jar() -> None:
-    for bundle in (LOGGING, TOOLS, CONNECTOR):
+    for bundle in (LOGGING, TOOLS):
         assert len(shipped_sums(bundle.name)) >= len(bundle.wanted)
 
 

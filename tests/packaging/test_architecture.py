@@ -43,8 +43,10 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": "errors config common record telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors serde common record table ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common record messages ports snapshot.format snapshot.store snapshot",
-    "snapshot.spark.fold": "errors common table ports snapshot.format snapshot snapshot.restore",
-    "snapshot.spark.io": ("errors config ports snapshot.format snapshot.store snapshot.restore snapshot.spark.fold"),
+    "snapshot.spark.fold": "errors common ports snapshot.format snapshot.restore",
+    "snapshot.spark.io": (
+        "errors table ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
+    ),
     "admin": (
         "errors config common messages record ports telemetry kafka.common kafka.admin snapshot.format "
         "kafka.clients kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore "
@@ -105,7 +107,7 @@ ALLOWED: dict[str, str] = {
     "__init__": "errors serde common record declarations tables handler service",
     "snapshot.inspect": ("errors serde common record table messages ports snapshot.format snapshot snapshot.restore"),
     "snapshot.spark.export": (
-        "errors config serde common declarations table handler ports snapshot.format snapshot snapshot.restore "
+        "errors serde common declarations table handler ports snapshot.format snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io declared snapshot.inspect telemetry"
     ),
     "admin.state": (

@@ -13,8 +13,8 @@ import pytest
 from tests.support.brokers import started
 from tests.system.stage import Stage
 
-from statehold.dev import Cluster, JarsUnavailable, JavaMissing
-from statehold.dev.jars import spark_connector
+from statehold.dev import Cluster, JavaMissing
+from statehold.dev.java import find_spark_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,17 +44,17 @@ def spark_broker() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def spark(monkeypatch_session: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """A session on this machine with the connector; Python workers import tests.* as well as statehold."""
+    """A session on this machine; Python workers import tests.* as well as statehold."""
     from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
     monkeypatch_session.setenv("PYTHONPATH", str(ROOT))
     try:
-        jars = spark_connector()
-    except (JavaMissing, JarsUnavailable) as error:
+        find_spark_java()
+    except JavaMissing as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"no Spark here: {error}")
-    with spark_session("statehold tests", SparkOptions(jars=jars)) as session:
+    with spark_session("statehold tests", SparkOptions()) as session:
         yield session
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -15,6 +15,7 @@ from tests.ops.desk import await_true, create_topics
 
 from statehold import Output, Service
 from statehold.admin.compaction import Compaction
+from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.sections.effects_timers_sinks import TimersSettings
@@ -25,7 +26,7 @@ from statehold.dev import Cluster
 from statehold.failures import retry_later
 from statehold.snapshot.spark.export.export import export
 from statehold.snapshot.spark.io.source import Session
-from statehold.tables.system import PREFIX
+from statehold.tables.system import PREFIX, default_name
 
 pytestmark = pytest.mark.long
 
@@ -54,7 +55,7 @@ def test_a_compaction_keeps_timers_effects_and_dead_letters(
         producer.produce(f"moves-{run}", msgspec.json.encode(move), move.account, timestamp=at)
     assert producer.flush(60) == 0
     before = tables_at(service(), 400)
-    assert {name for name, rows in before.items() if rows and name.startswith(PREFIX)} >= {
+    assert {default_name(name) for name, rows in before.items() if rows} >= {
         f"{PREFIX}timers",
         f"{PREFIX}clock",
         f"{PREFIX}parked",
@@ -67,7 +68,8 @@ def test_a_compaction_keeps_timers_effects_and_dead_letters(
     assert tables_at(service(), 400) == before
     for name, tables in (("typed", list(service().tables.values())), ("untyped", [])):
         with topic_view(settings, service().names) as view:
-            reported = export(spark, settings, view.reader, view.places(None), {}, tables, tmp_path / name, "jsonl")
+            reader_of = ReaderFactory(settings, service().names)
+            reported = export(spark, reader_of, view.reader, view.places(None), {}, tables, tmp_path / name, "jsonl")
         assert reported.rows == {each: len(rows) for each, rows in before.items() if each in reported.rows}
         assert reported.rows.keys() >= {"accounts", "lately"}
 
@@ -76,7 +78,9 @@ def tables_at(service: Service, position: int) -> dict[str, dict[Any, bytes]]:
     """What the service has stored once its only partition is live at `position`."""
     with service:
         await_true(lambda: [each["position"] for each in service.status()["partitions"]] == [position], "all handled")
-        assert service.overview is not None
-        (partition,) = service.overview.committed().values()
+        overview = service.overview
+        assert overview is not None
+        await_true(lambda: len(overview.committed()) == 1, "a state to read")
+        (partition,) = overview.committed().values()
         stored, _ = partition.read(lambda tables: {name: dict(table.stored) for name, table in tables.items()})
         return stored

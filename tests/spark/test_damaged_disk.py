@@ -13,6 +13,7 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
+from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.dev import Cluster
 from statehold.errors import DamagedIncrement
@@ -69,7 +70,9 @@ def exported(look: Looking, view: TopicView, to: Path) -> dict[int, str]:
     from statehold.snapshot.spark.export.export import export
 
     spark: Any = look.spark
-    done = export(spark, look.settings(), view.reader, view.places(None), {}, [], to, "jsonl")
+    done = export(
+        spark, ReaderFactory(look.settings(), look.stage.names), view.reader, view.places(None), {}, [], to, "jsonl"
+    )
     return {each.partition: each.digest for each in done.partitions}
 
 

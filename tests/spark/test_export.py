@@ -21,6 +21,7 @@ from tests.system.stage import Stage
 from tests.system.verify import Row, digest_of, read_all
 
 from statehold import Table, serde
+from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.errors import ToolRefused, UsageError
 from statehold.tables.binding import bind
@@ -79,7 +80,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
     for name, positions, form in cases:
         done = export(
             spark,
-            staged.settings(),
+            ReaderFactory(staged.settings(), staged.names),
             view.reader,
             view.places(None),
             {p: Moment("position", asked, str(asked)) for p, asked in positions.items()},
@@ -97,7 +98,8 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
         assert msgspec.json.decode((tmp_path / name / "export.json").read_bytes())["partitions"]
     restored = {p: dict(staged.snapshots.restored(p).state.tables["totals"].items()) for p in rows}
     assert read(tmp_path / "latest" / "totals", "jsonl") == restored
-    export(spark, staged.settings(), view.reader, view.places(None), {}, [], tmp_path / "untyped", "jsonl")
+    reader_of = ReaderFactory(staged.settings(), staged.names)
+    export(spark, reader_of, view.reader, view.places(None), {}, [], tmp_path / "untyped", "jsonl")
     lines = [
         json.loads(line) for file in tmp_path.glob("untyped/totals/*.json") for line in file.read_text().splitlines()
     ]
@@ -115,7 +117,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
         assert by_time[0] < planned.goal.commit_record.n <= by_time[1], "a time takes the marks that Kafka had by then"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing is left next to the exports"
     with pytest.raises(UsageError, match="is not empty"):
-        export(spark, staged.settings(), view.reader, view.places(None), {}, [bind(Tally.totals)], tmp_path / "latest")
+        export(spark, reader_of, view.reader, view.places(None), {}, [bind(Tally.totals)], tmp_path / "latest")
 
 
 def test_an_error_of_a_deleted_position_names_those_that_exist(
@@ -134,7 +136,7 @@ def test_an_error_of_a_deleted_position_names_those_that_exist(
     with pytest.raises(ToolRefused) as rejected:
         export(
             spark,
-            staged.settings(),
+            ReaderFactory(staged.settings(), staged.names),
             view.reader,
             places,
             {0: early, 1: early},

@@ -20,7 +20,6 @@ JOB = """
 import os, signal, sys
 from statehold.admin.compaction import Compaction
 from statehold.config.load import load
-from statehold.dev.jars import spark_connector
 from statehold.common.names import Names
 from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
@@ -30,7 +29,7 @@ def die(*_):
 servers, service, topic, step = sys.argv[1:]
 setattr(Compaction, step, die)
 settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers})
-with spark_session("killed", SparkOptions(jars=spark_connector())) as spark:
+with spark_session("killed", SparkOptions()) as spark:
     Compaction(settings, Names(service, topic, ""), keep=1).run(spark)
 """
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +15,9 @@ from tests.unit.making import commit_record, header, part
 
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Part, Record
-from statehold.snapshot.spark.fold.newest import REPORT, Newest
-from statehold.snapshot.spark.fold.report import Cut, Scan, TaskReport, decode_report, gathered
-from statehold.snapshot.spark.fold.unpack import Unpacker
+from statehold.snapshot.spark.fold.newest import Newest, unpacked
+from statehold.snapshot.spark.fold.report import Scan, TaskReport, decode_report, gathered
+from statehold.snapshot.spark.io.scan import Stretch, read_stretches
 from statehold.table import Changes
 
 pack = msgspec.msgpack.encode
@@ -32,42 +33,58 @@ def transaction(n: int, **changes: bytes | None) -> list[Record]:
 
 
 LOG = [record for n in range(1, 7) for record in transaction(n, a=b"%d" % n, **{f"k{n}": b"x"})]
-#: after transactions 2 and 4
-CUTS = (Cut(6, 2), Cut(12, 4))
+#: the second and the third stretch begin after these transactions, at these offsets
+CUTS = (2, 4)
+STARTS = (6, 12)
 
 
-def scan(cuts: tuple[Cut, ...] = CUTS, **fields: Any) -> Scan:
+def scan(cuts: tuple[int, ...] = CUTS, **fields: Any) -> Scan:
     made = Scan(partition=0, full="f", chunks=6, first=0, lineage="l", topic="increment", cuts=cuts)
     return msgspec.structs.replace(made, **fields)
 
 
-def task(scan: Scan, topic: str, found: list[tuple[int, Record]], window: int = 1000) -> tuple[Rows, list[TaskReport]]:
-    """What one task makes of records at these offsets, fed in small batches."""
-    batches = [
-        pa.record_batch(
-            [pa.array([topic]), pa.array([0], pa.int32()), pa.array([offset]), pa.array([records.pack(record)])],
-            names=["topic", "partition", "offset", "value"],
-        )
-        for offset, record in found
-    ]
-    rows = [tuple(row.values())[1:] for out in Unpacker({0: scan}, window)(batches) for row in out.to_pylist()]
-    return [row for row in rows if row[0] != REPORT], [decode_report(row[2]) for row in rows if row[0] == REPORT]
+class Listed:
+    """`Reader` of records at these offsets."""
+
+    def __init__(self, found: list[tuple[int, Record]]) -> None:
+        self._found = found
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[list[Any]]:
+        for offset, record in self._found:
+            if start <= offset < end:
+                yield [SimpleNamespace(offset=lambda at=offset: at, value=lambda of=record: records.pack(of))]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def task(
+    scan: Scan, number: int, topic: str, found: list[tuple[int, Record]], window: int = 1000
+) -> tuple[Rows, TaskReport]:
+    """What one task makes of records at these offsets."""
+    reader: Any = Listed(found)
+    blocks = list(read_stretches(lambda: reader, [Stretch(scan, number, topic, 0, 1000)], window))
+    rows: Rows = []
+    for each in blocks[:-1]:
+        table, keys, values = unpacked(each.data)
+        rows += [(table, key, value, each.rank) for key, value in zip(keys, values, strict=True)]
+    return rows, decode_report(blocks[-1].data)
 
 
 def stretches(scan: Scan, log: list[Record]) -> tuple[Rows, list[TaskReport]]:
     """Each stretch read by a task of its own."""
-    starts = [0, *(cut.offset for cut in scan.cuts), len(log)]
+    starts = [0, *STARTS[: len(scan.cuts)], len(log)]
     rows: Rows = []
     reports: list[TaskReport] = []
-    for low, high in pairwise(starts):
-        some, reported = task(scan, "increment", list(enumerate(log))[low:high])
+    for number, (low, high) in enumerate(pairwise(starts)):
+        some, reported = task(scan, number, "increment", list(enumerate(log))[low:high])
         rows += some
-        reports += reported
+        reports.append(reported)
     return rows, reports
 
 
 def newest(rows: Rows) -> dict[bytes, bytes | None]:
-    """What `max_by(value, rank)` makes of them."""
+    """The value of the highest rank of each key."""
     best: dict[bytes, tuple[int, bytes | None]] = {}
     for _, key, value, rank in rows:
         if key not in best or rank > best[key][0]:
@@ -96,7 +113,12 @@ def test_a_hole_at_a_seam_is_a_finding() -> None:
     reports[0].last = 1
     assert gathered(reports)[0]["increments"].finding == "the changelog before transaction 3 ends with transaction 1"
     for at in (3, 6):  # a transaction is gone before, and after the first seam
-        _, reports = task(scan(), "increment", [(i, each) for i, each in enumerate(LOG) if not at <= i < at + 3])
+        left = [(i, each) for i, each in enumerate(LOG) if not at <= i < at + 3]
+        ranges = zip((0, *STARTS), (*STARTS, len(LOG)), strict=True)
+        reports = [
+            task(scan(), number, "increment", [each for each in left if low <= each[0] < high])[1]
+            for number, (low, high) in enumerate(ranges)
+        ]
         assert gathered(reports)[0]["increments"].finding, at
     moved = [each if isinstance(each, Part) else msgspec.structs.replace(each, lineage="x") for each in LOG[6:]]
     other = [*LOG[:6], *moved]
@@ -108,8 +130,10 @@ def chunk(i: int, value: bytes = b"v") -> Chunk:
 
 
 def chunk_reports(*found: list[tuple[int, Chunk]]) -> TaskReport:
-    cut = scan(chunk_cuts=(10, 20))
-    return gathered(report for each in found for report in task(cut, "full", list(each))[1])[0]["chunks"]
+    cut = scan(chunk_stretches=3)
+    numbers = [next(i for i, end in enumerate((10, 20, 99)) if each[0][0] < end) for each in found]
+    reports = [task(cut, number, "full", list(each))[1] for number, each in zip(numbers, found, strict=True)]
+    return gathered(reports)[0]["chunks"]
 
 
 def test_chunks_of_several_offset_ranges_are_those_of_one() -> None:
@@ -132,12 +156,12 @@ def test_whatever_the_window_the_newest_value_wins(log: list[dict[str, bytes | N
         state |= {pack(key): value for key, value in changes.items()}
         flat += transaction(n, **changes)
     for window in (1, 200, 10**6):
-        rows, _ = task(scan(()), "increment", list(enumerate(flat)), window)
+        rows, _ = task(scan(()), 0, "increment", list(enumerate(flat)), window)
         assert newest(rows) == state
 
 
 def test_values_that_grow_are_noticed() -> None:
-    rows = Newest(0, 10_000)
+    rows = Newest(10_000)
     rows.add(records.entry(Changes("t", ["a"], [b"x"])))
     added = 0
     while not rows.crowded:

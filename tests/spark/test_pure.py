@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import random
 import subprocess
 import sys
 import uuid
@@ -18,17 +19,18 @@ from tests.unit.making import commit_record, header, part
 
 from statehold.declarations.joins import BufferedRecord, JoinBuffer
 from statehold.declarations.windows import Session, Tumbling
-from statehold.snapshot.format import digest, records
+from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import packed_seeds, seeds
 from statehold.snapshot.format.records import Chunk, Manifest, Record
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import cut
 from statehold.snapshot.spark.export.columns import Columns
-from statehold.snapshot.spark.fold.fold import Packer
-from statehold.snapshot.spark.fold.newest import REPORT
-from statehold.snapshot.spark.fold.proof import Sums, limbs, proves
-from statehold.snapshot.spark.fold.report import Scan, TaskReport, decode_report
-from statehold.snapshot.spark.fold.unpack import Unpacker
+from statehold.snapshot.spark.fold import merge as merging
+from statehold.snapshot.spark.fold.newest import REPORT, KeyBlock, Newest, packed, unpacked
+from statehold.snapshot.spark.fold.proof import Sums, proves
+from statehold.snapshot.spark.fold.report import Scan, TaskReport, encode_report
+from statehold.snapshot.spark.fold.unpack import Chunks, Increments
+from statehold.snapshot.spark.io.write import ChunkWriter, Target, decode_written
 from statehold.table import Changes
 from statehold.tables.binding import bind
 
@@ -63,31 +65,22 @@ def test_a_key_type_that_is_text_only_when_packed_is_proven_too(key: Any) -> Non
     assert "keys" in proves(sums, digest.to_bytes(wanted), 3)
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 2**128 - 1), max_size=20))
-def test_limbs_add_up(numbers: list[int]) -> None:
-    columns = zip(*map(limbs, numbers), strict=True) if numbers else [[0]] * 4
-    assert sum(sum(column) << 32 * at for at, column in enumerate(columns)) % 2**128 == sum(numbers) % 2**128
-
-
 SCAN = Scan(partition=0, full="f", chunks=2, first=5, lineage="l", topic="increment")
 
 
-def unpacked(*found: tuple[str, Record | bytes], scan: Scan = SCAN) -> tuple[list[tuple[Any, ...]], list[TaskReport]]:
-    """Rows without their partition, and reports."""
-    payloads = [data if isinstance(data, bytes) else records.pack(data) for _, data in found]
-    batch = pa.record_batch(
-        [
-            pa.array([topic for topic, _ in found]),
-            pa.array([0] * len(found), pa.int32()),
-            pa.array(range(len(found)), pa.int64()),
-            pa.array(payloads, pa.binary()),
-        ],
-        names=["topic", "partition", "offset", "value"],
-    )
-    rows = [tuple(row.values())[1:] for out in Unpacker({0: scan})(iter([batch])) for row in out.to_pylist()]
-    reports = [decode_report(row[2]) for row in rows if row[0] == REPORT]
-    return [row for row in rows if row[0] != REPORT], reports
+def taken(
+    *found: Record | bytes, scan: Scan = SCAN, chunks: bool = False
+) -> tuple[dict[bytes, bytes | None], TaskReport]:
+    """Keys and values that an executor takes from records at the offsets 0, 1, ..., and its report."""
+    taking = Chunks(scan, 0) if chunks else Increments(scan, 0)
+    for offset, record in enumerate(found):
+        taking.feed(offset, record if isinstance(record, bytes) else records.pack(record))
+    held: dict[bytes, bytes | None] = {}
+    for _, data in taking.newest.take():
+        table, keys, values = unpacked(data)
+        assert table == "t"
+        held |= zip(keys, values, strict=True)
+    return held, taking.done()
 
 
 CHANGES = Changes("t", ["a", "b"], [b"1", None])
@@ -101,11 +94,11 @@ def test_only_whole_transactions_above_the_base_become_rows() -> None:
         header(6),
         part(6, changes=[CHANGES]),
     ]
-    rows, (report,) = unpacked(*(("increment", record) for record in [*whole, commit_record(6, parts=1)]))
-    assert rows == [("t", pack("a"), b"1", 6), ("t", pack("b"), None, 6)]
+    rows, report = taken(*whole, commit_record(6, parts=1))
+    assert rows == {pack("a"): b"1", pack("b"): None}
     assert (report.last, report.finding, report.entries) == (6, "", 2)
-    rows, (report,) = unpacked(*(("increment", record) for record in whole))
-    assert rows == []
+    rows, report = taken(*whole)
+    assert rows == {}
     assert "torn commit" in report.finding
 
 
@@ -119,8 +112,8 @@ def test_only_whole_transactions_above_the_base_become_rows() -> None:
     ],
 )
 def test_damage_becomes_a_finding_and_no_row(records_: list[Record], finding: str) -> None:
-    rows, (report,) = unpacked(*(("increment", record) for record in records_))
-    assert rows == []
+    rows, report = taken(*records_)
+    assert rows == {}
     assert finding in report.finding
 
 
@@ -129,35 +122,92 @@ def chunk(i: int, full: str = "f") -> Chunk:
 
 
 def test_foreign_and_duplicate_chunks_are_skipped_and_a_missing_one_is_reported() -> None:
-    rows, (report,) = unpacked(("full", chunk(0)), ("full", chunk(0, "x")), ("full", chunk(0)), ("full", chunk(1)))
-    assert [row[1] for row in rows] == [pack("k0"), pack("k1")]
+    rows, report = taken(chunk(0), chunk(0, "x"), chunk(0), chunk(1), chunks=True)
+    assert rows.keys() == {pack("k0"), pack("k1")}
     assert (len(report.checksums), report.finding) == (2, "")
-    _, (report,) = unpacked(("full", chunk(0)), ("full", chunk(2)))
+    _, report = taken(chunk(0), chunk(2), chunks=True)
     assert report.finding == "chunk 1 of 2 is missing"
-    _, (report,) = unpacked(("full", records.pack(chunk(0))[:-1] + b"?"))
+    _, report = taken(records.pack(chunk(0))[:-1] + b"?", chunks=True)
     assert "offset 0" in report.finding
+
+
+KEY_AND_VALUE = st.tuples(st.sampled_from("tu"), st.integers(0, 40), st.none() | st.binary(max_size=30))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 200, 10**6])
+@settings(deadline=None)
+@given(windows=st.lists(st.lists(KEY_AND_VALUE, max_size=30), max_size=6), seed=st.randoms(use_true_random=False))
+def test_merging_keeps_the_newest_value_of_each_key_in_whatever_order_blocks_come(
+    at_a_time: int, windows: list[list[tuple[str, int, bytes | None]]], seed: random.Random
+) -> None:
+    wanted: dict[tuple[str, bytes], bytes] = {}
+    blocks = [KeyBlock(3, -1, 9, 0, encode_report(TaskReport(partition=3, kind="increments")))]
+    for rank, window in enumerate(windows):
+        newest = Newest(10**6)
+        for table, key, value in window:
+            newest.add(records.entry(Changes(table, [key], [value])))
+            wanted.pop((table, pack(key)), None)
+            wanted |= {(table, pack(key)): value} if value is not None else {}
+        blocks += [KeyBlock(3, bucket, rank, 0, data) for bucket, data in newest.take()]
+    seed.shuffle(blocks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_AT_A_TIME", at_a_time)
+        rows = list(merging.merge(blocks))
+    assert rows.pop([row[1] for row in rows].index(REPORT))[3] == [blocks[[b.bucket for b in blocks].index(-1)].data]
+    pairs = [((table, key), value) for p, table, keys, values in rows for key, value in zip(keys, values, strict=True)]
+    assert dict(pairs) == wanted
+    assert len(pairs) == len(wanted), "each key once"
+
+
+def test_a_finding_keeps_the_rows_of_its_partition_back() -> None:
+    finding = encode_report(TaskReport(partition=3, kind="increments", finding="a hole"))
+    blocks = [KeyBlock(3, 7, 1, 0, packed("t", [pack("a")], [b"1"])), KeyBlock(3, -1, 1, 0, finding)]
+    assert list(merging.merge(blocks)) == [(3, REPORT, [b""], [finding])]
 
 
 @settings(deadline=None)
 @given(st.integers(0, 1500), st.integers(1, 700))
-def test_packing_loses_nothing_wherever_the_batches_end(count: int, batch: int) -> None:
-    where = [(0, bucket, table) for bucket in (0, 1) for table in ("t", "u")]
-    rows = [(*where[i * 4 // max(count, 1)], pack(i), b"v%d" % i) for i in range(count)]
-    names = ["partition", "bucket", "table", "key", "value"]
-    types = [pa.int32(), pa.int32(), pa.string(), pa.binary(), pa.binary()]
-    batches = [
-        pa.record_batch([pa.array(c, t) for c, t in zip(zip(*part_, strict=True), types, strict=True)], names=names)
-        for low in range(0, count, batch)
-        if (part_ := rows[low : low + batch])
-    ]
-    out = [row for made in Packer(10_000)(batches) for row in made.to_pylist()]
-    back = []
-    for row in out:
-        table, keys, values = msgspec.msgpack.decode(row["entry"])
-        assert (table, len(keys)) == (row["table"], row["keys"])
-        back += [(row["partition"], row["bucket"], table, pack(k), v) for k, v in zip(keys, values, strict=True)]
-    assert back == rows
-    assert len({(row["bucket"], row["table"], row["seq"]) for row in out}) == len(out)
+def test_writing_loses_nothing_wherever_the_rows_end(count: int, size: int) -> None:
+    pairs = [(pack(i), b"v%d" % i) for i in range(count)]
+    rows: list[merging.Rows] = []
+    for low in range(0, count, size):
+        keys, values = zip(*pairs[low : low + size], strict=True)
+        rows.append((0, "t", list(keys), list(values)))
+    sink = Kept()
+    out = [decode_written(data) for _, data in ChunkWriter({0: Target(-1, frame.NEWEST, 2000)}, lambda _: sink)(rows)]
+    back: list[tuple[bytes, bytes]] = []
+    for number, data in enumerate(sink.sent):
+        chunk_ = records.unpack(data)
+        assert isinstance(chunk_, Chunk)
+        table, keys_, values_ = msgspec.msgpack.decode(chunk_.entry)
+        assert (table, chunk_.i, len(keys_) <= 512) == ("t", number, True)
+        back += zip(map(pack, keys_), values_, strict=True)
+    assert back == pairs
+    assert [(each.keys, each.low, each.high) for each in out] == ([(count, 0, len(sink.sent) - 1)] if count else [])
+
+
+class Kept:
+    """`FullSink` in memory."""
+
+    crowded = False
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def open(self, full: str) -> str:
+        return ""
+
+    def send(self, payload: bytes) -> None:
+        self.sent.append(payload)
+
+    def seal(self) -> int:
+        return 0
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        return list(range(len(self.sent)))
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def full(first: int, low: int, increment: int, offset: int = 99) -> LocatedManifest:
@@ -181,21 +231,6 @@ def test_truncation_keeps_the_newest_by_s_and_every_chunk_of_them() -> None:
     assert cut([full(9, 50, 90), full(5, 10, 40)], 3) is None
     assert cut([full(5, 80, 40), full(9, 50, 90), full(2, 10, 5)], 2) == (50, 40)
     assert cut([full(9, 50, 90), full(9, 60, 90)], 2) is None, "a second one at the same S does not count"
-
-
-def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from statehold.snapshot.spark.io.write import _slots, spread
-
-    numbers = [0, 1, 7, 42, 1 << 20, (1 << 31) - 1]
-    hashed = spark.createDataFrame([(each,) for each in numbers], "n int").select(F.hash("n").alias("h")).collect()
-    assert [row["h"] for row in hashed] == list(map(spread, numbers))
-    partitions = [3, 4, 5, 11, 12]
-    rows = spark.createDataFrame([(each,) for each in partitions * 3], "partition int")
-    spread_out = rows.repartition(5, _slots(partitions, 5)[F.col("partition")])
-    tasks = spread_out.select(F.spark_partition_id().alias("task"), "partition").distinct().collect()
-    assert len({row["task"] for row in tasks}) == len(tasks) == 5
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A broker that asks for TLS and a password: Spark's client is given both, and others do not see them."""
+"""A broker that asks for TLS and a password: Spark's executors are given both, and others do not see them."""
 
 from __future__ import annotations
 

@@ -1,28 +1,18 @@
-"""The session of this machine: small, of this interpreter, and able to read Kafka."""
+"""The session of this machine: small, and of this interpreter."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from statehold.dev import Cluster
-from statehold.dev.jars import CONNECTOR, shipped_sums
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-
-def test_the_connector_is_pinned_jar_by_jar() -> None:
-    assert len(shipped_sums(CONNECTOR.name)) == 4
 
 
 UNRESOLVED = """
@@ -63,23 +53,3 @@ def test_python_workers_run_this_interpreter_with_statehold(spark: SparkSession,
     rows = spark.range(4, numPartitions=2).mapInArrow(interpreters, "python string, module string").collect()
 
     assert {(row.python, row.module) for row in rows} == {(python, "statehold.snapshot.format.digest")}
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-def test_a_session_reads_kafka_with_headers_and_bounds(spark: SparkSession, spark_broker: Cluster) -> None:
-    topic, servers = f"session-{uuid.uuid4().hex[:8]}", spark_broker.bootstrap_servers
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
-    producer = Producer({"bootstrap.servers": servers})
-    for number in range(5):
-        producer.produce(topic, str(number), headers=[("n", bytes([number]))])
-    producer.flush()
-
-    read = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("includeHeaders", "true")
-    bounds = {"startingOffsets": f'{{"{topic}": {{"0": 1}}}}', "endingOffsets": f'{{"{topic}": {{"0": 4}}}}'}
-    rows = read.option("subscribe", topic).options(**bounds).load().orderBy("offset").collect()
-
-    assert [(row.offset, bytes(row.value), bytes(row.headers[0].value)) for row in rows] == [
-        (number, str(number).encode(), bytes([number])) for number in (1, 2, 3)
-    ]

@@ -19,6 +19,7 @@ from tests.system.test_moving_inputs import Keyed, positions
 
 from statehold import Handler
 from statehold.admin.compaction import Compaction
+from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.admin.state import migrate_spark
 from statehold.admin.state.migrate import migrate
@@ -69,10 +70,12 @@ def test_spark_compacts_exports_and_migrates_the_state_of_two_inputs(
     wanted = Counter(row.key for each in rows for row in each)
     with topic_view(settings, names) as view:
         tables, places = list(pair.service().tables.values()), view.places(None)
-        export(spark, settings, view.reader, places, {}, tables, tmp_path / "newest", "jsonl")
+        export(spark, ReaderFactory(settings, names), view.reader, places, {}, tables, tmp_path / "newest", "jsonl")
         middle = {p: end // 2 for p, end in ends.items()}
         moments = {p: Moment("position", at, str(at)) for p, at in middle.items()}
-        past = export(spark, settings, view.reader, places, moments, tables, tmp_path / "middle", "jsonl")
+        past = export(
+            spark, ReaderFactory(settings, names), view.reader, places, moments, tables, tmp_path / "middle", "jsonl"
+        )
         states = [view.state(p, str(at)) for p, at in middle.items()]
     windows: Counter[str] = Counter()
     for row in exported(tmp_path / "newest", "minutes"):

@@ -17,9 +17,10 @@ def test_a_base_in_a_directory_is_folded_and_a_damaged_one_is_reported(
     spark: Session, staged: Stage, tmp_path: Path
 ) -> None:
     """What was before the full is truncated: without the chunks from the directory there is no state to compact."""
-    look, fulls = Looking(spark, staged), tmp_path / "fulls"
+    fulls = tmp_path / "fulls"
     stored = {"STATEHOLD_SNAPSHOT__FULL_STORE": f"file://{fulls}", "STATEHOLD_SNAPSHOT__KEEP": "1"}
-    bare = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
+    bare = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"} | stored
+    look = Looking(spark, staged, **stored)
     for settings, keys in ((stored, 3000), (bare, 300)):
         with Local(staged, **settings):
             staged.feed(3000, keys=keys)

@@ -16,6 +16,7 @@ from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
 from statehold.admin.backup.backup import backup
+from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.errors import UsageError
 from statehold.snapshot.backup.archive import FULLS
@@ -90,7 +91,8 @@ def exported(spark: Session, look: Looking, to: Path) -> None:
 
     stage = look.stage
     with topic_view(look.settings(), stage.names) as view:
-        done = export(spark, look.settings(), view.reader, view.places(None), {}, [bind(Tally.totals)], to)
+        reader_of = ReaderFactory(look.settings(), stage.names)
+        done = export(spark, reader_of, view.reader, view.places(None), {}, [bind(Tally.totals)], to)
     state = fold(read_all(stage.servers, stage.names.input)).totals
     assert done.rows == {"totals": sum(map(len, state.values()))}
 

@@ -20,7 +20,6 @@ from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
 from statehold.admin.state.migrate import migrate
-from statehold.dev.jars import spark_connector
 from statehold.dev.java import find_spark_java
 from statehold.dev.ports import free_ports
 from statehold.snapshot.state_replacement import ReplacementReason
@@ -120,8 +119,7 @@ class Submitted:
         archive = packed_environment(directory)
         self._command = [f"{home}/bin/spark-submit", "--master", master]
         self._command += ["--driver-memory", "512m", "--executor-memory", "512m", "--total-executor-cores", "2"]
-        # `--packages` would look for them in a repository; these are the same jars, from the cache.
-        self._command += ["--jars", ",".join(map(str, spark_connector())), "--archives", f"{archive}#env"]
+        self._command += ["--archives", f"{archive}#env"]
         self._command += [str(ROOT / "ops" / "cli" / "spark_job.py")]
         self._environment = {
             **os.environ,

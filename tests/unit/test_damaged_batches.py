@@ -165,38 +165,3 @@ def test_a_full_snapshot_with_a_damaged_batch_is_unusable_so_that_an_older_one_i
     last = commit_record(3)
     with pytest.raises(FullUnusable, match="a record batch is damaged"):
         load(DamagedReader(manifest(last, low=4)), PLACE, FullRef(4, 10, 3, 3, 0), last, State([]), EntryDecoder({}))
-
-
-JAVA = """An error occurred while calling o91.collectToPython.
-: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed
-Caused by: org.apache.kafka.common.KafkaException: Record batch for partition bank.input.changelog-2 at offset 1200 is \
-invalid, cause: Record is corrupt (stored crc = 1, computed crc = 2)
-\tat org.apache.kafka.clients.consumer.internals.CompletedFetch.maybeEnsureValid(CompletedFetch.java:1)
-"""
-
-
-def test_a_job_names_a_damaged_batch() -> None:
-    pytest.importorskip("pyspark")
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-    from statehold.snapshot.spark.io.source import JobFailed, collect
-
-    class Raised(Py4JJavaError):  # type: ignore[misc]
-        def __init__(self) -> None: ...
-
-        def __str__(self) -> str:
-            return JAVA
-
-    class Frame:
-        def collect(self) -> list[Any]:
-            raise Raised
-
-    frame: Any = Frame()
-    with pytest.raises(JobFailed) as failure:
-        collect(frame)
-    text = str(failure.value)
-    assert text.startswith(
-        "bank.input.changelog[2]@1200: a record batch is damaged on the broker's disk: Record is corrupt"
-    )
-    assert "Next: " in text
-    assert "\n" not in text

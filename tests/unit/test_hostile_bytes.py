@@ -75,7 +75,7 @@ def read_frame(data: bytes) -> None:
     except BadFrame:
         return
     for raw in [record.entry] if isinstance(record, Chunk) else record.entries if isinstance(record, Part) else ():
-        for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(0, 1000).add):
+        for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(1000).add):
             with suppress(BadFrame):
                 read(raw)
         with suppress(BadFrame):
@@ -111,7 +111,7 @@ def test_a_frame_that_is_nested_deep_is_rejected(kind: bytes, opening: bytes, be
 @few
 def test_an_entry_is_read_or_rejected(body: bytes) -> None:
     raw = msgspec.Raw(body)
-    for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(0, 1000).add):
+    for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(1000).add):
         with suppress(BadFrame):
             read(raw)
     with suppress(BadFrame):
@@ -121,7 +121,7 @@ def test_an_entry_is_read_or_rejected(body: bytes) -> None:
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_an_entry_that_is_nested_deep_is_rejected(opening: bytes) -> None:
     for body in (opening * DEEP, b"\x93\xa1t" + opening * DEEP, b"\x93\xa1t\x91" + opening * 900 + b"\xc0"):
-        for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(0, 1000).add):
+        for read in (EntryDecoder(KEYS).decode, contents.decoded, Newest(1000).add):
             with pytest.raises(BadFrame):
                 read(msgspec.Raw(body))
 
@@ -411,7 +411,7 @@ DECODERS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[int], bytes], 
     "number": (records.number_of, frame_of(b"M", b"\x81\xa1n"), ()),
     "entry": (entry_at(EntryDecoder(KEYS).decode), lambda depth: b"\x93\xa1t" + b"\x91" * depth + b"\xc0", (BadFrame,)),
     "entry of no type": (entry_at(contents.decoded), lambda depth: b"\x93\xa1t" + b"\x91" * depth, (BadFrame,)),
-    "entry of a fold": (entry_at(Newest(0, 1).add), lambda depth: b"\x93\xa1t" + b"\x91" * depth, (BadFrame,)),
+    "entry of a fold": (entry_at(Newest(1).add), lambda depth: b"\x93\xa1t" + b"\x91" * depth, (BadFrame,)),
     "note of a sink": (
         lambda data: position.ahead_of(SinkPosition(1, 5, data), commit_record(1), NAMES),
         lambda depth: b"\x95\xa1l\xc4\0\x90\x90" + b"\x91" * depth + b"\xc0",

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 def spark_options(what: str, master: str, memory: str) -> SparkOptions:
     """Return the options of a session at this --spark-master; `what` needs it.
 
-    :raises StartError: PySpark is not installed.
+    :raises StartError: PySpark is not installed. :raises JavaMissing: a local session finds no Java that runs Spark.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise StartError(f"{what} an extra: pip install 'statehold[spark]', and Java 17")
-    from statehold.dev.jars import spark_connector
+    from statehold.dev.java import find_spark_java
     from statehold.snapshot.spark.io.session import SparkOptions
 
-    jars = spark_connector() if master.startswith("local") else []
-    return SparkOptions(None if master == "submit" else master, jars, memory)
+    if master.startswith("local"):
+        find_spark_java()
+    return SparkOptions(None if master == "submit" else master, memory)

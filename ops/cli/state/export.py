@@ -58,6 +58,7 @@ def export(
     if form not in ("parquet", "jsonl"):
         raise WrongOption(f"--format {form}: parquet or jsonl")
     options = spark_options("exports need", spark_master, spark_memory)
+    from statehold.admin.executor_clients import ReaderFactory
     from statehold.snapshot.spark.export.export import export as run
     from statehold.snapshot.spark.export.export import fresh, plan
     from statehold.snapshot.spark.io.session import spark_session
@@ -70,7 +71,8 @@ def export(
         fresh(to)
         plan(view.reader, places, moments)  # a missing state is reported before a JVM starts
         with spark_session(f"statehold export {about.names.group}", options) as spark:
-            done = run(spark, about.settings, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
+            reader_of = ReaderFactory(about.settings, about.names)
+            done = run(spark, reader_of, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
     if as_json:
         output.print_json(done)
         return

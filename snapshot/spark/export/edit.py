@@ -1,25 +1,22 @@
-"""Applies a migration's edits on the executors, batch by batch."""
+"""Applies a migration's edits on the executors, key by key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 
 from statehold.declared.attributes import declared
 from statehold.handler import Handler
-from statehold.snapshot.spark.fold.fold import BUCKETS
+from statehold.snapshot.spark.fold.merge import Rows
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
 
 HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
-#: (partition, bucket, table, key, value).
-Row = tuple[int, int, str, bytes, bytes]
+#: Keys that a patch adds to a partition: table, key (msgpack), value (as stored).
+Born = Sequence[tuple[str, bytes, bytes]]
 EDITED: Final = "edited"
-#: Bucket of the keys that a patch adds, after all others.
-BORN: Final = BUCKETS
 packed = msgspec.msgpack.Encoder().encode
 
 
@@ -35,46 +32,40 @@ decode_tally = msgspec.msgpack.Decoder(Tally).decode
 
 
 class Editor:
-    """Function for `mapInArrow` over `source.FOLDED`. Executors must be able to import handler and functions."""
+    """Edits the rows of one partition. Executors must be able to import handler and functions."""
 
     def __init__(self, handler: HandlerOf, functions: Mapping[str, Edit], patches: Sequence[Patch]) -> None:
         self.handler, self._functions, self._patches = handler, dict(functions), list(patches)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = tables_of(self.handler)
+    def __call__(
+        self, partitions: Sequence[int], born: Mapping[int, Born], task: int, rows: Iterable[Rows]
+    ) -> Iterator[Rows]:
+        """Yield the edited rows of the partition of this task, those that a patch adds, and a `Tally`."""
+        tables, partition, counts = tables_of(self.handler), partitions[task], Counts()
         edits = Edits(self._functions, self._patches, tables)
         keys = {name: msgspec.msgpack.Decoder(table.key_type).decode for name, table in tables.items()}
-        tallies: dict[int, Counts] = {}
-        for batch in batches:
-            rows = []
-            for partition, bucket, table, key, data in _tuples(batch):
-                if table == REPORT:
-                    rows.append((partition, bucket, table, key, data))
-                    continue
-                counts = tallies.setdefault(partition, Counts())
-                counts.before += 1
+        for _, table, packed_keys, values in rows:
+            if table == REPORT:
+                yield partition, table, packed_keys, values
+                continue
+            held: dict[bytes, bytes] = {}
+            for key, data in zip(packed_keys, values, strict=True):
                 after = edits.edited(table, keys[table](key), data, counts) if table in keys else data
-                counts.after += after is not None
                 if after is not None:
-                    rows.append((partition, bucket, table, key, after))
-            if rows:
-                yield _batch(rows)
-        if tallies:
-            reports = [(p, 0, REPORT, b"", packed(Tally(partition=p, counts=c))) for p, c in sorted(tallies.items())]
-            yield _batch(reports)
+                    held[key] = after
+            counts.before, counts.after = counts.before + len(values), counts.after + len(held)
+            if held:
+                yield partition, table, list(held), list(held.values())
+        for table, key, data in born[partition]:
+            yield partition, table, [key], [data]
+        yield partition, REPORT, [b""], [packed(Tally(partition=partition, counts=counts))]
+
+
+def having(table: str, keys: Container[bytes], rows: Rows) -> Iterator[bytes]:
+    """Yield those of the given msgpack keys that the rows hold."""
+    if rows[1] == table:
+        yield from (key for key in rows[2] if key in keys)
 
 
 def tables_of(handler: HandlerOf) -> dict[str, Any]:
     return declared(handler if isinstance(handler, type) else type(handler()))[0]
-
-
-def _tuples(batch: pa.RecordBatch) -> Iterator[Row]:
-    columns = [batch.column(name).to_pylist() for name in ("partition", "bucket", "table", "key", "value")]
-    return zip(*columns, strict=True)
-
-
-def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True))
-    kinds = (pa.int32(), pa.int32(), pa.string(), pa.binary(), pa.binary())
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.record_batch(arrays, names=["partition", "bucket", "table", "key", "value"])

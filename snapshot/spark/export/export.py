@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import RDD
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from statehold.common.version import __version__
-from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement, DigestMismatch, ToolRefused, UsageError
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import digest
@@ -25,12 +25,12 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.spark.export import point_in_time
 from statehold.snapshot.spark.export.columns import Columns, Untyped
 from statehold.snapshot.spark.export.point_in_time import LATEST, Moment, OutOfReach
-from statehold.snapshot.spark.fold import fold as folding
 from statehold.snapshot.spark.fold import plan as planning
-from statehold.snapshot.spark.fold.newest import REPORT
+from statehold.snapshot.spark.fold.merge import Rows
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io import source
-from statehold.snapshot.spark.io.source import DamagedBatch, Fold, JobFailed, collect, judge
+from statehold.snapshot.spark.io.scan import ReaderOf
+from statehold.snapshot.spark.io.source import Fold, JobFailed, collect
 from statehold.table import PartitionTable
 from statehold.telemetry.log_events import Log
 
@@ -75,7 +75,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
 
 def export(
     spark: SparkSession,
-    settings: Settings,
+    reader_of: ReaderOf,
     reader: Reader,
     places: Sequence[Place],
     moments: Mapping[int, Moment],
@@ -100,19 +100,14 @@ def export(
     while True:
         try:
             plans = plan(reader, places, moments, damaged)
-            fold = Fold(spark, settings, [planning.divided(reader, each, share) for each in plans])
-            with fold.kept(), _work_directory(to) as work:
-                held = _proven(fold, damaged)
+            fold = Fold(spark, reader_of, [planning.divided(reader, each, share) for each in plans])
+            with fold.kept() as state, _work_directory(to) as work:
+                held = _proven(fold, state, damaged)
                 if held is None:
                     continue
-                done = _written(spark, reader, fold, held, moments, tables, work, form)
+                done = _written(spark, reader, fold, state, held, moments, tables, work, form)
                 _publish(work, to)
                 return done
-        except DamagedBatch as error:
-            damaged_plan = next((each for each in plans if error.in_base(each)), None)
-            if damaged_plan is None or damaged_plan.base is None:
-                raise
-            damaged[damaged_plan.partition].add(damaged_plan.base.offset)
         except (JobFailed, DamagedIncrement, OutOfRange) as error:
             if attempt == _ATTEMPTS or not _may_succeed(error):
                 raise
@@ -130,6 +125,7 @@ def _written(
     spark: SparkSession,
     reader: Reader,
     fold: Fold,
+    state: RDD[Rows],
     held: Mapping[str, int],
     moments: Mapping[int, Moment],
     tables: Sequence[PartitionTable[Any, Any]],
@@ -138,7 +134,7 @@ def _written(
 ) -> Export:
     """Write the verified state, whose tables have `held` keys, and its description to the directory `work`."""
     columns, plans = _columns(tables, held), list(fold.plans.values())
-    rows = {each.name: _write(spark, fold, each, work / each.name, form) for each in columns}
+    rows = {each.name: _write(spark, fold.state(state, each.name), each, work / each.name, form) for each in columns}
     if {name: count for name, count in rows.items() if count} != held:
         raise ToolRefused(f"{work}: write the tables: {rows} rows for {held} keys. The files were removed")
     place = plans[0].place
@@ -226,15 +222,18 @@ def _exported(reader: Reader, plan: FoldPlan, moments: Mapping[int, Moment]) -> 
     )
 
 
-def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | None:
+def _proven(fold: Fold, state: RDD[Rows], damaged: Mapping[int, set[int]]) -> dict[str, int] | None:
     """Return table -> number of keys of the verified fold; None if a full snapshot is damaged: plan again.
 
     :raises DigestMismatch: the state differs, and another full snapshot would not help.
+    :raises DamagedIncrement: a record of the changelog is damaged.
     """
-    rows = collect(folding.sums_of(fold.chunks))
-    wrong = {partition: finding for partition, finding in judge(fold.plans.values(), rows).items() if finding}
+    findings, held = fold.check(state)
+    wrong = {partition: finding for partition, finding in findings.items() if finding}
     for partition, finding in wrong.items():
         plan = fold.plans[partition]
+        if finding.startswith(f"{plan.place.names.changelog}[{partition}]"):
+            raise DamagedIncrement(finding)
         if plan.base is None or not finding.startswith(f"full@{plan.base.offset}:"):
             raise DigestMismatch(
                 f"verify the folded state: {finding}. Next: run `statehold snapshot verify`, which finds the first "
@@ -244,19 +243,12 @@ def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | Non
                 position=plan.goal.commit_record.position(plan.place.input),
             )
         damaged[partition].add(plan.base.offset)
-    if wrong:
-        return None
-    held: dict[str, int] = {}
-    for row in rows:
-        if row["table"] != REPORT:
-            held[row["table"]] = held.get(row["table"], 0) + row["keys"]
-    return held
+    return None if wrong else held
 
 
-def _write(spark: SparkSession, fold: Fold, columns: Columns | Untyped, to: Path, form: Form) -> int:
+def _write(spark: SparkSession, rows: DataFrame, columns: Columns | Untyped, to: Path, form: Form) -> int:
     """Write one table. Return the number of rows in its files."""
-    rows = fold.state.where(F.col("table") == columns.name).select("partition", "key", "value")
-    typed = rows.mapInArrow(columns, columns.schema)
+    typed = rows.select("partition", "key", "value").mapInArrow(columns, columns.schema)
     try:
         if form == "parquet":
             typed.write.parquet(f"file://{to}")

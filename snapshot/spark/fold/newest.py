@@ -1,40 +1,63 @@
 """Keeps the newest value of each key that one task has read, so that the shuffle moves keys instead of entries.
 
-Uses a dict per table and adds whole entries, so that no Python code runs per key. Passes the rows to the JVM whenever
-it holds `limit` bytes, so that a task's memory does not grow with the state. The fold in the JVM chooses between the
-values of several tasks, or of several windows of one task.
+Uses a dict per table and adds whole entries, so that no Python code runs per key. Hands the keys over whenever it holds
+`limit` bytes, so that a task's memory does not grow with the state. `merge` chooses between the values of several
+tasks, or of several windows of one task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final, NamedTuple
+from zlib import crc32
 
 import msgspec
-import pyarrow as pa
 
 from statehold.common.decoding import UNREADABLE
 from statehold.snapshot.format import frame
 
 #: Limit in bytes of keys and values from the changelog; Python's objects need about three times as much.
 WINDOW: Final = 64_000_000
-#: Limit for chunks; small, because chunks contain each key only once.
-CHUNKS: Final = 4_000_000
+#: Parts of a partition's keys, by the hash of a key. `merge` holds some of them at a time.
+BUCKETS: Final = 256
 #: Table name of a report; no table has it.
 REPORT: Final = ""
-_BATCH_ROWS: Final = 20_000
-_BATCH_BYTES: Final = 16_000_000
 #: Overhead of a key in bytes.
 _KEY: Final = 40
 
 _entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes | None]]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[str, list[bytes], list[bytes | None]]).decode
+
+
+class KeyBlock(NamedTuple):
+    """Some keys of one bucket with their newest values, as they travel from one task to another."""
+
+    partition: int
+    bucket: int
+    #: Not below any transaction in it, and not above any later one.
+    rank: int
+    #: Of the stretch that it was read from.
+    stretch: int
+    #: `packed`; or a report if the bucket is -1.
+    data: bytes
+
+
+def packed(table: str, keys: list[bytes], values: list[bytes | None]) -> bytes:
+    """Encode keys (msgpack) and values (as stored; None is deleted) of a table."""
+    return _encode((table, keys, values))
+
+
+def unpacked(data: bytes) -> tuple[str, list[bytes], list[bytes | None]]:
+    """Decode what `packed` encoded: table, keys, values."""
+    return _decode(data)
 
 
 class Newest:
     """The newest values of one range of one topic partition, read in order."""
 
-    def __init__(self, partition: int, limit: int) -> None:
-        self._partition, self._limit = partition, limit
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._tables: dict[str, dict[bytes, bytes | None]] = {}
         #: Approximate bytes held; bytes added since they were counted.
         self._held = self._since = 0
@@ -65,33 +88,19 @@ class Newest:
         self._since += size
         return count
 
-    def take(self, rank: int) -> Iterator[pa.RecordBatch]:
-        """Yield and remove everything as rows of `unpack.SCHEMA`.
-
-        `rank` is not below any transaction in it, and not above any later one.
-        """
-        tables, held = self._tables, self._held
-        self._tables, self._held, self._since = {}, 0, 0
-        rows = sum(map(len, tables.values()))
-        most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(held, 1)))
+    def take(self) -> Iterator[tuple[int, bytes]]:
+        """Yield and remove everything: the bucket, and `packed` keys and values of one table."""
+        tables, self._tables, self._held, self._since = self._tables, {}, 0, 0
         for name, table in tables.items():
-            keys, values = list(table), list(table.values())
-            for low in range(0, len(keys), most):
-                yield rows_of(self._partition, name, keys[low : low + most], values[low : low + most], rank)
+            keys: list[list[bytes]] = [[] for _ in range(BUCKETS)]
+            values: list[list[bytes | None]] = [[] for _ in range(BUCKETS)]
+            for key, value in table.items():
+                bucket = crc32(key) % BUCKETS
+                keys[bucket].append(key)
+                values[bucket].append(value)
+            for bucket in filter(keys.__getitem__, range(BUCKETS)):
+                yield bucket, packed(name, keys[bucket], values[bucket])
 
 
 def _size(table: dict[bytes, bytes | None]) -> int:
     return sum(map(len, table)) + sum(map(len, filter(None, table.values()))) + _KEY * len(table)
-
-
-def rows_of(partition: int, table: str, keys: list[bytes], values: list[Any], rank: int) -> pa.RecordBatch:
-    """Return one batch of `unpack.SCHEMA`."""
-    count = len(keys)
-    columns = [
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.repeat(pa.scalar(table, pa.string()), count),
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        pa.repeat(pa.scalar(rank, pa.int64()), count),
-    ]
-    return pa.record_batch(columns, names=["partition", "table", "key", "value", "rank"])

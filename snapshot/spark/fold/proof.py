@@ -34,12 +34,6 @@ class Sums(msgspec.Struct):
         self.text, self.packed, self.keys = self.text + other.text, self.packed + other.packed, self.keys + other.keys
 
 
-def limbs(number: int) -> list[int]:
-    """Split 128 bits into four numbers of 32 bits, so that a column of longs can sum two billion of them."""
-    number %= MODULUS
-    return [(number >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96)]
-
-
 def proves(sums: Mapping[str, Sums], wanted: bytes, keys: int) -> str:
     """Return '' if these tables have that digest and that number of keys, else the difference."""
     count = sum(each.keys for each in sums.values())

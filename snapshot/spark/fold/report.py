@@ -7,20 +7,12 @@ same as one, because a stretch must end with the transaction after which the nex
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from statehold.snapshot.format.records import Manifest
-
-
-class Cut(msgspec.Struct, frozen=True, array_like=True):
-    """The start of a stretch: a changelog offset, after transaction `n`."""
-
-    offset: int
-    n: int
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -33,18 +25,14 @@ class Scan(msgspec.Struct, frozen=True):
     first: int
     lineage: str
     topic: str
-    #: Starts of the second and later stretches: of the changelog, and of the chunks (offsets).
-    cuts: tuple[Cut, ...] = ()
-    chunk_cuts: tuple[int, ...] = ()
-
-    def stretch(self, topic: str, offset: int) -> int:
-        """Return the number of a record's stretch."""
-        starts = [cut.offset for cut in self.cuts] if topic == self.topic else self.chunk_cuts
-        return bisect_right(starts, offset)
+    #: Transactions after which the second and later stretches of the changelog begin.
+    cuts: tuple[int, ...] = ()
+    #: Number of stretches of the chunks.
+    chunk_stretches: int = 1
 
     def after(self, stretch: int) -> int:
         """Return the transaction after which a stretch begins; -1 for any."""
-        return self.cuts[stretch - 1].n if stretch else self.first
+        return self.cuts[stretch - 1] if stretch else self.first
 
 
 class TaskReport(msgspec.Struct, kw_only=True):
@@ -55,8 +43,9 @@ class TaskReport(msgspec.Struct, kw_only=True):
     #: Number of the stretch, and number of stretches.
     stretch: int = 0
     of: int = 1
-    #: Why the partition must not be used; '' if it may.
+    #: Why the partition must not be used; '' if it may. Another plan may help if the records were truncated meanwhile.
     finding: str = ""
+    overtaken: bool = False
     #: Chunks: number of the first one, and the checksums from it.
     begin: int = 0
     checksums: list[int] = []
@@ -93,6 +82,7 @@ def _joined(reports: Sequence[TaskReport]) -> TaskReport:
     return msgspec.structs.replace(
         last,
         finding=next(iter([*findings, _not_one(reports) or gap])),
+        overtaken=any(each.overtaken for each in reports),
         begin=0,
         after=reports[0].after,
         checksums=checksums,

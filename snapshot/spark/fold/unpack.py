@@ -1,54 +1,25 @@
-"""Converts chunks and deltas to rows on the executors, with `mapInArrow` over Kafka records.
+"""Takes in the records of one stretch on an executor: chunks of a full snapshot, or deltas.
 
-A task reads one stretch of one topic partition in order, checks its chain (`Chain`) and adds one row with a report.
-Incomplete transactions give no rows. Of a key only the newest value that the task has read becomes a row (`Newest`), so
-the JVM processes about as many rows as there are keys.
+A stretch is read in order. It checks its chain (`Chain`) and adds a report. Incomplete transactions give no keys. Of a
+key only the newest value that the task has read leaves it (`Newest`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
-
-import pyarrow as pa
 
 from statehold.errors import PartitionError
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.records import Chunk
-from statehold.snapshot.spark.fold.newest import CHUNKS, REPORT, WINDOW, Newest, rows_of
-from statehold.snapshot.spark.fold.report import Scan, TaskReport, encode_report
-
-#: (partition, table, key as msgpack, value as stored or null, rank: see `Newest.take`).
-SCHEMA: Final = "partition int, table string, key binary, value binary, rank long"
+from statehold.snapshot.spark.fold.newest import WINDOW, Newest
+from statehold.snapshot.spark.fold.report import Scan, TaskReport
 
 
-class Unpacker:
-    """Function for `mapInArrow` from columns topic, partition, offset, value to `SCHEMA`; pickled by reference."""
+class Increments:
+    """A stretch of a changelog partition: complete transactions after the full snapshot."""
 
-    def __init__(self, scans: Mapping[int, Scan], window: int = WINDOW) -> None:
-        self._scans, self._window = scans, window
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stretches = _Stretches(self._scans, self._window)
-        for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "value")]
-            for topic, partition, offset, value in zip(*columns, strict=True):
-                stretch = stretches.of(topic, partition, offset)
-                stretch.feed(offset, value)
-                if stretch.rows.crowded:
-                    yield from stretch.rows.take(stretch.rank)
-        for each in stretches.open.values():
-            yield from each.rows.take(each.rank)
-            report = each.done()
-            key = f"{report.kind} {report.stretch}".encode()  # unique, because the fold keeps one row per key
-            yield rows_of(report.partition, REPORT, [key], [encode_report(report)], -1)
-
-
-class _Increments:
-    """A stretch of a changelog partition: complete transactions after the full snapshot become rows."""
-
-    def __init__(self, scan: Scan, stretch: int, window: int) -> None:
+    def __init__(self, scan: Scan, stretch: int, window: int = WINDOW) -> None:
         self._scan, self._stretch = scan, stretch
         self._chain = Chain(scan.topic, scan.partition)
         after = scan.after(stretch)
@@ -56,7 +27,7 @@ class _Increments:
             self._chain.last, self._chain.lineage = after, scan.lineage
         elif after >= 0:
             self._chain.last = after
-        self.rows = Newest(scan.partition, window)
+        self.newest = Newest(window)
         self.report = TaskReport(
             partition=scan.partition, kind="increments", stretch=stretch, of=len(scan.cuts) + 1, after=after
         )
@@ -84,7 +55,7 @@ class _Increments:
             report.finding = _beginning(increment)
         for part in increment.parts:
             for raw in part.entries:
-                report.entries += self.rows.add(raw)
+                report.entries += self.newest.add(raw)
         report.last, report.header = commit_record.n, increment.offset
         report.digest, report.keys = commit_record.digest, commit_record.keys
 
@@ -106,14 +77,14 @@ def _beginning(increment: Increment) -> str:
     return ""
 
 
-class _Chunks:
+class Chunks:
     """A stretch of a snapshot partition: the base's chunks in order, without duplicates and other chunks."""
 
-    def __init__(self, scan: Scan, stretch: int) -> None:
+    def __init__(self, scan: Scan, stretch: int, window: int = WINDOW) -> None:
         self._scan = scan
-        self.rows, self.rank = Newest(scan.partition, CHUNKS), scan.first
+        self.newest, self.rank = Newest(min(window, _CHUNKS)), scan.first
         self.report = TaskReport(
-            partition=scan.partition, kind="chunks", stretch=stretch, of=len(scan.chunk_cuts) + 1, begin=0
+            partition=scan.partition, kind="chunks", stretch=stretch, of=scan.chunk_stretches, begin=0
         )
 
     def feed(self, offset: int, data: bytes | None) -> None:
@@ -135,7 +106,7 @@ class _Chunks:
             if chunk.i != seen:
                 report.finding = f"chunk {seen} of {scan.chunks} is missing"
                 return
-            report.entries += self.rows.add(chunk.entry)
+            report.entries += self.newest.add(chunk.entry)
             report.size += len(data)
             report.checksums.append(frame.body_checksum(data))
         except frame.BadFrame as error:
@@ -145,18 +116,5 @@ class _Chunks:
         return self.report
 
 
-class _Stretches:
-    """The stretches that a task reads: one, or several if it reads from a store."""
-
-    def __init__(self, scans: Mapping[int, Scan], window: int) -> None:
-        self._scans, self._window = scans, window
-        self.open: dict[tuple[str, int, int], _Increments | _Chunks] = {}
-
-    def of(self, topic: str, partition: int, offset: int) -> _Increments | _Chunks:
-        scan = self._scans[partition]
-        stretch = scan.stretch(topic, offset)
-        found = self.open.get((topic, partition, stretch))
-        if found is None:
-            made = _Increments(scan, stretch, self._window) if topic == scan.topic else _Chunks(scan, stretch)
-            found = self.open[topic, partition, stretch] = made
-        return found
+#: Limit for chunks in bytes; smaller, because chunks contain each key only once.
+_CHUNKS: Final = 16_000_000

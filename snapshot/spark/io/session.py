@@ -3,10 +3,10 @@
 `SparkOptions.master` selects one of two cases:
 
 * `local[...]`: this module sets everything. Executors are threads of one JVM, and its Python workers run this
-  interpreter with its installed packages, including editable installs. The connector's jars are given as files.
-* any other value (`spark://...`, `yarn`, `k8s://...`, or None under spark-submit): the cluster sets memory, jars
-  (`--packages`) and the executors' Python (`--archives` of a packed environment, `PYSPARK_PYTHON`). This module sets
-  only what affects a query's result: time zone, shuffle partitions, Arrow.
+  interpreter with its installed packages, including editable installs.
+* any other value (`spark://...`, `yarn`, `k8s://...`, or None under spark-submit): the cluster sets memory and the
+  executors' Python (`--archives` of a packed environment, `PYSPARK_PYTHON`). This module sets only what affects a
+  query's result: time zone, shuffle partitions, Arrow.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -30,21 +29,14 @@ _OF_EVERY_SESSION = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # Otherwise the connector's consumers keep connections of partitions that they no longer read.
-    "spark.kafka.consumer.cache.timeout": "1m",
 }
 
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Options of a session.
-
-    `jars` are files for a session on this machine, `memory` is its JVM heap (each Python worker needs about 100 MB
-    more).
-    """
+    """Options of a session. `memory` is the JVM heap of a session on this machine."""
 
     master: str | None = LOCAL
-    jars: Sequence[Path] = ()
     memory: str = "1g"
 
     @property
@@ -110,7 +102,6 @@ def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
 
 def _of_this_machine(options: SparkOptions, scratch: str) -> dict[str, str]:
     return {
-        "spark.jars": ",".join(map(str, options.jars)),
         "spark.driver.memory": options.memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,94 +1,42 @@
-"""Reads the topics with Spark's Kafka source: only committed records, between planned offsets.
+"""`Fold`: the states of some partitions, which Spark's executors read, merge and verify.
 
-`Fold` computes a state as a DataFrame, and `Fold.check` verifies it.
+Two stages: tasks read stretches of the topics (`scan`), then one task for each partition, or for some of its buckets,
+merges what they have read (`merge`). The bytes travel through Spark's shuffle, and never through the driver.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, reduce
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import StorageLevel
+from pyspark import RDD, StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
-from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.spark.fold import fold as folding
-from statehold.snapshot.spark.fold.newest import REPORT
+from statehold.snapshot.spark.fold.merge import Rows, merge, summed
+from statehold.snapshot.spark.fold.newest import BUCKETS, REPORT, KeyBlock, packed, unpacked
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.proof import Sums, proves
-from statehold.snapshot.spark.fold.report import Cut, Scan, TaskReport, decode_report, gathered, judge_chunks
-from statehold.snapshot.spark.fold.unpack import SCHEMA, Unpacker
-from statehold.snapshot.spark.io.kafka_options import kafka_options
-from statehold.snapshot.spark.io.stored import stored
+from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered, judge_chunks
+from statehold.snapshot.spark.io.scan import ReaderOf, forget_zip_finders, read_stretches, stretches_of
 
 #: For modules that must not import pyspark.
 Session = SparkSession
-#: Kafka records in one Arrow batch; few, because chunks are large.
-_BATCH: Final = "500"
-#: Columns of a folded state.
-FOLDED: Final = "partition int, bucket int, table string, key binary, value binary"
-Edit = Callable[[Iterable[Any]], Iterable[Any]]
-#: (topic, partition) -> first offset, end offset.
-Ranges = Mapping[tuple[str, int], tuple[int, int]]
+#: Columns of a state: keys are msgpack, values as stored.
+STATE: Final = "partition int, table string, key binary, value binary"
+_PACKED: Final = "partition int, data binary"
 
 
-def read(spark: SparkSession, settings: Settings, ranges: Ranges) -> DataFrame:
-    """Return Kafka records as (topic, partition, offset, value); there must be ranges, each with start < end.
-
-    One task reads each range in order. The job fails if records were truncated meanwhile.
-    """
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _BATCH)
-    reader = spark.read.format("kafka")
-    for key, value in kafka_options(settings).items():
-        reader = reader.option(key, value)
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for (topic, partition), (start, end) in ranges.items():
-        starts.setdefault(topic, {})[str(partition)] = start
-        ends.setdefault(topic, {})[str(partition)] = end
-    assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
-    return (
-        reader.option("assign", json.dumps(assigned))
-        .option("startingOffsets", json.dumps(starts))
-        .option("endingOffsets", json.dumps(ends))
-        .option("failOnDataLoss", "true")
-        .load()
-        .select("topic", "partition", "offset", "value")
-    )
-
-
-def with_stored(
-    spark: SparkSession, settings: Settings, layers: Sequence[Ranges], fulls: Iterable[tuple[Place, Manifest]]
-) -> DataFrame:
-    """Return the union of `read` of each layer and the chunks of full snapshots in a store; one of them must exist.
-
-    A layer names a topic partition once, as Spark requires. Several tasks share a partition through several layers.
-    """
-    frames = [read(spark, settings, ranges) for ranges in layers if ranges]
-    elsewhere = stored(spark, settings, fulls)
-    return reduce(DataFrame.union, frames if elsewhere is None else [*frames, elsewhere])
-
-
-#: the Java client's words for a batch whose checksum differs, and those of a record in it
-_DAMAGED: Final = re.compile(
-    r"Record (?:batch )?for partition (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+) at offset (?P<offset>\d+) is "
-    r"invalid, cause: (?P<cause>[^\n]{1,200})"
-)
-
-
-#: the Java client's or the connector's words for a read from Kafka that failed, or that a truncation overtook
-_READING: Final = re.compile(r"org\.apache\.kafka\.|sql\.kafka010|TimeoutException|data may have been lost")
+#: errors of a read that may succeed when it is repeated, as the executor's traceback names them
+_READING: Final = re.compile(r"statehold\.errors\.(KafkaTrouble|RestoreTimeout|HangingTransaction)\b|StoreTrouble\b")
 
 
 #: The Java of the extra `dev` runs brokers, but lacks a module that Spark asks for.
@@ -99,34 +47,14 @@ _NO_JAVA: Final = (
 
 
 class JobFailed(KafkaTrouble):
-    """A Spark job failed; run it again. `reading`: it could not read from Kafka, so another attempt may succeed."""
+    """A Spark job failed; run it again. `reading`: it could not read its input, so another attempt may succeed."""
 
     def __init__(self, text: str, *, reading: bool = False) -> None:
         super().__init__(text)
         self.reading = reading
 
 
-class DamagedBatch(JobFailed):
-    """A Spark job met a record batch that is damaged on the broker's disk; another attempt does not help."""
-
-    def __init__(self, topic: str, partition: int, offset: int, cause: str) -> None:
-        super().__init__(
-            f"{topic}[{partition}]@{offset}: a record batch is damaged on the broker's disk: {cause}. Nothing was "
-            f"changed. Next: make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If "
-            f"no copy is whole and a restore still succeeds, `statehold snapshot take` writes a full snapshot after "
-            f"the damage"
-        )
-        self.topic, self.partition, self.offset = topic, partition, offset
-
-    def in_base(self, plan: FoldPlan) -> bool:
-        """Return whether it lies in the full snapshot on which the plan is based, so that an older one may help."""
-        base = plan.base
-        if base is None or (self.topic, self.partition) != (plan.place.names.snapshot, plan.partition):
-            return False
-        return base.ref.low <= self.offset <= base.offset
-
-
-def collect(frame: DataFrame) -> list[Any]:
+def collect(frame: RDD[Any] | DataFrame) -> list[Any]:
     """Run the job and return its rows, which must be few.
 
     :raises JobFailed: the text has the innermost cause, which Spark's stack trace hides.
@@ -138,14 +66,11 @@ def collect(frame: DataFrame) -> list[Any]:
 
 
 def failed_job(error: Exception) -> JobFailed:
-    """Return the error to raise for a failed job: it names a damaged record batch, or has the innermost cause."""
+    """Return the error to raise for a failed job: it has the innermost cause."""
     text = str(error)
     if "JAVA_GATEWAY_EXITED" in text:
         return JobFailed(_NO_JAVA)
-    damaged = _DAMAGED.search(text)
-    if damaged is None:
-        return JobFailed(f"the Spark job failed: {cause_of(text)}", reading=_READING.search(text) is not None)
-    return DamagedBatch(damaged["topic"], int(damaged["partition"]), int(damaged["offset"]), damaged["cause"])
+    return JobFailed(f"the Spark job failed: {cause_of(text)}", reading=_READING.search(text) is not None)
 
 
 def cause_of(text: str) -> str:
@@ -157,113 +82,109 @@ def cause_of(text: str) -> str:
 
 
 class Fold:
-    """The states of some partitions, each at its plan's goal. Spark computes them at the first use."""
+    """The states of some partitions, each at its plan's goal. Spark computes them when `rows` are used."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, plans: Sequence[FoldPlan]) -> None:
-        self._spark, self._settings, self.plans = spark, settings, {plan.partition: plan for plan in plans}
-
-    @property
-    def state(self) -> DataFrame:
-        """(partition, table, key, value): keys are msgpack, values as stored."""
-        return self._folded.where(F.col("table") != REPORT).select("partition", "table", "key", "value")
-
-    @property
-    def chunks(self) -> DataFrame:
-        """`fold.CHUNKS`, including the reports."""
-        return folding.chunks(self._folded, self._settings.snapshot.chunk_bytes)
-
-    def having(self, table: str, keys: Sequence[bytes]) -> DataFrame:
-        """Return (partition, key) for those of the given msgpack keys that the state holds."""
-        mine = (F.col("table") == table) & F.col("key").isin(*map(bytearray, keys))
-        return self.state.where(mine).select("partition", "key")
-
-    def edited(self, edit: Edit, born: Sequence[Any] = ()) -> DataFrame:
-        """Return `chunks` of the edited state; `edit` runs in `mapInArrow` over `FOLDED`, including reports.
-
-        `born` are rows for new keys, in a bucket of their own.
-        """
-        rows = self._folded.mapInArrow(edit, FOLDED)
-        if born:
-            added = self._spark.createDataFrame([*born], FOLDED).coalesce(1)
-            rows = rows.union(added.sortWithinPartitions("partition", "bucket", "table", "key"))
-        return folding.chunks(rows, self._settings.snapshot.chunk_bytes)
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep the folded state on the executors' disks within the context, for repeated use."""
-        self._folded.persist(StorageLevel.DISK_ONLY)
-        try:
-            yield
-        finally:
-            with suppress(PySparkException, Py4JError):  # the session's end removes the files, too
-                self._folded.unpersist(blocking=True)
-
-    def check(self) -> dict[int, str]:
-        """Fold, and compare with the commit records' digests: partition -> the difference, '' without one.
-
-        Reads everything once. The driver receives only sums and reports.
-        """
-        return judge(self.plans.values(), collect(folding.sums_of(self.chunks)))
+    def __init__(self, spark: SparkSession, reader_of: ReaderOf, plans: Sequence[FoldPlan]) -> None:
+        self._spark, self._reader_of = spark, reader_of
+        self.plans = {plan.partition: plan for plan in plans}
+        #: The partition of each task of `rows`.
+        self.partitions = sorted(self.plans)
 
     @cached_property
-    def _folded(self) -> DataFrame:
-        stretches = [each for plan in self.plans.values() for each in _stretches(plan)]
-        deepest = max((number for number, *_ in stretches), default=0)
-        layers: list[dict[tuple[str, int], tuple[int, int]]] = [{} for _ in range(deepest + 1)]
-        for number, place, bounds in stretches:
-            layers[number][place] = bounds
-        scans = {plan.partition: scan_of(plan) for plan in self.plans.values()}
-        bases = [(plan.place, plan.base.manifest) for plan in self.plans.values() if plan.base]
-        frames = with_stored(self._spark, self._settings, layers, bases)
-        rows = frames.mapInArrow(Unpacker(scans), SCHEMA)
-        return folding.fold(rows, 2 * self._spark.sparkContext.defaultParallelism)
+    def rows(self) -> RDD[Rows]:
+        """Return `merge.Rows`, including the reports: one task for each partition, in the order of `partitions`."""
+        return self._merged(1)
+
+    @contextmanager
+    def kept(self) -> Iterator[RDD[Rows]]:
+        """Return `rows` that are kept on the executors' disks within the context, for repeated use.
+
+        As many tasks as use the whole cluster share a partition.
+        """
+        rows = self._merged(pieces(self._spark, len(self.plans))).persist(StorageLevel.DISK_ONLY)
+        try:
+            yield rows
+        finally:
+            with suppress(PySparkException, Py4JError):  # the session's end removes the files, too
+                rows.unpersist(blocking=True)
+
+    def state(self, rows: RDD[Rows], table: str) -> DataFrame:
+        """Return the keys of one table as `STATE`."""
+        found = self._spark.createDataFrame(rows.flatMap(partial(_packed, table)), _PACKED, verifySchema=False)
+        return found.mapInArrow(_unpacked, STATE)
+
+    def check(self, rows: RDD[Rows] | None = None) -> tuple[dict[int, str], dict[str, int]]:
+        """Fold, and compare with the commit records' digests: partition -> the difference, '' without one.
+
+        Also return the number of keys of each table. The driver receives only sums and reports.
+
+        :raises JobFailed: the records were truncated meanwhile.
+        """
+        sums: dict[int, dict[str, Sums]] = {}
+        reports: list[TaskReport] = []
+        for partition, table, found, report in collect((rows or self.rows).mapPartitions(summed)):
+            if table == REPORT:
+                reports.append(decode_report(report))
+            else:
+                sums.setdefault(partition, {}).setdefault(table, Sums()).join(found)
+        by_partition = gathered(reports)
+        for kinds in by_partition.values():
+            for each in kinds.values():
+                if each.overtaken:
+                    raise JobFailed(each.finding, reading=True)
+        held: dict[str, int] = {}
+        for table, found in chain.from_iterable(each.items() for each in sums.values()):
+            held[table] = held.get(table, 0) + found.keys
+        return {p: verdict(plan, by_partition.get(p, {}), sums.get(p, {})) for p, plan in self.plans.items()}, held
+
+    def _merged(self, share: int) -> RDD[Rows]:
+        context = self._spark.sparkContext
+        tasks = [task for plan in self.plans.values() for task in stretches_of(plan)]
+        places = {partition: index * share for index, partition in enumerate(self.partitions)}
+        blocks: RDD[Any] = context.parallelize(tasks, max(1, len(tasks))).mapPartitions(
+            partial(_read, self._reader_of, places, share)
+        )
+        return blocks.partitionBy(max(1, share * len(places)), int).values().mapPartitions(merge)
 
 
-def _stretches(plan: FoldPlan) -> Iterator[tuple[int, tuple[str, int], tuple[int, int]]]:
-    """Yield number, (topic, partition) and (first, end offset) of each stretch of a plan."""
-    names, base = plan.place.names, plan.base
-    starts = [plan.start, *(cut.offset + 1 for cut in plan.cuts)]
-    for number, bounds in enumerate(zip(starts, [*starts[1:], plan.end], strict=True)):
-        if plan.start < plan.end:
-            yield number, (names.changelog, plan.partition), bounds
-    if base is not None and base.manifest.checksums and not base.manifest.store:
-        starts = [base.manifest.low, *plan.chunk_cuts]
-        for number, bounds in enumerate(zip(starts, [*starts[1:], base.offset], strict=True)):
-            yield number, (names.snapshot, plan.partition), bounds
+def _read(
+    reader_of: ReaderOf, places: Mapping[int, int], share: int, tasks: Iterable[Any]
+) -> Iterator[tuple[int, KeyBlock]]:
+    """Yield each block with the number of the task that merges it. Every such task gets the reports with findings."""
+    forget_zip_finders()
+    for stretches in tasks:
+        for block in read_stretches(reader_of, stretches):
+            first = places[block.partition]
+            if block.bucket >= 0:
+                yield first + block.bucket * share // BUCKETS, block
+            elif share > 1 and decode_report(block.data).finding:
+                yield from ((first + each, block) for each in range(share))
+            else:
+                yield first, block
+
+
+def _packed(table: str, rows: Rows) -> Iterator[tuple[int, bytearray]]:
+    partition, name, keys, values = rows
+    if name == table:
+        yield partition, bytearray(packed(name, keys, [*values]))
+
+
+def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for partition, data in zip(*(batch.column(name).to_pylist() for name in ("partition", "data")), strict=True):
+            table, keys, values = unpacked(data)
+            columns = [
+                pa.repeat(pa.scalar(partition, pa.int32()), len(keys)),
+                pa.repeat(pa.scalar(table, pa.string()), len(keys)),
+                pa.array(keys, pa.binary()),
+                pa.array(values, pa.binary()),
+            ]
+            yield pa.record_batch(columns, names=["partition", "table", "key", "value"])
 
 
 def pieces(spark: SparkSession, partitions: int) -> int:
     """Return the number of stretches per partition that uses the whole cluster."""
     return max(1, math.ceil(spark.sparkContext.defaultParallelism / max(1, partitions)))
-
-
-def scan_of(plan: FoldPlan) -> Scan:
-    base = plan.base
-    return Scan(
-        partition=plan.partition,
-        full=base.manifest.full if base else "",
-        chunks=len(base.manifest.checksums) if base else 0,
-        first=plan.first,
-        lineage=plan.goal.commit_record.lineage,
-        topic=plan.place.names.changelog,
-        cuts=tuple(Cut(each.offset + 1, each.commit_record.n) for each in plan.cuts),
-        chunk_cuts=plan.chunk_cuts,
-    )
-
-
-def judge(plans: Iterable[FoldPlan], rows: Iterable[Any]) -> dict[int, str]:
-    """Return partition -> why its state differs, '' if it does not. `rows` are `fold.sums_of` and the reports."""
-    sums: dict[int, dict[str, Sums]] = {}
-    task_reports: list[TaskReport] = []
-    for row in rows:
-        if row["table"] == REPORT:
-            task_reports.append(decode_report(row["report"]))
-        else:
-            sums.setdefault(row["partition"], {})[row["table"]] = folding.sums_from(row)
-    reports = gathered(task_reports)
-    return {
-        plan.partition: verdict(plan, reports.get(plan.partition, {}), sums.get(plan.partition, {})) for plan in plans
-    }
 
 
 def verdict(plan: FoldPlan, reports: Mapping[str, TaskReport], sums: Mapping[str, Sums]) -> str:

@@ -9,37 +9,36 @@ exactly one run. Chunks of other runs are never referred to, and truncated later
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark import RDD
 
 from statehold.errors import KafkaTrouble
 from statehold.ports import FullSink
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Chunk, CommitRecord, Manifest
-from statehold.snapshot.spark.fold.fold import sums_from
+from statehold.snapshot.format.records import Chunk, CommitRecord, Manifest, split
+from statehold.snapshot.full import CHUNK_KEYS
+from statehold.snapshot.spark.fold.merge import Rows
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums
+from statehold.table import Changes
 
-WRITTEN: Final = "partition int, kind string, payload binary"
 #: Seconds without any acknowledgement after which the task fails.
 _PATIENCE: Final = 60.0
-_32: Final = 0xFFFFFFFF
 
 #: Creates the sink of one partition; called on an executor, so it is pickled by reference.
 SinkOf = Callable[[int], FullSink]
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The newest known manifest of a partition, which the chunks name (rule S5), and the format to write."""
+    """The newest known manifest of a partition, which the chunks name (rule S5), the format, the bytes of a chunk."""
 
     newest: int
     format: int
+    chunk_bytes: int
 
 
 class WrittenFull(msgspec.Struct):
@@ -103,90 +102,38 @@ _encode = msgspec.msgpack.Encoder().encode
 decode_written = msgspec.msgpack.Decoder(WrittenFull).decode
 
 
-def write(chunks: DataFrame, targets: Mapping[int, Target], sink_of: SinkOf | None) -> DataFrame:
-    """Return `WRITTEN` rows: one of kind 'full' per partition with chunks, and the reports. No sink: write nothing.
+def write(rows: RDD[Rows], targets: Mapping[int, Target], sink_of: SinkOf | None) -> RDD[tuple[str, bytes]]:
+    """Return pairs: 'full' and a `WrittenFull` for each partition with keys, 'report' and each report.
 
-    One task writes a partition's chunks in order, so that they are in order on the topic.
+    No sink: write nothing. One task writes a partition's chunks in order, so that they are in order on the topic.
     """
-    tasks = max(1, len(targets))
-    return (
-        chunks.repartition(tasks, _slots(sorted(targets), tasks)[F.col("partition")])
-        .sortWithinPartitions("partition", "bucket", "table", "seq")
-        .mapInArrow(ChunkWriter(dict(targets), sink_of), WRITTEN)
-    )
-
-
-def _slots(partitions: Sequence[int], tasks: int) -> Column:
-    """Map each partition to a task slot, a number whose hash selects a separate task.
-
-    The hashes of the partitions themselves would select the same task for some of them.
-    """
-    free, slot = set(range(tasks)), 0
-    found: list[int] = []
-    while free:
-        if (task := spread(slot) % tasks) in free:
-            free.remove(task)
-            found.append(slot)
-        slot += 1
-    pairs = zip(partitions, found, strict=False)  # without partitions there is one task without work
-    return F.create_map(*(F.lit(number) for pair in pairs for number in pair))
-
-
-def spread(number: int) -> int:
-    """Return Spark's hash of an int: Murmur3 with seed 42."""
-    k = number * 0xCC9E2D51 & _32
-    k = _rotated(k, 15) * 0x1B873593 & _32
-    h = _rotated(42 ^ k, 13) * 5 + 0xE6546B64 & _32
-    h ^= 4
-    h = (h ^ h >> 16) * 0x85EBCA6B & _32
-    h = (h ^ h >> 13) * 0xC2B2AE35 & _32
-    h ^= h >> 16
-    return h - (1 << 32) if h >> 31 else h
-
-
-def _rotated(word: int, by: int) -> int:
-    return (word << by | word >> 32 - by) & _32
+    return rows.mapPartitions(ChunkWriter(dict(targets), sink_of))
 
 
 class ChunkWriter:
-    """Function for `mapInArrow` over sorted `fold.CHUNKS`."""
+    """Function for `mapPartitions` over the rows of one partition."""
 
     def __init__(self, targets: Mapping[int, Target], sink_of: SinkOf | None) -> None:
         self._targets, self._sink_of = targets, sink_of
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        current: _Full | None = None
-        for batch in batches:
-            out: list[tuple[int, str, bytes]] = []
-            for row in batch.to_pylist():
-                if row["table"] == REPORT:
-                    out.append((row["partition"], "report", row["entry"]))
-                    continue
-                if current is None or current.partition != row["partition"]:
-                    out += _finished(current)
-                    current = _Full(row["partition"], self._targets[row["partition"]], self._sink_of)
-                current.add(row)
-            if out:
-                yield _batch(out)
-        if current is not None:
-            yield _batch(_finished(current))
-
-
-def _finished(full: _Full | None) -> list[tuple[int, str, bytes]]:
-    return [(full.partition, "full", _encode(full.finish()))] if full is not None else []
-
-
-def _batch(rows: list[tuple[int, str, bytes]]) -> pa.RecordBatch:
-    partitions, kinds, payloads = zip(*rows, strict=True)
-    columns = [pa.array(partitions, pa.int32()), pa.array(kinds, pa.string()), pa.array(payloads, pa.binary())]
-    return pa.record_batch(columns, names=["partition", "kind", "payload"])
+    def __call__(self, rows: Iterable[Rows]) -> Iterator[tuple[str, bytes]]:
+        full: _Full | None = None
+        for partition, table, keys, values in rows:
+            if table == REPORT:
+                yield "report", values[0]
+                continue
+            if full is None:
+                full = _Full(partition, self._targets[partition], self._sink_of)
+            full.add(table, keys, values)
+        if full is not None:
+            yield "full", _encode(full.finish())
 
 
 class _Full:
     """Writes the chunks of one partition."""
 
     def __init__(self, partition: int, target: Target, sink_of: SinkOf | None) -> None:
-        self.partition, self._target = partition, target
+        self._partition, self._target = partition, target
         self._sink = sink_of(partition) if sink_of else None
         self._id = uuid.uuid4().hex[:16]
         self._store = self._sink.open(self._id) if self._sink else ""
@@ -194,14 +141,21 @@ class _Full:
         self._sums: dict[str, Sums] = {}
         self._keys = self._size = self._sent = 0
 
-    def add(self, row: dict[str, Any]) -> None:
-        chunk = Chunk(self._id, len(self._checksums), self._target.newest, msgspec.Raw(row["entry"]))
+    def add(self, table: str, keys: list[bytes], values: list[bytes]) -> None:
+        """Write these keys, split into chunks as a worker does."""
+        self._sums.setdefault(table, Sums()).add(table, keys, values)
+        self._keys += len(keys)
+        for low in range(0, len(keys), CHUNK_KEYS):
+            some: list[Any] = keys[low : low + CHUNK_KEYS]
+            for piece in split(Changes(table, some, [*values[low : low + CHUNK_KEYS]]), self._target.chunk_bytes):
+                self._add(records.entry(Changes(table, list(map(msgspec.Raw, piece.keys)), piece.values)))
+
+    def _add(self, entry: msgspec.Raw) -> None:
+        chunk = Chunk(self._id, len(self._checksums), self._target.newest, entry)
         payload = records.pack(chunk, self._target.format)
         self._checksums.append(frame.body_checksum(payload))
         self._sent += len(payload)
-        total, part = self._sums.setdefault(row["table"], Sums()), sums_from(row)
-        total.join(part)
-        self._keys, self._size = self._keys + row["keys"], self._size + len(row["entry"])
+        self._size += len(memoryview(entry))
         if self._sink is not None:
             self._sink.send(payload)
 
@@ -210,7 +164,7 @@ class _Full:
         segments = self._sink.seal() if self._sink else 0
         offsets = acknowledged(self._sink, len(self._checksums)) if self._sink else []
         return WrittenFull(
-            partition=self.partition,
+            partition=self._partition,
             full=self._id,
             low=offsets[0] if offsets else -1,
             high=offsets[-1] if offsets else -1,

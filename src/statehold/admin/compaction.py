@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from statehold.admin.compaction_publish import CompactionResult, TopicTruncation, publish
-from statehold.admin.snapshot_sinks import SnapshotSinkFactory
+from statehold.admin.executor_clients import ReaderFactory, SnapshotSinkFactory
 from statehold.admin.topics import reaching, require
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -30,22 +30,13 @@ from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.readback import read_back
-from statehold.snapshot.spark.io.source import (
-    DamagedBatch,
-    Fold,
-    JobFailed,
-    Session,
-    base_finding,
-    collect,
-    pieces,
-    verdict,
-)
+from statehold.snapshot.spark.io.source import Fold, JobFailed, Session, base_finding, collect, pieces, verdict
 from statehold.snapshot.spark.io.write import Target, WrittenFull
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 
 #: Attempts to fold a partition; a fold is planned again if its base is damaged or was truncated meanwhile.
-_ATTEMPTS = 3
+_ATTEMPTS = 4
 
 
 class Compaction:
@@ -62,7 +53,7 @@ class Compaction:
     ) -> None:
         self._settings, self._names, self._report = settings, names, report
         self._keep, self._dry_run = keep or settings.snapshot.keep, dry_run
-        self._admin = Admin(settings, names.group)
+        self._admin, self._reader_of = Admin(settings, names.group), ReaderFactory(settings, names)
         self._truncation = TopicTruncation(settings, names, self._admin)
         self._log = Log(service=names.group)
         self._outcomes: dict[int, CompactionResult] = {}
@@ -146,7 +137,7 @@ class Compaction:
         proven: list[tuple[FoldPlan, WrittenFull, TaskReport]] = []
         damaged: dict[int, list[int]] = {}
         pending = [plan for partition, plan in plans.items() if partition not in self._outcomes]
-        for attempt in range(1, _ATTEMPTS + len(plans) + 1):  # a job names one damaged partition
+        for attempt in range(1, _ATTEMPTS + 1):
             if not pending:
                 break
             again: list[tuple[FoldPlan, str]] = []
@@ -154,10 +145,16 @@ class Compaction:
             try:
                 written, reports = self._run(spark, pending)
             except JobFailed as error:
-                again = self._without_damage(pending, error, damaged) or self._overtaken(pending, error, attempt)
-                written, reports, pending = {}, {}, []
+                if not error.reading or attempt == _ATTEMPTS:
+                    raise
+                self._log.warning("kafka_retry", doing="fold", attempt=attempt, cause=str(error))
+                written, reports, again, pending = {}, {}, [(plan, str(error)) for plan in pending], []
             for plan in pending:
                 found, own_reports = written.get(plan.partition), reports.get(plan.partition, {})
+                if any(each.overtaken for each in own_reports.values()):
+                    self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
+                    again.append((plan, "truncated meanwhile"))
+                    continue
                 finding = base_finding(plan, own_reports)
                 if finding and plan.base is not None:
                     damaged.setdefault(plan.partition, []).append(plan.base.offset)
@@ -180,56 +177,22 @@ class Compaction:
         """Run one Spark job that reads, folds and writes chunks; in a dry run it only counts them."""
         targets = {
             plan.partition: Target(
-                max((full.offset for full in plan.fulls), default=-1), plan.goal.commit_record.format
+                max((full.offset for full in plan.fulls), default=-1),
+                plan.goal.commit_record.format,
+                self._settings.snapshot.chunk_bytes,
             )
             for plan in plans
         }
         sink_of = None if self._dry_run else SnapshotSinkFactory(self._settings, self._names)
-        frame = writing.write(Fold(spark, self._settings, plans).chunks, targets, sink_of)
         written: dict[int, WrittenFull] = {}
         task_reports: list[TaskReport] = []
-        for row in collect(frame):
-            if row["kind"] == "full":
-                written[row["partition"]] = writing.decode_written(row["payload"])
+        for kind, payload in collect(writing.write(Fold(spark, self._reader_of, plans).rows, targets, sink_of)):
+            if kind == "full":
+                found = writing.decode_written(payload)
+                written[found.partition] = found
             else:
-                task_reports.append(decode_report(row["payload"]))
+                task_reports.append(decode_report(payload))
         return written, gathered(task_reports)
-
-    def _without_damage(
-        self, plans: Sequence[FoldPlan], error: JobFailed, damaged: dict[int, list[int]]
-    ) -> list[tuple[FoldPlan, str]]:
-        """Return what to plan again after a damaged batch; an empty list after another error.
-
-        A partition whose full snapshot is damaged gets an older one; one whose changelog is damaged has failed.
-        """
-        if not isinstance(error, DamagedBatch):
-            return []
-        found = next((plan for plan in plans if plan.partition == error.partition), None)
-        if found is None:
-            return []
-        if found.base is not None and error.in_base(found):
-            damaged.setdefault(found.partition, []).append(found.base.offset)
-            self._log.warning("full_unusable", partition=found.partition, full=found.base.offset, finding=str(error))
-        else:
-            self._note(found, "failed", cause=str(error))
-            plans = [plan for plan in plans if plan is not found]
-        return [(plan, str(error)) for plan in plans]
-
-    def _overtaken(self, plans: Sequence[FoldPlan], error: JobFailed, attempt: int) -> list[tuple[FoldPlan, str]]:
-        """Log a truncation that made the read fail, or another failed read; return what to plan again.
-
-        :raises KafkaTrouble: the job failed for another reason, or too often.
-        """
-        for plan in plans:
-            full, increment = self._truncation.starts(plan.place)
-            low = plan.base.ref.low if plan.base else full
-            if increment > plan.start or full > low:
-                self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
-                return [(plan, "truncated meanwhile") for plan in plans]
-        if not error.reading or attempt >= _ATTEMPTS:
-            raise error
-        self._log.warning("kafka_retry", doing="fold", attempt=attempt, cause=str(error))
-        return [(plan, str(error)) for plan in plans]
 
     def _plan_again(
         self, again: Sequence[tuple[FoldPlan, str]], damaged: Mapping[int, list[int]], plans: dict[int, FoldPlan]
@@ -276,7 +239,7 @@ class Compaction:
             if not asked:
                 break
             self._report(f"reading {len(asked)} full snapshots back")
-            findings |= read_back(spark, self._settings, asked)
+            findings |= read_back(spark, self._reader_of, asked)
             for (p, offset), finding in findings.items():
                 fulls[p] = [found for found in fulls[p] if found.offset != offset or not finding]
         self._note_published(fresh, findings)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from statehold.admin.snapshot_sinks import SnapshotSinkFactory
+from statehold.admin.executor_clients import SnapshotSinkFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin

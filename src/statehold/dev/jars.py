@@ -1,11 +1,10 @@
-"""Jars of Kafka, and of Spark's Kafka connector: resolved by jgo, cached outside the tree, verified by checksum.
+"""Jars of Kafka: resolved by jgo, cached outside the tree, verified by checksum.
 
 The cache is `$XDG_CACHE_HOME/statehold` or `~/.cache/statehold`. Each folder is complete or absent:
 
     kafka-broker-4.4.0/*.jar       the broker and its dependencies
     kafka-logging-2.25.5/*.jar     log4j, first on the class path because Kafka's packages bring no binding for it
     kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `statehold txn`
-    spark-kafka-4.0.0/*.jar        Spark's Kafka connector
     .../SHA256SUMS                 the checksum of every jar of that folder
 """
 
@@ -24,12 +23,11 @@ from importlib import resources
 from pathlib import Path
 
 from statehold.dev.errors import DevError, JarsDamaged, JarsUnavailable
-from statehold.dev.java import find_java, find_spark_java
+from statehold.dev.java import find_java
 
 DEFAULT_VERSION = "4.4.0"
 LOGGING_VERSION = "2.25.5"
 TOOLS_VERSION = "4.1.0"  # the newest release that publishes its tools; they also talk to older and newer brokers
-CONNECTOR_VERSION = "4.0.0"  # works with every PySpark 4.0.x
 TIMEOUT = 60  # seconds without an answer from the repository
 ReportProgress = Callable[[str], object]
 
@@ -79,18 +77,6 @@ TOOLS = JarBundle(
     ),
     "11 MB",
 )
-#: the connector and those of its dependencies that PySpark does not bring
-CONNECTOR = JarBundle(
-    "spark-kafka",
-    CONNECTOR_VERSION,
-    (
-        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",
-        f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{CONNECTOR_VERSION}",
-        "org.apache.kafka:kafka-clients:3.9.0",
-        "org.apache.commons:commons-pool2:2.12.0",
-    ),
-    "10 MB",
-)
 
 
 def cache_root() -> Path:
@@ -106,16 +92,7 @@ def class_path(version: str = DEFAULT_VERSION, *, report: ReportProgress = lambd
     without a network, `JarsDamaged` when a checksum differs.
     """
     find_java()  # a missing Java is reported before the download
-    return f"{_cached(LOGGING, report)}/*:{_cached(broker_bundle(version), report)}/*"
-
-
-def spark_connector(*, report: ReportProgress = lambda _: None) -> list[Path]:
-    """Return the jars that let a local Spark session read and write Kafka, fetching them on first use.
-
-    A cluster's job names the same packages with `spark-submit --packages`. Raises as `class_path` does.
-    """
-    find_spark_java()
-    return sorted(_cached(CONNECTOR, report).glob("*.jar"))
+    return f"{cached(LOGGING, report)}/*:{cached(broker_bundle(version), report)}/*"
 
 
 def tools_class_path(*, report: ReportProgress = lambda _: None) -> str:
@@ -124,11 +101,11 @@ def tools_class_path(*, report: ReportProgress = lambda _: None) -> str:
     Raises as `class_path` does.
     """
     find_java()
-    return f"{_cached(TOOLS, report)}/*"
+    return f"{cached(TOOLS, report)}/*"
 
 
-def _cached(bundle: JarBundle, report: ReportProgress) -> Path:
-    """Return the folder of a bundle after verifying that every jar is present and unchanged."""
+def cached(bundle: JarBundle, report: ReportProgress) -> Path:
+    """Return the folder of a bundle, fetched on first use, after verifying that every jar is present and unchanged."""
     home = cache_root() / bundle.name
     if not home.exists():
         with one_at_a_time(cache_root()):
@@ -270,7 +247,7 @@ def main() -> None:
         sys.stderr.write(f"bootstrap: {line}\n")
 
     try:
-        for bundle in (LOGGING, broker_bundle(DEFAULT_VERSION), CONNECTOR, TOOLS):
-            _cached(bundle, report)
+        for bundle in (LOGGING, broker_bundle(DEFAULT_VERSION), TOOLS):
+            cached(bundle, report)
     except DevError as error:
         sys.exit(f"bootstrap: {error}")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from statehold.admin.snapshot_sinks import SnapshotSinkFactory
+from statehold.admin.executor_clients import ReaderFactory, SnapshotSinkFactory
 from statehold.admin.state.migrate import TOOL, Migrated, Migration, replace_states
 from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
 from statehold.common.names import Names
@@ -25,7 +26,7 @@ from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import MODULUS
 from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
-from statehold.snapshot.spark.export.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
+from statehold.snapshot.spark.export.edit import EDITED, Born, Editor, decode_tally, having, packed, tables_of
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import decode_report
@@ -65,14 +66,15 @@ class _Work:
     ) -> None:
         self._spark, self._stopped, self._facts, self._edits, self._editor = spark, stopped, facts, edits, editor
         self._names, self._settings = stopped.names, stopped.settings
-        #: Patched keys that exist, by table; rows that a patch adds.
+        self._reader_of = ReaderFactory(stopped.settings, stopped.names)
+        #: Patched keys that exist, by table; keys that a patch adds, by partition.
         self._known: dict[str, set[Any]] = {}
-        self._born: list[Row] = []
+        self._born: dict[int, Born] = {}
 
     def run(self, lineage: str | None) -> tuple[list[Migrated], list[Adoption]]:
         plans = self._plans()
-        fold = Fold(self._spark, self._settings, list(plans.values()))
-        findings = [f"partition {p}: {finding}" for p, finding in fold.check().items() if finding]
+        fold = Fold(self._spark, self._reader_of, list(plans.values()))
+        findings = [f"partition {p}: {finding}" for p, finding in fold.check()[0].items() if finding]
         if findings:
             raise ToolRefused(f"the folded state differs from the recorded one: {'; '.join(findings)}")
         self._require_patched(fold)
@@ -101,34 +103,37 @@ class _Work:
         """Check that every patched key exists or names its partition."""
         for table in sorted(self._edits.tables):
             keys = {packed(key): key for key in self._edits.patched(table)}
-            found = collect(fold.having(table, list(keys))) if keys else []
-            self._known[table] = {keys[bytes(row["key"])] for row in found}
+            found = collect(fold.rows.flatMap(partial(having, table, frozenset(keys)))) if keys else []
+            self._known[table] = {keys[key] for key in found}
             for key in self._known[table]:
                 self._edits.found(table, key)
-        self._born = [
-            (partition, BORN, table, packed(key), data)
-            for partition in range(self._facts[self._names.input].partitions)
-            for table in sorted(self._edits.tables)
-            for key, data in self._edits.born(table, partition, self._known[table])
-        ]
+        for partition in range(self._facts[self._names.input].partitions):
+            self._born[partition] = [
+                (table, packed(key), data)
+                for table in sorted(self._edits.tables)
+                for key, data in self._edits.born(table, partition, self._known[table])
+            ]
         self._edits.require_used()
 
     def _write(
         self, fold: Fold, plans: Mapping[int, FoldPlan], publish: bool
     ) -> tuple[dict[int, WrittenFull], dict[int, Counts]]:
         newest = {p: max((full.offset for full in plan.fulls), default=-1) for p, plan in plans.items()}
-        targets = {p: Target(offset, frame.NEWEST) for p, offset in newest.items()}
+        size = self._settings.snapshot.chunk_bytes
+        targets = {p: Target(offset, frame.NEWEST, size) for p, offset in newest.items()}
         sink_of = SnapshotSinkFactory(self._settings, self._names) if publish else None
         written = {partition: writing.empty(partition) for partition in plans}
         tallies: dict[int, Counts] = {}
-        for row in collect(writing.write(fold.edited(self._editor, self._born), targets, sink_of)):
-            if row["kind"] == "full":
-                written[row["partition"]] = writing.decode_written(row["payload"])
-            elif decode_report(row["payload"]).kind == EDITED:
-                tally = decode_tally(row["payload"])
+        edited = fold.rows.mapPartitionsWithIndex(partial(self._editor, fold.partitions, self._born))
+        for kind, payload in collect(writing.write(edited, targets, sink_of)):
+            if kind == "full":
+                found = writing.decode_written(payload)
+                written[found.partition] = found
+            elif decode_report(payload).kind == EDITED:
+                tally = decode_tally(payload)
                 tallies.setdefault(tally.partition, Counts()).join(tally.counts)
-        for partition, *_ in self._born:
-            tallies.setdefault(partition, Counts()).join(Counts(after=1, added=1))
+        for partition, born in self._born.items():
+            tallies.setdefault(partition, Counts()).join(Counts(after=len(born), added=len(born)))
         return written, tallies
 
     def _digest(self, written: WrittenFull) -> int:
@@ -157,7 +162,7 @@ class _Work:
             sink = SnapshotSinkFactory(self._settings, self._names).manifests(partition)
             sink.send(records.pack(manifest))
             bases[partition] = LocatedManifest(writing.acknowledged(sink, 1)[0], manifest)
-        back = read_back(self._spark, self._settings, [(plans[p].place, found) for p, found in bases.items()])
+        back = read_back(self._spark, self._reader_of, [(plans[p].place, found) for p, found in bases.items()])
         wrong = [f"partition {p}: {finding}" for (p, _), finding in back.items() if finding]
         if wrong:
             raise ToolRefused(f"read back the new full snapshots: {'; '.join(wrong)}. The state was not replaced")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from statehold.admin.snapshot_sinks import SnapshotSinkFactory
+from statehold.admin.executor_clients import SnapshotSinkFactory
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings

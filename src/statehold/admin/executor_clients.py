@@ -1,9 +1,11 @@
-"""The sinks that compaction and state maintenance write full snapshots to."""
+"""What Spark's executors read the topics with, and write full snapshots to; each is pickled."""
 
 from __future__ import annotations
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.full_producer import KafkaFullSink
 from statehold.ports import FullSink
 from statehold.snapshot.store.base import folder, root_of
@@ -12,7 +14,7 @@ from statehold.snapshot.store.sink import StoreSink
 
 
 class SnapshotSinkFactory:
-    """Makes the sink for the chunks of one partition's full snapshot; Spark executors get it pickled.
+    """Makes the sink for the chunks of one partition's full snapshot.
 
     The sink writes to the snapshot topic, or to the store of `snapshot.full_store`, which the executors must reach.
     """
@@ -34,6 +36,16 @@ class SnapshotSinkFactory:
     def manifests(self, partition: int) -> KafkaFullSink:
         """Return the sink of the manifest, which is always the topic."""
         return KafkaFullSink(self._settings, self._names.snapshot, partition)
+
+
+class ReaderFactory:
+    """Makes a reader of the topics that ends at the last stable offset."""
+
+    def __init__(self, settings: Settings, names: Names) -> None:
+        self._settings, self._group = settings, names.group
+
+    def __call__(self) -> CommittedReader:
+        return CommittedReader(self._settings, self._group, Admin(self._settings, self._group))
 
 
 class _NoManifests(FullSink):

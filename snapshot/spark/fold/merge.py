@@ -1,0 +1,86 @@
+"""Merges what several tasks have read of one partition: the newest value of each key, and the sums of the digest.
+
+Does not use Spark. A task writes the blocks that arrive to a temporary file, and reads some buckets at a time from it.
+So its memory grows neither with the state nor with the number of deltas.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Final
+
+from statehold.snapshot.spark.fold.newest import REPORT, KeyBlock, unpacked
+from statehold.snapshot.spark.fold.proof import Sums
+from statehold.snapshot.spark.fold.report import decode_report
+
+#: Partition, table, keys (msgpack) and values (as stored) of some keys; or a report as the only value of `REPORT`.
+Rows = tuple[int, str, list[bytes], list[bytes]]
+#: Bytes of blocks that are merged at a time, and bytes that stay in memory until then.
+_AT_A_TIME: Final = 48_000_000
+_IN_MEMORY: Final = 64_000_000
+#: Place of a block in the file, in the order in which blocks are merged: rank, stretch, offset, length.
+_Located = tuple[int, int, int, int]
+
+
+def merge(blocks: Iterable[KeyBlock]) -> Iterator[Rows]:
+    """Yield the reports and then the state of a partition, bucket by bucket, without deleted keys.
+
+    Without its rows if a report has a finding, because then they are not the state.
+    """
+    places: dict[int, list[_Located]] = {}
+    partition, sound = -1, True
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=_scratch()) as file:
+        for partition, bucket, rank, stretch, data in blocks:
+            if bucket < 0:
+                sound = sound and not decode_report(data).finding
+                yield partition, REPORT, [b""], [data]
+                continue
+            places.setdefault(bucket, []).append((rank, stretch, file.tell(), len(data)))
+            file.write(data)
+        if sound:
+            for some in _portions(places):
+                yield from _merged(partition, file, some)
+
+
+def _portions(places: dict[int, list[_Located]]) -> Iterator[list[_Located]]:
+    """Yield the blocks of whole buckets, as many as are merged at a time, in order."""
+    some: list[_Located] = []
+    for bucket in sorted(places):
+        some += places[bucket]
+        if sum(length for *_, length in some) >= _AT_A_TIME:
+            yield sorted(some)
+            some = []
+    if some:
+        yield sorted(some)
+
+
+def _merged(partition: int, file: IO[bytes], some: Sequence[_Located]) -> Iterator[Rows]:
+    tables: dict[str, dict[bytes, bytes | None]] = {}
+    for _, _, offset, length in some:
+        file.seek(offset)
+        table, keys, values = unpacked(file.read(length))
+        tables.setdefault(table, {}).update(zip(keys, values, strict=True))
+    for table, newest in tables.items():
+        held = {key: value for key, value in newest.items() if value is not None}
+        if held:
+            yield partition, table, list(held), list(held.values())
+
+
+def _scratch() -> str | None:
+    """Return Spark's folder for temporary files on this machine, which Spark gives to its Python workers."""
+    found = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return found if os.path.isdir(found) else None
+
+
+def summed(rows: Iterable[Rows]) -> Iterator[tuple[int, str, Sums, bytes]]:
+    """Yield partition, table and the sums of the digest of each table; and each report, for the table `REPORT`."""
+    sums: dict[tuple[int, str], Sums] = {}
+    for partition, table, keys, values in rows:
+        if table == REPORT:
+            yield partition, table, Sums(), values[0]
+        else:
+            sums.setdefault((partition, table), Sums()).add(table, keys, values)
+    for (partition, table), found in sums.items():
+        yield partition, table, found, b""
