@@ -27,7 +27,7 @@ from statehold.dev import Cluster
 
 PARTITIONS = 4
 #: of the time that Spark takes merely to read
-REACH = 2.5
+REACH = 1.8
 #: entries for each key
 UPDATES = 10
 _QUIET = {"snapshot": {"periodic_full": False, "on_stop": False, "full_growth": 0}}
@@ -173,10 +173,13 @@ def _report(rows: dict[float, dict[str, Took]], sizes: dict[float, tuple[int, in
             rates = [f"{rate:,.0f}", f"{flow:,.1f}"]
             lines.append([f"{titles[name]}, {millions:g} million", *rates, *seconds, str(took.memory)])
             figures.add(f"{name}.{millions:g}m.entries", rate, "entries/s")
+            figures.add(f"{name}.{millions:g}m.seconds", took.work, "s")
+            figures.add(f"{name}.{millions:g}m.whole", took.whole, "s")
             figures.add(f"{name}.{millions:g}m.bytes", flow, "MB/s")
             figures.add(f"{name}.{millions:g}m.processor", took.cpu, "s")
             for part in ("program", "jvm", "workers", "whole"):
                 figures.add(f"{name}.{millions:g}m.memory.{part}", getattr(took.memory, part), "MB")
+        figures.add(f"{millions:g}m.megabytes", size / 1e6, "MB")
         if "read" in each and "compact" in each:
             figures.add(f"{millions:g}m compact/read", each["compact"].work / each["read"].work, "ratio")
     heads = ["", "entries/s", "MB/s", "s of work", "s in all", "processor s", "MB: program + JVM + Python workers"]

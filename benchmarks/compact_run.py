@@ -98,7 +98,7 @@ def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str,
     from statehold.admin.compaction import Compaction
     from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
-    options = SparkOptions(memory=job["memory"])
+    options = SparkOptions(memory=job["memory"], brief=True)
     with spark_session("compact", options) as spark:
         started = _since_start()
         outcomes = Compaction(settings, names).run(spark)

@@ -32,6 +32,7 @@ _RESTORE: Final = {
     "streams": ("Kafka Streams, in-memory store", "Kafka Streams"),
     "quix": ("quixstreams", "Quix Streams"),
 }
+_LATENCY: Final = {"a_origin": "statehold", "d": "by_hand", "f": "streams"}
 _PEERS: Final = ("statehold", "streams", "quix")
 #: work -> what its rows are called
 _WORKS: Final = {
@@ -107,6 +108,33 @@ def _start(measured: Measured) -> Block:
     return {"rounds": next(each["rounds"] for each in measured.values()), "rows": rows}
 
 
+def _latency(measured: Measured) -> Block:
+    rows: dict[tuple[int, float], dict[str, Any]] = {}
+    for name in measured:
+        rate, commit, letter, share = name.split(".")
+        if letter in _LATENCY and share == "p50":
+            row = rows.setdefault((int(rate), float(commit)), {"rate": int(rate), "commit": float(commit)})
+            row[_LATENCY[letter]] = [
+                round(measured[f"{rate}.{commit}.{letter}.{each}"]["value"], 1) for each in ("p50", "p99", "p999")
+            ]
+            row[f"{_LATENCY[letter]}_cpu"] = round(measured[f"{rate}.{commit}.{letter}.cpu"]["value"], 1)
+    return {"rounds": next(each["rounds"] for each in measured.values() if "rounds" in each), "rows": [*rows.values()]}
+
+
+def _compact(measured: Measured) -> Block:
+    rows = []
+    for millions in (name.removesuffix("m.megabytes") for name in measured if name.endswith("m.megabytes")):
+        row: dict[str, Any] = {"millions": float(millions), "mb": round(measured[f"{millions}m.megabytes"]["value"])}
+        for name in ("read", "python", "compact"):
+            for field in ("seconds", "whole"):
+                row[f"{name}_{field}"] = round(measured[f"{name}.{millions}m.{field}"]["value"], 1)
+        row["memory"] = [
+            round(measured[f"compact.{millions}m.memory.{p}"]["value"]) for p in ("program", "jvm", "workers")
+        ]
+        rows.append(row)
+    return {"rounds": 1, "rows": rows}
+
+
 def _spread(figure: dict[str, Any]) -> dict[str, int]:
     """Return a rate in thousands, because more digits are noise."""
     return {name: int(round(figure[name], -3)) for name in ("value", "lowest", "highest")}
@@ -128,4 +156,6 @@ _BLOCKS: Final[Mapping[str, Callable[[Measured], Block]]] = {
     "join": _peers,
     "window": _peers,
     "start": _start,
+    "latency": _latency,
+    "compact": _compact,
 }

@@ -25,12 +25,12 @@ PLAN: Final[Mapping[str, Sequence[str]]] = {
     "restore": ("--rounds", "3"),
     "join": ("--records", "500000", "--rounds", "5"),
     "window": ("--records", "500000", "--rounds", "5"),
-    "latency": (),
+    "latency": ("--rounds", "2"),
     "commit": (),
     "lanes": ("--partitions", "1,200", "--records", "8000000", "--rounds", "3"),
     "standby": (),
     "sink": (),
-    "compact": (),
+    "compact": ("--millions", "2,5,20,50"),
 }
 
 

@@ -14,6 +14,15 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[2]
 FIGURES: Final = ROOT / "docs" / "figures.json"
 CHART: Final = ROOT / "docs" / "images" / "throughput.svg"
+#: columns of a compaction
+_COMPACTION: Final = (
+    "Spark, merely reading",
+    "one Python process",
+    "`statehold compact`",
+    "of reading",
+    "with the start",
+    "MB: program, JVM, Python workers",
+)
 _PLACE: Final = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
 
 
@@ -90,6 +99,37 @@ def start() -> str:
     return "\n".join(lines) + "\n"
 
 
+def latency() -> str:
+    """Milliseconds from sending a trade to its readable output."""
+    block = measured()["latency"]
+    heads = "| records/s, commit interval | statehold | by hand | Kafka Streams | p99, of the loop by hand |"
+    lines = [*_setting(block), heads, "|---|---|---|---|---|"]
+    for row in block["rows"]:
+        cells = [", ".join(f"{each:.0f}" for each in row[name]) for name in ("statehold", "by_hand", "streams")]
+        ratio = row["statehold"][1] / row["by_hand"][1]
+        lines.append(f"| {row['rate']:,}, {row['commit']:g} ms | {' | '.join(cells)} | {ratio:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def compaction() -> str:
+    """Seconds of a compaction, of merely reading, and of one process."""
+    block = measured()["compact"]
+    lines = [
+        f"{block['date']}, {block['machine']}.",
+        "",
+        f"| delta entries | {' | '.join(_COMPACTION)} |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in block["rows"]:
+        seconds = " | ".join(f"{row[f'{name}_seconds']} s" for name in ("read", "python", "compact"))
+        ratio = row["compact_seconds"] / row["read_seconds"]
+        whole = f"{row['compact_whole']} s, {row['compact_whole'] / row['read_whole']:.2f}"
+        memory = ", ".join(f"{each:,}" for each in row["memory"])
+        entries = f"{row['millions']:g} million, {row['mb']:,} MB"
+        lines.append(f"| {entries} | {seconds} | {ratio:.2f} | {whole} | {memory} |")
+    return "\n".join(lines) + "\n"
+
+
 def against() -> str:
     """Ratios of statehold to other programs."""
     rows = {row["id"]: row for row in measured()["throughput"]["rows"]}
@@ -150,6 +190,8 @@ _TABLES: Final = {
     "peers": peers,
     "against": against,
     "start": start,
+    "latency": latency,
+    "compaction": compaction,
 }
 
 

@@ -63,11 +63,13 @@ def task(
 ) -> tuple[Rows, TaskReport]:
     """What one task makes of records at these offsets."""
     reader: Any = Listed(found)
-    blocks = list(read_stretches(lambda: reader, [Stretch(scan, number, topic, 0, 1000)], window))
+    blocks = list(
+        read_stretches(lambda: reader, [Stretch(scan, number, topic, 0, 1000)], lambda: Newest(window, window))
+    )
     rows: Rows = []
     for each in blocks[:-1]:
-        table, keys, values = unpacked(each.data)
-        rows += [(table, key, value, each.rank) for key, value in zip(keys, values, strict=True)]
+        table, (keys, values) = unpacked(each.data)
+        rows += [(table, key.as_py(), value.as_py(), each.rank) for key, value in zip(keys, values, strict=True)]
     return rows, decode_report(blocks[-1].data)
 
 
@@ -160,11 +162,15 @@ def test_whatever_the_window_the_newest_value_wins(log: list[dict[str, bytes | N
         assert newest(rows) == state
 
 
-def test_values_that_grow_are_noticed() -> None:
-    rows = Newest(10_000)
-    rows.add(records.entry(Changes("t", ["a"], [b"x"])))
-    added = 0
+def test_values_that_grow_are_noticed_and_older_ones_do_not_count() -> None:
+    rows, size = Newest(10_000, 10_000), 0
+    for _ in range(1000):
+        rows.add(records.entry(Changes("t", ["a"], [b"x" * 100])))
+        assert not rows.crowded
     while not rows.crowded:
-        rows.add(records.entry(Changes("t", ["a"], [b"y" * (added := added + 500)])))
-        assert added < 30_000
-    assert added >= 9_000
+        rows.add(records.entry(Changes("t", ["a"], [b"y" * (size := size + 500)])))
+        assert size < 15_000
+    assert size >= 4_500
+    ((_, data),) = rows.take()
+    table, (keys, values) = unpacked(data)
+    assert (table, keys.to_pylist(), values.to_pylist()) == ("t", [pack("a")], [b"y" * size])

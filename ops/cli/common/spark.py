@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from statehold.snapshot.spark.io.session import SparkOptions
 
 
-def spark_options(what: str, master: str, memory: str) -> SparkOptions:
+def spark_options(what: str, master: str, memory: str, *, brief: bool = False) -> SparkOptions:
     """Return the options of a session at this --spark-master; `what` needs it.
 
     :raises StartError: PySpark is not installed. :raises JavaMissing: a local session finds no Java that runs Spark.
@@ -23,4 +23,4 @@ def spark_options(what: str, master: str, memory: str) -> SparkOptions:
 
     if master.startswith("local"):
         find_spark_java()
-    return SparkOptions(None if master == "submit" else master, memory)
+    return SparkOptions(None if master == "submit" else master, memory, brief)

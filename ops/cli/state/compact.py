@@ -66,7 +66,7 @@ def compact(
     """
     names = about.names
     chosen = partitions_of(partitions)
-    options = spark_options("compaction needs", spark_master, spark_memory)
+    options = spark_options("compaction needs", spark_master, spark_memory, brief=True)
     from statehold.admin.compaction import Compaction
     from statehold.snapshot.spark.io.session import Tasks, spark_session
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Final
 
-from statehold.snapshot.spark.fold.newest import REPORT, KeyBlock, unpacked
+from statehold.snapshot.spark.fold.newest import REPORT, Columns, KeyBlock, latest, unpacked
 from statehold.snapshot.spark.fold.proof import Sums
 from statehold.snapshot.spark.fold.report import decode_report
 
@@ -57,15 +57,18 @@ def _portions(places: dict[int, list[_Located]]) -> Iterator[list[_Located]]:
 
 
 def _merged(partition: int, file: IO[bytes], some: Sequence[_Located]) -> Iterator[Rows]:
-    tables: dict[str, dict[bytes, bytes | None]] = {}
+    tables: dict[str, list[Columns]] = {}
     for _, _, offset, length in some:
         file.seek(offset)
-        table, keys, values = unpacked(file.read(length))
-        tables.setdefault(table, {}).update(zip(keys, values, strict=True))
-    for table, newest in tables.items():
-        held = {key: value for key, value in newest.items() if value is not None}
-        if held:
-            yield partition, table, list(held), list(held.values())
+        table, columns = unpacked(file.read(length))
+        tables.setdefault(table, []).append(columns)
+    for table, parts in tables.items():
+        keys, values = latest(parts)
+        if values.null_count:
+            held = values.is_valid()
+            keys, values = keys.filter(held), values.filter(held)
+        if len(keys):
+            yield partition, table, keys.to_pylist(), values.to_pylist()
 
 
 def _scratch() -> str | None:

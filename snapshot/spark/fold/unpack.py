@@ -6,20 +6,18 @@ key only the newest value that the task has read leaves it (`Newest`).
 
 from __future__ import annotations
 
-from typing import Final
-
 from statehold.errors import PartitionError
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.records import Chunk
-from statehold.snapshot.spark.fold.newest import WINDOW, Newest
+from statehold.snapshot.spark.fold.newest import Newest
 from statehold.snapshot.spark.fold.report import Scan, TaskReport
 
 
 class Increments:
     """A stretch of a changelog partition: complete transactions after the full snapshot."""
 
-    def __init__(self, scan: Scan, stretch: int, window: int = WINDOW) -> None:
+    def __init__(self, scan: Scan, stretch: int, newest: Newest) -> None:
         self._scan, self._stretch = scan, stretch
         self._chain = Chain(scan.topic, scan.partition)
         after = scan.after(stretch)
@@ -27,7 +25,7 @@ class Increments:
             self._chain.last, self._chain.lineage = after, scan.lineage
         elif after >= 0:
             self._chain.last = after
-        self.newest = Newest(window)
+        self.newest = newest
         self.report = TaskReport(
             partition=scan.partition, kind="increments", stretch=stretch, of=len(scan.cuts) + 1, after=after
         )
@@ -80,9 +78,9 @@ def _beginning(increment: Increment) -> str:
 class Chunks:
     """A stretch of a snapshot partition: the base's chunks in order, without duplicates and other chunks."""
 
-    def __init__(self, scan: Scan, stretch: int, window: int = WINDOW) -> None:
+    def __init__(self, scan: Scan, stretch: int, newest: Newest) -> None:
         self._scan = scan
-        self.newest, self.rank = Newest(min(window, _CHUNKS)), scan.first
+        self.newest, self.rank = newest, scan.first
         self.report = TaskReport(
             partition=scan.partition, kind="chunks", stretch=stretch, of=scan.chunk_stretches, begin=0
         )
@@ -114,7 +112,3 @@ class Chunks:
 
     def done(self) -> TaskReport:
         return self.report
-
-
-#: Limit for chunks in bytes; smaller, because chunks contain each key only once.
-_CHUNKS: Final = 16_000_000

@@ -20,7 +20,7 @@ from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.spark.fold.newest import WINDOW, KeyBlock
+from statehold.snapshot.spark.fold.newest import KeyBlock, Newest
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import Scan, encode_report
 from statehold.snapshot.spark.fold.unpack import Chunks, Increments
@@ -77,7 +77,9 @@ def scan_of(plan: FoldPlan) -> Scan:
     )
 
 
-def read_stretches(reader_of: ReaderOf, stretches: Iterable[Stretch], window: int = WINDOW) -> Iterator[KeyBlock]:
+def read_stretches(
+    reader_of: ReaderOf, stretches: Iterable[Stretch], newest: Callable[[], Newest] = Newest
+) -> Iterator[KeyBlock]:
     """Read them one after the other; yield the newest values of each, and its report.
 
     A damaged batch or a record that is gone becomes a finding. Blocks.
@@ -89,7 +91,7 @@ def read_stretches(reader_of: ReaderOf, stretches: Iterable[Stretch], window: in
         for stretch in stretches:
             scan, number = stretch.scan, stretch.number
             kind = Increments if stretch.topic == scan.topic else Chunks
-            taking: Increments | Chunks = kind(scan, number, window)
+            taking: Increments | Chunks = kind(scan, number, newest())
             try:
                 for offset, data in _records(reader, stretch):
                     taking.feed(offset, data)

@@ -33,6 +33,8 @@ Session = SparkSession
 #: Columns of a state: keys are msgpack, values as stored.
 STATE: Final = "partition int, table string, key binary, value binary"
 _PACKED: Final = "partition int, data binary"
+#: Keys in one Arrow batch of a state.
+_BATCH: Final = 10_000
 
 
 #: errors of a read that may succeed when it is repeated, as the executor's traceback names them
@@ -166,20 +168,22 @@ def _read(
 def _packed(table: str, rows: Rows) -> Iterator[tuple[int, bytearray]]:
     partition, name, keys, values = rows
     if name == table:
-        yield partition, bytearray(packed(name, keys, [*values]))
+        yield partition, bytearray(packed(name, (pa.array(keys, pa.binary()), pa.array(values, pa.binary()))))
 
 
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for partition, data in zip(*(batch.column(name).to_pylist() for name in ("partition", "data")), strict=True):
-            table, keys, values = unpacked(data)
-            columns = [
-                pa.repeat(pa.scalar(partition, pa.int32()), len(keys)),
-                pa.repeat(pa.scalar(table, pa.string()), len(keys)),
-                pa.array(keys, pa.binary()),
-                pa.array(values, pa.binary()),
-            ]
-            yield pa.record_batch(columns, names=["partition", "table", "key", "value"])
+            table, (keys, values) = unpacked(data)
+            for low in range(0, len(keys), _BATCH):
+                count = min(_BATCH, len(keys) - low)
+                columns = [
+                    pa.repeat(pa.scalar(partition, pa.int32()), count),
+                    pa.repeat(pa.scalar(table, pa.string()), count),
+                    keys.slice(low, count),
+                    values.slice(low, count),
+                ]
+                yield pa.record_batch(columns, names=["partition", "table", "key", "value"])
 
 
 def pieces(spark: SparkSession, partitions: int) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
@@ -11,6 +14,9 @@ from statehold.ports import FullSink
 from statehold.snapshot.store.base import folder, root_of
 from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.sink import StoreSink
+
+#: bytes that an executor's reader fetches ahead
+_AHEAD: Final = 16_000_000
 
 
 class SnapshotSinkFactory:
@@ -39,10 +45,11 @@ class SnapshotSinkFactory:
 
 
 class ReaderFactory:
-    """Makes a reader of the topics that ends at the last stable offset."""
+    """Makes a reader of the topics that ends at the last stable offset, and reads little ahead."""
 
     def __init__(self, settings: Settings, names: Names) -> None:
-        self._settings, self._group = settings, names.group
+        restore = replace(settings.restore, queue_bytes=min(settings.restore.queue_bytes, _AHEAD))
+        self._settings, self._group = replace(settings, restore=restore), names.group
 
     def __call__(self) -> CommittedReader:
         return CommittedReader(self._settings, self._group, Admin(self._settings, self._group))
