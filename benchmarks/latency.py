@@ -38,7 +38,7 @@ class Result:
 
     def median(self, share: str) -> float:
         """Return the median of all rounds, in ms."""
-        return statistics.median(getattr(self, share))
+        return float(statistics.median(getattr(self, share)))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
