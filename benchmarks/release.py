@@ -25,7 +25,7 @@ PLAN: Final[Mapping[str, Sequence[str]]] = {
     "restore": ("--rounds", "3"),
     "join": ("--records", "500000", "--rounds", "5"),
     "window": ("--records", "500000", "--rounds", "5"),
-    "latency": ("--rounds", "2"),
+    "latency": ("--rounds", "2", "--seconds", "10"),
     "commit": (),
     "lanes": ("--partitions", "1,200", "--records", "8000000", "--rounds", "3"),
     "standby": (),

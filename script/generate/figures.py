@@ -148,7 +148,8 @@ def against() -> str:
 
 
 def _setting(block: dict[str, Any]) -> list[str]:
-    return [f"{block['date']}, {block['machine']}; medians of {block['rounds']} rounds in turns.", ""]
+    rounds = f"medians of {block['rounds']} rounds in turns" if block["rounds"] > 1 else "one round"
+    return [f"{block['date']}, {block['machine']}; {rounds}.", ""]
 
 
 def chart() -> str:
