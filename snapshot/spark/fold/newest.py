@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from statehold.common.decoding import UNREADABLE
 from statehold.snapshot.format import frame
 
-#: Bytes that a task collects at first, and at most: twice as many when half of them are newest values, so that a state
-#: of some million keys leaves the task once and not with each window. Grouping takes half as much again.
+#: Bytes that a task collects at first, and at most. The limit doubles when half of it is newest values: so a state
+#: of a million keys leaves the task once and not with each window. Grouping takes half as much again.
 WINDOW: Final = 64_000_000
-_MOST: Final = 320_000_000
+_MOST: Final = 512_000_000
 #: Parts of a partition's keys, by the hash of a key. `merge` holds some of them at a time.
 BUCKETS: Final = 64
 #: Table name of a report; no table has it.

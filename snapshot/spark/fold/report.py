@@ -43,8 +43,11 @@ class TaskReport(msgspec.Struct, kw_only=True):
     #: Number of the stretch, and number of stretches.
     stretch: int = 0
     of: int = 1
-    #: Why the partition must not be used; '' if it may. Another plan may help if the records were truncated meanwhile.
+    #: Why the partition must not be used; '' if it may.
     finding: str = ""
+    #: The finding is a record batch that is damaged on the broker's disk; or records that were truncated meanwhile, so
+    #: that another plan may help.
+    damaged: bool = False
     overtaken: bool = False
     #: Chunks: number of the first one, and the checksums from it.
     begin: int = 0
@@ -82,6 +85,7 @@ def _joined(reports: Sequence[TaskReport]) -> TaskReport:
     return msgspec.structs.replace(
         last,
         finding=next(iter([*findings, _not_one(reports) or gap])),
+        damaged=any(each.damaged for each in reports),
         overtaken=any(each.overtaken for each in reports),
         begin=0,
         after=reports[0].after,

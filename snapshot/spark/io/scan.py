@@ -100,7 +100,7 @@ def read_stretches(
                         for bucket, packed in taking.newest.take():
                             yield KeyBlock(scan.partition, bucket, rank, number, packed)
             except DamagedIncrement as error:
-                taking.report.finding = taking.report.finding or str(error)
+                taking.report.finding, taking.report.damaged = taking.report.finding or str(error), True
             except OutOfRange as error:
                 taking.report.finding, taking.report.overtaken = f"the records were truncated: {error}", True
             rank, report = taking.rank, taking.done()

@@ -20,7 +20,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from statehold.errors import KafkaTrouble
+from statehold.errors import DamagedIncrement, KafkaTrouble
 from statehold.snapshot.spark.fold.merge import Rows, merge, summed
 from statehold.snapshot.spark.fold.newest import BUCKETS, REPORT, KeyBlock, packed, unpacked
 from statehold.snapshot.spark.fold.plan import FoldPlan
@@ -121,6 +121,7 @@ class Fold:
         Also return the number of keys of each table. The driver receives only sums and reports.
 
         :raises JobFailed: the records were truncated meanwhile.
+        :raises DamagedIncrement: a record batch of the changelog is damaged on the broker's disk.
         """
         sums: dict[int, dict[str, Sums]] = {}
         reports: list[TaskReport] = []
@@ -134,6 +135,8 @@ class Fold:
             for each in kinds.values():
                 if each.overtaken:
                     raise JobFailed(each.finding, reading=True)
+                if each.damaged and each.kind == "increments":
+                    raise DamagedIncrement(each.finding)
         held: dict[str, int] = {}
         for table, found in chain.from_iterable(each.items() for each in sums.values()):
             held[table] = held.get(table, 0) + found.keys
