@@ -115,7 +115,7 @@ class SnapshotSettings(Section, name="snapshot"):
     on_stop: bool = flag(True, "Whether a clean stop takes a full snapshot, so that the next start replays nothing.")
     chunk_bytes: int = size(
         256_000,
-        "Size of one chunk of a full snapshot before compression; some hundred keys restore fastest.",
+        "Size of one chunk of a full snapshot before compression; a chunk has at most 2,048 keys.",
         low=4096,
         high=50_000_000,
     )

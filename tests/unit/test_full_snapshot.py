@@ -284,14 +284,15 @@ def test_a_key_that_a_restore_would_not_load_as_it_is_ends_the_full_snapshot(key
 @pytest.mark.parametrize("written", [0, 1])
 def test_keys_that_are_deleted_before_their_chunk_do_not_end_the_full_snapshot(written: int) -> None:
     """The chunks written before are of one boundary, and the digest of that boundary has other keys, too."""
-    owner = Owner(keys=1500, size=1)
+    count = 3 * full.CHUNK_KEYS
+    owner = Owner(keys=count, size=1)
     writer = owner.writer(chunk_bytes=10**6)
     for _ in range(written):
         assert writer.advance(owner.n, 1.5, owner.tick) is None
-    owner.commit(dict.fromkeys(range(512 * written, 1500)))
+    owner.commit(dict.fromkeys(range(full.CHUNK_KEYS * written, count)))
     ref = finish(owner, writer)
     assert (ref.first, ref.through) == (1, 2)
-    assert owner.restored(ref).keys == 512 * written
+    assert owner.restored(ref).keys == full.CHUNK_KEYS * written
 
 
 def test_a_state_that_differs_from_its_digest_ends_the_full_snapshot() -> None:

@@ -26,7 +26,7 @@ _FORCE_AFTER = 5.0
 #: seconds until the next attempt, if a restore would not load what was written: the next one may end likewise
 _UNUSABLE_AFTER = 300.0
 #: share of a partition's time that a full snapshot may use
-_SHARE = 0.3
+_SHARE = 0.5
 #: seconds that a stop waits for verification; if it takes longer, the next owner's full snapshot truncates
 _VERIFY_WAIT = 5.0
 
