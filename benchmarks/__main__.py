@@ -11,6 +11,7 @@ BENCHMARKS = {
     "latency": "end-to-end p50, p99, p99.9 at three rates and commit intervals, against Kafka Streams and a loop",
     "commit": "1 KB records, a commit every 10, 50, 100, 500 ms, against plain idempotent produce",
     "lanes": "1, 8, 50, 200, 500 partitions in one process: the same load, time to live, idle, time to stop",
+    "growth": "memory of a key and a partition, rates by keys and by processes, against Kafka Streams",
     "compact": "millions of delta entries folded by Spark, against mere reading and one Python process",
     "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",

@@ -99,7 +99,7 @@ def _report(names: list[str], rates: dict[str, list[float]], waits: dict[str, li
     for name in names:
         rate = statistics.median(rates[name])
         key = name.replace(" ", "_")
-        figures.add(key, rate, "records/s")
+        figures.add(key, rate, "records/s", rates[name])
         figures.add(f"{key}/plain", rate / plain, "ratio")
         row = [name, f"{rate:,.0f}", f"{rate * len(VALUE) / 1e6:.0f}", f"{rate / plain:.2f}", "", ""]
         if waits[name]:

@@ -95,7 +95,7 @@ def _run_once(bootstrap: str, partitions: int, number: int, options: argparse.Na
         job["commit_seconds"] = options.commit
         settings = settings_of(job)
         ServiceTopics(settings, Names(job["group"], job["input"], ""), [target]).create("beginning")
-        began, running = time.monotonic(), Running(CONTENDERS["a"], job)
+        began, running = time.monotonic(), Running(CONTENDERS["a_origin"], job)
         while not live.exists() and running.alive() and time.monotonic() < began + _LIVE:
             time.sleep(0.05)
         done.live, done.live_cpu = time.monotonic() - began, cpu_seconds(running.process.pid)
@@ -138,7 +138,7 @@ def _report(lanes: dict[int, Lane], records: int) -> None:
             + [f"{value:.1f}" for value in (cpu, live, lane.median("live_cpu"))]
             + [f"{idle:.1%}", f"{stop:.1f}", f"{peak:.0f}"]
         )
-        figures.add(f"{partitions}", rate, "records/s")
+        figures.add(f"{partitions}", rate, "records/s", [each.rate for each in lane.rounds])
         figures.add(f"{partitions}.cpu", cpu, "s/million records")
         figures.add(f"{partitions}.live", live, "s")
         figures.add(f"{partitions}.live_cpu", lane.median("live_cpu"), "s")

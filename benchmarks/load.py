@@ -37,9 +37,9 @@ class Running(msgspec.Struct, frozen=True, gc=False):
     count: int
 
 
-def trade(index: int, numbers: random.Random) -> Trade:
+def trade(index: int, numbers: random.Random, accounts: int = ACCOUNTS) -> Trade:
     """Return trade number `index`; the same numbers give the same trades."""
-    account = f"account-{numbers.randrange(ACCOUNTS):05d}"
+    account = f"account-{numbers.randrange(accounts):05d}"
     return Trade(
         f"t-{index:09d}",
         account,
@@ -51,10 +51,10 @@ def trade(index: int, numbers: random.Random) -> Trade:
     )
 
 
-def trades(count: int, seed: int = 1) -> Iterator[Trade]:
+def trades(count: int, seed: int = 1, accounts: int = ACCOUNTS) -> Iterator[Trade]:
     """Return `count` trades."""
     numbers = random.Random(seed)
-    return (trade(index, numbers) for index in range(count))
+    return (trade(index, numbers, accounts) for index in range(count))
 
 
 def amount(one: Trade) -> int:
@@ -63,12 +63,12 @@ def amount(one: Trade) -> int:
     return value if one.side == "BUY" else -value
 
 
-def fill(bootstrap: str, topic: str, count: int, *, seed: int = 1) -> float:
+def fill(bootstrap: str, topic: str, count: int, *, seed: int = 1, accounts: int = ACCOUNTS) -> float:
     """Produce `count` trades, keyed by account as Kafka's clients do; return their mean size in bytes."""
     config = {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 200_000}
     producer = Producer({**config, "partitioner": "murmur2"})
     encode, size = msgspec.json.Encoder().encode, 0
-    for one in trades(count, seed):
+    for one in trades(count, seed, accounts):
         value = encode(one)
         size += len(value)
         while True:

@@ -33,6 +33,22 @@ _RESTORE: Final = {
     "quix": ("quixstreams", "Quix Streams"),
 }
 _LATENCY: Final = {"a_origin": "statehold", "d": "by_hand", "f": "streams"}
+_SPREAD: Final = ("value", "lowest", "highest")
+_STANDBY: Final = {
+    "statehold": "statehold, `standbys = 1`",
+    "streams": "Kafka Streams 4.3.1, in-memory store, `num.standby.replicas=1`",
+    "cold": "statehold without standbys",
+}
+_SINK: Final = {
+    "statehold": "a service with a sink: decode, a total per account, deltas, rows and position",
+    "plain, COPY": "plain upsert in batches of 10,000, `COPY` into a temporary table",
+    "plain, executemany": "plain upsert in batches of 10,000, `executemany` (`INSERT ... ON CONFLICT`)",
+}
+_STORES: Final = {
+    "statehold": "statehold",
+    "streams": "Kafka Streams, in memory",
+    "rocksdb": "Kafka Streams, RocksDB",
+}
 _PEERS: Final = ("statehold", "streams", "quix")
 #: work -> what its rows are called
 _WORKS: Final = {
@@ -43,9 +59,7 @@ _WORKS: Final = {
 
 
 def record(name: str) -> None:
-    """Write the figures of one benchmark; do nothing for one that no page shows."""
-    if name not in _BLOCKS:
-        return
+    """Write the figures of one benchmark."""
     source = BUILD / f"{name}.json"
     measured = {each["name"]: each for each in json.loads(source.read_text(encoding="utf-8"))}
     target, make = Path(figures.FIGURES), _BLOCKS[name]
@@ -102,7 +116,7 @@ def _peers(measured: Measured) -> Block:
 def _start(measured: Measured) -> Block:
     rows = [
         {"id": name, "name": f"`statehold {name}`" if name[0] == "-" else f"`statehold run`: {name.partition(', ')[2]}"}
-        | {field: round(found[field], 2) for field in ("value", "lowest", "highest")}
+        | {field: round(found[field], 2) for field in _SPREAD}
         for name, found in measured.items()
     ]
     return {"rounds": next(each["rounds"] for each in measured.values()), "rows": rows}
@@ -135,9 +149,65 @@ def _compact(measured: Measured) -> Block:
     return {"rounds": 1, "rows": rows}
 
 
+def _commit(measured: Measured) -> Block:
+    rows = []
+    for name in (name for name, found in measured.items() if found["unit"] == "records/s"):
+        waits = {
+            field: round(measured[f"{name}.commit_{field}"]["value"], 1)
+            for field in ("p50", "p99")
+            if f"{name}.commit_{field}" in measured
+        }
+        rate, of_plain = measured[name]["value"], measured[f"{name}/plain"]["value"]
+        rows.append(
+            {"name": name.replace("_", " "), "value": int(round(rate, -3)), "of_plain": round(of_plain, 2), **waits}
+        )
+    return {"rounds": measured["plain"]["rounds"], "rows": rows}
+
+
+def _lanes(measured: Measured) -> Block:
+    fields = {"cpu": 1, "live": 1, "idle": 3, "stop": 1, "memory": 0}
+    rows = []
+    for name in (name for name in measured if name.isdigit()):
+        found = {field: round(measured[f"{name}.{field}"]["value"], digits) for field, digits in fields.items()}
+        rows.append({"partitions": int(name), **_spread(measured[name]), **found})
+    return {"rounds": next(each["rounds"] for each in measured.values() if "rounds" in each), "rows": rows}
+
+
+def _standby(measured: Measured) -> Block:
+    rows = [
+        {"id": letter, "name": title}
+        | {how: [round(measured[f"{letter}.{how}"][field], 2) for field in _SPREAD] for how in ("stopped", "killed")}
+        for letter, title in _STANDBY.items()
+        if f"{letter}.stopped" in measured
+    ]
+    return {"rounds": measured["statehold.stopped"]["rounds"], "rows": rows}
+
+
+def _sink(measured: Measured) -> Block:
+    rows = [
+        {"id": name, "name": title, **{field: int(round(measured[name][field], -2)) for field in _SPREAD}}
+        for name, title in _SINK.items()
+    ]
+    return {"rounds": measured["statehold"]["rounds"], "rows": rows}
+
+
+def _growth(measured: Measured) -> Block:
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, found in measured.items():
+        axis, step, *rest = name.split(".")
+        if axis in ("keys", "processes"):
+            row = rows.setdefault((axis, step), {"axis": axis, "step": int(step)})
+            peer, *field = rest
+            row["_".join([peer, *field])] = round(found["value"], 1) if field else int(round(found["value"], -3))
+        else:
+            row = rows.setdefault(("memory", axis), {"axis": "memory", "id": axis, "name": _STORES[axis]})
+            row["_".join([step, *rest])] = round(found["value"], 2)
+    return {"rounds": 1, "rows": [*rows.values()]}
+
+
 def _spread(figure: dict[str, Any]) -> dict[str, int]:
     """Return a rate in thousands, because more digits are noise."""
-    return {name: int(round(figure[name], -3)) for name in ("value", "lowest", "highest")}
+    return {name: int(round(figure[name], -3)) for name in _SPREAD}
 
 
 def _text(known: dict[str, Block]) -> str:
@@ -158,4 +228,9 @@ _BLOCKS: Final[Mapping[str, Callable[[Measured], Block]]] = {
     "start": _start,
     "latency": _latency,
     "compact": _compact,
+    "commit": _commit,
+    "lanes": _lanes,
+    "standby": _standby,
+    "sink": _sink,
+    "growth": _growth,
 }

@@ -28,8 +28,9 @@ PLAN: Final[Mapping[str, Sequence[str]]] = {
     "latency": ("--rounds", "2", "--seconds", "10"),
     "commit": (),
     "lanes": ("--partitions", "1,200", "--records", "8000000", "--rounds", "3"),
-    "standby": (),
-    "sink": (),
+    "growth": (),
+    "standby": ("--rounds", "3"),
+    "sink": ("--rows", "300000"),
     "compact": ("--millions", "2,5,20,50"),
 }
 

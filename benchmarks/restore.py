@@ -27,7 +27,7 @@ from benchmarks.report import Figures, console, show
 from statehold.dev import Cluster
 
 LOOKS = 500
-REACH = {1: 0.6, 10: 0.1}
+REACH = {1: 0.6, 10: 0.3}
 
 
 def _streams() -> list[str]:

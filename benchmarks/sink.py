@@ -76,7 +76,7 @@ def main(options: argparse.Namespace) -> int:
     lines = []
     for name, found in rates.items():
         median = statistics.median(found)
-        figures.add(name, median, "rows/s")
+        figures.add(name, median, "rows/s", found)
         figures.add(f"statehold against {name}", best / median, "x")
         lines.append((name, f"{median:,.0f}", f"{best / median:.2f}"))
     show("rows into PostgreSQL", ("", "rows/s", "statehold is"), lines)

@@ -206,8 +206,8 @@ def _report(results: list[Result]) -> None:
             continue
         stopped, killed = statistics.median(result.stopped), statistics.median(result.killed)
         rows.append([result.contender.title, f"{stopped:.2f}", f"{killed:.2f}"])
-        figures.add(f"{result.contender.letter}.stopped", stopped, "s")
-        figures.add(f"{result.contender.letter}.killed", killed, "s")
+        figures.add(f"{result.contender.letter}.stopped", stopped, "s", result.stopped)
+        figures.add(f"{result.contender.letter}.killed", killed, "s", result.killed)
     show("silence of the output", ["", "clean stop s", "kill -9: session timeout + s"], rows)
     by = {result.contender.letter: result for result in results if result.stopped}
     if {"statehold", "streams"} <= by.keys():

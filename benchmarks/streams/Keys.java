@@ -63,7 +63,7 @@ public final class Keys {
         var job = Totals.read(args[0]);
         StreamsBuilder builder = new StreamsBuilder();
         builder.addStateStore(Stores.keyValueStoreBuilder(
-            Stores.inMemoryKeyValueStore("totals"), Serdes.String(), Serdes.ByteArray()));
+            Totals.supplier(job), Serdes.String(), Serdes.ByteArray()));
         builder.stream((String) job.get("input"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
             .process(Store::new, "totals")
             .to((String) job.get("output"), Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));

@@ -21,6 +21,7 @@ import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueBytesStoreSupplier;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
@@ -73,14 +74,19 @@ public final class Totals {
     public static void main(String[] args) throws Exception {
         Map<?, ?> job = read(args[0]);
         boolean caching = Boolean.TRUE.equals(job.get("caching"));
-        var store = Stores.keyValueStoreBuilder(
-            Stores.inMemoryKeyValueStore("totals"), Serdes.String(), Serdes.ByteArray());
+        var store = Stores.keyValueStoreBuilder(supplier(job), Serdes.String(), Serdes.ByteArray());
         StreamsBuilder builder = new StreamsBuilder();
         builder.addStateStore(caching ? store.withCachingEnabled() : store);
         builder.stream((String) job.get("input"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
             .process(Add::new, "totals")
             .to((String) job.get("output"), Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
         run(builder, job);
+    }
+
+    /** The store that the job names: in memory, or RocksDB with the defaults of Kafka Streams. */
+    static KeyValueBytesStoreSupplier supplier(Map<?, ?> job) {
+        return "rocksdb".equals(job.get("store"))
+            ? Stores.persistentKeyValueStore("totals") : Stores.inMemoryKeyValueStore("totals");
     }
 
     static Map<?, ?> read(String file) throws IOException {

@@ -130,6 +130,88 @@ def compaction() -> str:
     return "\n".join(lines) + "\n"
 
 
+def commits() -> str:
+    """Records per second of plain transactions, by how often they commit."""
+    block = measured()["commit"]
+    heads = "| commit every | records/s | of no transactions | commit, p50 | p99 |"
+    lines = [*_setting(block), heads, "|---|---|---|---|---|"]
+    for row in block["rows"]:
+        name = "no transactions, idempotent" if row["name"] == "plain" else row["name"]
+        waits = " | ".join(f"{row[each]} ms" if each in row else "" for each in ("p50", "p99"))
+        lines.append(f"| {name} | {row['value']:,} | {row['of_plain']:.2f} | {waits} |")
+    return "\n".join(lines) + "\n"
+
+
+def partitions() -> str:
+    """What the partitions of a process cost."""
+    block = measured()["lanes"]
+    heads = "| partitions | records/s | processor time of a million records | seconds to live | idle, of a core |"
+    lines = [*_setting(block), f"{heads} seconds to stop | memory |", "|---|---|---|---|---|---|---|"]
+    one = block["rows"][0]["value"]
+    for row in block["rows"]:
+        rate = f"{row['value']:,}" + (f" ({row['value'] / one:.2f})" if row["partitions"] > 1 else "")
+        cells = (rate, f"{row['cpu']} s", row["live"], f"{row['idle']:.1%}", row["stop"], f"{row['memory']:,.0f} MB")
+        lines.append(f"| {row['partitions']} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def standby() -> str:
+    """Seconds without answers at a takeover by a standby replica."""
+    block = measured()["standby"]
+    heads = "| median, lowest to highest | clean stop | kill -9: session timeout plus |"
+    lines = [*_setting(block), heads, "|---|---|---|"]
+    for row in block["rows"]:
+        cells = (f"{value:.2f} s ({low:.2f} to {high:.2f})" for value, low, high in (row["stopped"], row["killed"]))
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def sink() -> str:
+    """Rows per second into PostgreSQL."""
+    block = measured()["sink"]
+    lines = [*_setting(block), "| | rows/s | lowest to highest | sink relative to it |", "|---|---|---|---|"]
+    own = block["rows"][0]["value"]
+    for row in block["rows"]:
+        spread = f"{row['lowest']:,} to {row['highest']:,}"
+        lines.append(f"| {row['name']} | {row['value']:,} | {spread} | {own / row['value']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def memory() -> str:
+    """Resident memory of a process, a key and a partition."""
+    block = measured()["growth"]
+    heads = "| | process | a key that was written | a key after a restore | a partition | a partition after a restore |"
+    lines = [*_setting(block), heads, "|---|---|---|---|---|---|"]
+    for row in (row for row in block["rows"] if row["axis"] == "memory"):
+        keys = " | ".join(f"{row[f'{state}_key']:.0f} bytes" for state in ("written", "restored"))
+        spread = " | ".join(f"{row[f'{state}_partition']:.1f} MB" for state in ("written", "restored"))
+        lines.append(f"| {row['name']} | {row['written']:.0f} MB | {keys} | {spread} |")
+    return "\n".join(lines) + "\n"
+
+
+def keys() -> str:
+    """Rates by the number of keys."""
+    return _growth("keys", "keys")
+
+
+def processes() -> str:
+    """Rates by the number of processes."""
+    return _growth("processes", "processes")
+
+
+def _growth(axis: str, title: str) -> str:
+    block = measured()["growth"]
+    heads = (
+        f"| {title} | statehold: records/s | CPU s per million | Kafka Streams: records/s | CPU s per million | ratio |"
+    )
+    lines = [*_setting(block), heads, "|---|---|---|---|---|---|"]
+    for row in (row for row in block["rows"] if row["axis"] == axis):
+        cells = " | ".join(f"{row[peer]:,} | {row[f'{peer}_cpu']}" for peer in ("statehold", "streams"))
+        ratio = f"{row['statehold'] / row['streams']:.2f}" if row["streams"] else ""
+        lines.append(f"| {row['step']:,} | {cells} | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
 def against() -> str:
     """Ratios of statehold to other programs."""
     rows = {row["id"]: row for row in measured()["throughput"]["rows"]}
@@ -193,6 +275,13 @@ _TABLES: Final = {
     "start": start,
     "latency": latency,
     "compaction": compaction,
+    "commits": commits,
+    "partitions": partitions,
+    "standby": standby,
+    "sink": sink,
+    "memory": memory,
+    "keys": keys,
+    "processes": processes,
 }
 
 
