@@ -121,7 +121,8 @@ def _stored(contender: Contender, keys: int, partitions: int) -> Memory:
             time.sleep(_SETTLE)
             found.append(resident(running.process.pid))
             running.stop(kill=True)
-            wait_empty(bootstrap, job["group"])
+            if prepare:
+                wait_empty(bootstrap, job["group"])
         return Memory(*found)
 
 

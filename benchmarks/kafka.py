@@ -13,7 +13,7 @@ _SHORT_WAIT = 5.0
 
 
 def _admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
 def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> str:

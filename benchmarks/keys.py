@@ -43,7 +43,12 @@ class Writer:
         self._numbers = random.Random(3)
         self._encode = msgspec.json.Encoder().encode
         self._texts = ["".join(self._numbers.choices("abcdefgh", k=52)) for _ in range(100_003 if varied else 1000)]
-        settings = {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 200_000}
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 200_000,
+            "log_level": 2,
+        }
         self._producer = Producer(settings)
 
     def pass_over(self) -> None:

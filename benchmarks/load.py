@@ -65,7 +65,7 @@ def amount(one: Trade) -> int:
 
 def fill(bootstrap: str, topic: str, count: int, *, seed: int = 1, accounts: int = ACCOUNTS) -> float:
     """Produce `count` trades, keyed by account as Kafka's clients do; return their mean size in bytes."""
-    config = {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 200_000}
+    config = {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 200_000, "log_level": 2}
     producer = Producer({**config, "partitioner": "murmur2"})
     encode, size = msgspec.json.Encoder().encode, 0
     for one in trades(count, seed, accounts):

@@ -151,7 +151,7 @@ def restore_seconds(log: str) -> list[float]:
 
 def wait_empty(bootstrap: str, group: str) -> None:
     """Wait until the broker has noticed that the killed member is gone."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     deadline = time.monotonic() + 120
     while admin.describe_consumer_groups([group])[group].result(kafka.LONG_WAIT).members:
         if time.monotonic() > deadline:

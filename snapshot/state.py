@@ -124,14 +124,15 @@ class State:
     def _effect(self, changes: Changes) -> tuple[int, int]:
         """Return what these changes add to the digest and to the number of keys."""
         stored, table = self.tables[changes.table].stored, changes.table
-        before = list(map(stored.get, changes.keys))
-        if None not in changes.values and None not in before:
-            key_seeds = list(seeds(table, changes.keys))
-            return seeded_digest(changes.values, key_seeds) - seeded_digest(before, key_seeds), 0  # type: ignore[arg-type]
-        after = [(key, value) for key, value in zip(changes.keys, changes.values, strict=True) if value is not None]
-        gone = [(key, value) for key, value in zip(changes.keys, before, strict=True) if value is not None]
-        return _pairs_digest(table, after) - _pairs_digest(table, gone), len(after) - len(gone)
+        key_seeds = list(seeds(table, changes.keys))
+        after, entered = _values_digest(changes.values, key_seeds)
+        before, left = _values_digest(list(map(stored.get, changes.keys)), key_seeds)
+        return after - before, entered - left
 
 
-def _pairs_digest(table: str, pairs: list[tuple[Any, bytes]]) -> int:
-    return table_digest(table, [key for key, _ in pairs], [value for _, value in pairs])
+def _values_digest(values: list[bytes | None], key_seeds: list[int]) -> tuple[int, int]:
+    """Return the sum of the hashes of the values that are there, and their number."""
+    if None in values:
+        key_seeds = [seed for seed, value in zip(key_seeds, values, strict=True) if value is not None]
+        values = [value for value in values if value is not None]
+    return seeded_digest(values, key_seeds), len(values)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import filterfalse
 from types import GenericAlias
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -235,8 +236,8 @@ class PartitionTable(Table[K, V]):
     def apply(self, keys: list[K], values: list[bytes | None]) -> None:
         """Set committed values in stored form. None deletes; deleting an absent key does nothing (rule D3)."""
         stored, tombed = self.stored, self._tombed
-        if not all(map(stored.__contains__, keys)):
-            self.order += [key for key in keys if key not in stored and key not in tombed]
+        if born := list(filterfalse(stored.__contains__, keys)):
+            self.order += [key for key in born if key not in tombed] if tombed else born
         if None not in values:
             stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
             if tombed:
