@@ -39,6 +39,7 @@ USES = {
     "kafka.clients.committed_reader": "names the system's clock for its reader",
     "kafka.clients.consumer": "when a new client joins",
     "kafka.clients.hanging_markers": "a pause while open transactions end",
+    "kafka.clients.producer": "a pause of a commit's own thread, while the brokers write its markers",
     "kafka.clients.static_member": "when a static member joins again",
     "kafka.clients.missed_assignment": "the default of a given clock",
     "kafka.common.lost_brokers": "the default of a given clock",

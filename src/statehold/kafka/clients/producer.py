@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,9 @@ _FENCE_STEP: Final = 0.05
 _ONE_TRY: Final = 3600.0
 #: shortest try, so that a call at its deadline still gets an answer that is on its way
 _SHORTEST_TRY: Final = 0.1
+#: seconds after a commit in which the brokers write its markers. If the next transaction begins earlier, they reject
+#: its first partition, and librdkafka registers that again 20 ms later, whatever `retry.backoff.ms` is
+_MARKERS: Final = 0.001
 #: the debug line about the answer to init_transactions
 _IDENTITY: Final = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 
@@ -184,6 +188,7 @@ class KafkaTransactions:
         try:
             self._resume(producer.commit_transaction, "commit_transaction")
             self._suspicion.commit_ended()
+            time.sleep(_MARKERS)
         except TransactionAborted as error:
             # Rule T4: any error of the commit call itself leaves the outcome open.
             raise self._unknown(str(error)) from error
