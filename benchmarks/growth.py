@@ -117,7 +117,7 @@ def _stored(contender: Contender, keys: int, partitions: int) -> Memory:
             if not prepare:  # the restored process answers when it is live
                 Writer(bootstrap, source, keys, partitions).look(10 * partitions)
             wanted = keys if prepare else keys + min(keys, 10 * partitions)
-            _await(lambda count=wanted: committed.total() >= count, running)  # type: ignore[misc]
+            _await(lambda count=wanted: committed.total() >= count, running)
             time.sleep(_SETTLE)
             found.append(resident(running.process.pid))
             running.stop(kill=True)

@@ -21,8 +21,8 @@ from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.table import Changes, PartitionTable
 
-#: most keys of a chunk. Compressing a chunk lets another thread run, which then keeps the interpreter's lock for a while:
-#: four times as many chunks make a full snapshot under load take half as long again
+#: most keys of a chunk. Compressing a chunk lets another thread run, which then keeps the interpreter's lock for a
+#: while: with four times as many chunks a full snapshot under load takes half as long again
 CHUNK_KEYS = 2048
 
 
