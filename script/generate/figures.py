@@ -184,7 +184,7 @@ def memory() -> str:
     lines = [*_setting(block), heads, "|---|---|---|---|---|---|"]
     for row in (row for row in block["rows"] if row["axis"] == "memory"):
         keys = " | ".join(f"{row[f'{state}_key']:.0f} bytes" for state in ("written", "restored"))
-        spread = " | ".join(f"{row[f'{state}_partition']:.1f} MB" for state in ("written", "restored"))
+        spread = " | ".join(f"{max(0.0, row[f'{state}_partition']):.1f} MB" for state in ("written", "restored"))
         lines.append(f"| {row['name']} | {row['written']:.0f} MB | {keys} | {spread} |")
     return "\n".join(lines) + "\n"
 
