@@ -16,6 +16,7 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.tools.compaction_lock import CompactionLock
 from statehold.snapshot.format.records import Chunk, Manifest
+from statehold.snapshot.full import CHUNK_KEYS
 from statehold.snapshot.spark.io.source import Session
 
 
@@ -70,7 +71,7 @@ def test_a_life_of_compactions(look: Looking) -> None:
 
 @pytest.mark.parametrize("damage", ["corrupted", pytest.param("missing", marks=pytest.mark.long)])
 def test_a_damaged_base_is_stepped_over(look: Looking, damage: str) -> None:
-    look.feed(2000, keys=2000)  # of several chunks
+    look.feed(6 * CHUNK_KEYS, keys=6 * CHUNK_KEYS)  # of several chunks in each of two partitions
     good = look.compact(partitions=[0])[0]
     look.feed(300, keys=30)
     forged = look.forge(0, damage)
@@ -113,7 +114,7 @@ def test_only_one_at_a_time(look: Looking) -> None:
 def test_a_restore_that_is_overtaken_by_a_truncation_plans_again(
     look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look.feed(2000, keys=2000)  # of several chunks
+    look.feed(6 * CHUNK_KEYS, keys=6 * CHUNK_KEYS)  # of several chunks in each of two partitions
     look.compact(partitions=[0])
     look.feed(1000)
     names = look.stage.names

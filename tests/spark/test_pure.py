@@ -22,6 +22,7 @@ from statehold.declarations.windows import Session, Tumbling
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import packed_seeds, seeds
 from statehold.snapshot.format.records import Chunk, Manifest, Record
+from statehold.snapshot.full import CHUNK_KEYS
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import cut
 from statehold.snapshot.spark.export.columns import Columns
@@ -184,7 +185,7 @@ def test_writing_loses_nothing_wherever_the_rows_end(count: int, size: int) -> N
         chunk_ = records.unpack(data)
         assert isinstance(chunk_, Chunk)
         table, keys_, values_ = msgspec.msgpack.decode(chunk_.entry)
-        assert (table, chunk_.i, len(keys_) <= 512) == ("t", number, True)
+        assert (table, chunk_.i, len(keys_) <= CHUNK_KEYS) == ("t", number, True)
         back += zip(map(pack, keys_), values_, strict=True)
     assert back == pairs
     assert [(each.keys, each.low, each.high) for each in out] == ([(count, 0, len(sink.sent) - 1)] if count else [])
