@@ -69,9 +69,7 @@ class KafkaReader:
             if self._cancelled():
                 raise Cancelled
             with self._contact.call("a reader's poll", STUCK_AFTER, partition=partition):
-                # Waits for the first only, because a consume of many waits until it has all, or for the whole timeout.
-                messages = self._consumer.consume(1, _WAIT)
-                messages += self._consumer.consume(most, 0) if messages else []
+                messages = self._consumer.consume(most, _WAIT)
             reached = -1
             if any(map(Message.error, messages)):
                 try:
