@@ -129,11 +129,16 @@ class Running:
 
 def peak_mb(pid: int) -> float:
     """Return the most memory that a process has held so far; rusage would count its parent's before the exec."""
+    return memory_mb(pid, "VmHWM")
+
+
+def memory_mb(pid: int, field: str = "VmRSS") -> float:
+    """Return the resident memory of a process, or another field of its status in kB; 0 if it is gone, or no /proc."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:  # gone, or no /proc on this system
+    except OSError:
         return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(field)), 0.0)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -8,15 +8,15 @@ per second and processor time of the trades of `throughput`, by accounts, and by
 from __future__ import annotations
 
 import argparse
-import re
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import environments, kafka, load
-from benchmarks.contender import CONTENDERS, Contender, Running, cpu_seconds, new_job
+from benchmarks.contender import CONTENDERS, Contender, Running, cpu_seconds, memory_mb, new_job
+from benchmarks.environments import Skipped
 from benchmarks.keys import Writer
 from benchmarks.report import Figures, console, show
 from benchmarks.restore import STORES, wait_empty
@@ -36,6 +36,7 @@ _FEW: Final = 1_000
 
 
 def _streams() -> list[str]:
+    # No least heap as in `restore`: it would be resident, whatever is in it.
     return ["java", "-Xmx4g", "-cp", environments.streams_class_path(), "Keys"]
 
 
@@ -52,7 +53,7 @@ _RATES: Final = (
 
 @dataclass
 class Memory:
-    """Resident bytes of one process after its writes, and of the one that restored them."""
+    """Resident MB of a process after its writes, and of its successor after the restore."""
 
     written: float
     restored: float
@@ -85,18 +86,21 @@ def main(options: argparse.Namespace) -> int:
 def _memory(figures: Figures, stored: int, partitions: int) -> None:
     rows = []
     for contender in _MEMORY:
-        few, many, wide = (
-            _stored(contender, keys, spread) for keys, spread in ((_FEW, 1), (stored, 1), (_FEW, partitions))
-        )
+        try:
+            few = _stored(contender, _FEW, 1)
+        except Skipped as reason:
+            console.print(f"{contender.title} skipped: {reason}")
+            continue
+        many, wide = _stored(contender, stored, 1), _stored(contender, _FEW, partitions)
         row = [contender.title]
         for state in ("written", "restored"):
             base = getattr(few, state)
-            each_key = (getattr(many, state) - base) / (stored - _FEW)
-            each_partition = (getattr(wide, state) - base) / (partitions - 1) / 1e6
-            figures.add(f"{contender.letter}.{state}", base / 1e6, "MB")
+            each_key = (getattr(many, state) - base) * 2**20 / (stored - _FEW)
+            each_partition = (getattr(wide, state) - base) / (partitions - 1)
+            figures.add(f"{contender.letter}.{state}", base, "MB")
             figures.add(f"{contender.letter}.{state}.key", each_key, "bytes")
             figures.add(f"{contender.letter}.{state}.partition", each_partition, "MB")
-            row += [f"{base / 1e6:.0f}", f"{each_key:.0f}", f"{each_partition:.2f}"]
+            row += [f"{base:.0f}", f"{each_key:.0f}", f"{each_partition:.2f}"]
         rows.append(row)
         console.print(*row)
     heads = ["", "MB", "bytes a key", "MB a partition", "restored MB", "bytes a key", "MB a partition"]
@@ -108,25 +112,31 @@ def _stored(contender: Contender, keys: int, partitions: int) -> Memory:
     with Cluster() as cluster:
         bootstrap = cluster.bootstrap_servers
         source, target = (kafka.create(bootstrap, name, partitions) for name in ("puts", "seen"))
-        Writer(bootstrap, source, keys, partitions).pass_over()
+        writer = Writer(bootstrap, source, keys, partitions)
+        writer.pass_over()
         job = new_job(bootstrap, 0, source, target)
         committed = kafka.Committed(bootstrap, job["group"], source, partitions)
-        found = []
-        for prepare in (True, False):
-            running = Running(contender, {**job, "prepare": prepare})
-            if not prepare:  # the restored process answers when it is live
-                Writer(bootstrap, source, keys, partitions).look(10 * partitions)
-            wanted = keys if prepare else keys + min(keys, 10 * partitions)
-            _await(lambda count=wanted: committed.total() >= count, running)
-            time.sleep(_SETTLE)
-            found.append(resident(running.process.pid))
-            running.stop(kill=True)
-            if prepare:
-                wait_empty(bootstrap, job["group"])
-        return Memory(*found)
+        written = _resident(contender, job, committed, keys)
+        wait_empty(bootstrap, job["group"])
+        looks = len(writer.look(10 * partitions))  # answered when the state is restored
+        return Memory(written, _resident(contender, {**job, "prepare": False}, committed, keys + looks))
 
 
-def _await(reached: Any, running: Running) -> None:
+def _resident(contender: Contender, job: dict[str, Any], committed: kafka.Committed, count: int) -> float:
+    """Return the resident MB of a process that has handled `count` records; Java collects its garbage before."""
+    running = Running(contender, job)
+    try:
+        _await(lambda: committed.total() >= count, running)
+        time.sleep(_SETTLE)
+        if running.process.args[0] == "java":  # type: ignore[index]
+            for _ in range(2):
+                subprocess.run(["jcmd", str(running.process.pid), "GC.run"], check=True, capture_output=True)
+        return memory_mb(running.process.pid)
+    finally:
+        running.stop(kill=True)
+
+
+def _await(reached: Callable[[], bool], running: Running) -> None:
     deadline = time.monotonic() + _PATIENCE
     while not reached():
         if not running.alive() or time.monotonic() > deadline:
@@ -134,79 +144,85 @@ def _await(reached: Any, running: Running) -> None:
         time.sleep(0.2)
 
 
-def resident(pid: int) -> float:
-    """Return the resident bytes of a process; a Java process collects its garbage before."""
-    if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == "java":
-        for _ in range(2):
-            subprocess.run(["jcmd", str(pid), "GC.run"], check=True, capture_output=True)
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
-    assert found is not None
-    return int(found[1]) * 1024
-
-
 def _keys(figures: Figures, records: int, numbers: list[int]) -> bool:
-    rows, right = [], True
+    rows: list[list[str]] = []
+    right = True
     with Cluster() as cluster:
         for accounts in numbers:
             source = kafka.create(cluster.bootstrap_servers, f"trades-{accounts}")
             load.fill(cluster.bootstrap_servers, source, records, accounts=accounts)
-            for contender in _RATES:
-                found = _run(cluster.bootstrap_servers, contender, source, records, processes=1, partitions=1)
-                right = right and found is not None
-                rate, cpu = found or (0.0, 0.0)
-                figures.add(f"keys.{accounts}.{contender.letter}", rate, "records/s")
-                figures.add(f"keys.{accounts}.{contender.letter}.cpu", cpu, "s/million records")
-                rows.append([f"{accounts:,}, {contender.title}", f"{rate:,.0f}", f"{cpu:.1f}"])
+            rates = _Rates(cluster.bootstrap_servers, source, records, partitions=1)
+            right = rates.measure(figures, "keys", accounts, rows, processes=1) and right
             kafka.delete(cluster.bootstrap_servers, source)
     show("by number of keys", ["accounts", "records/s", "CPU s/million"], rows)
     return right
 
 
 def _processes(figures: Figures, records: int, numbers: list[int]) -> bool:
-    rows, right = [], True
+    rows: list[list[str]] = []
+    right = True
     joining = {"group.initial.rebalance.delay.ms": str(round(_JOINING * 1000))}
     with Cluster(settings=joining) as cluster:
         source = kafka.create(cluster.bootstrap_servers, "trades", _SHARED)
         load.fill(cluster.bootstrap_servers, source, records)
+        rates = _Rates(cluster.bootstrap_servers, source, records, partitions=_SHARED)
         for processes in numbers:
-            for contender in _RATES:
-                found = _run(
-                    cluster.bootstrap_servers, contender, source, records, processes=processes, partitions=_SHARED
-                )
-                right = right and found is not None
-                rate, cpu = found or (0.0, 0.0)
-                figures.add(f"processes.{processes}.{contender.letter}", rate, "records/s")
-                figures.add(f"processes.{processes}.{contender.letter}.cpu", cpu, "s/million records")
-                rows.append([f"{processes}, {contender.title}", f"{rate:,.0f}", f"{cpu:.1f}"])
+            right = rates.measure(figures, "processes", processes, rows, processes=processes) and right
     show(f"by number of processes, {_SHARED} partitions", ["processes", "records/s", "CPU s/million"], rows)
     return right
 
 
-def _run(
-    bootstrap: str, contender: Contender, source: str, records: int, *, processes: int, partitions: int
-) -> tuple[float, float] | None:
-    """Return records per second and processor time per million records, without the start of the processes."""
-    target = kafka.create(bootstrap, f"totals-{source}-{contender.letter}-{processes}", partitions)
-    job = new_job(bootstrap, records, source, target, prepare=False)
-    if contender.letter == "statehold":
-        settings = settings_of(job)
-        ServiceTopics(settings, Names(job["group"], job["input"], ""), [target]).create("beginning")
-    running = [Running(contender, job) for _ in range(processes)]
-    ends = kafka.Ends(bootstrap, target, partitions)
-    try:
-        _await(lambda: ends.stable() > 0, running[0])
-        started = sum(cpu_seconds(each.process.pid) for each in running)
-        came = ends.wait(records, lambda: all(each.alive() for each in running), seconds=60 + records / 5_000)
-        used = sum(cpu_seconds(each.process.pid) for each in running) - started
-    finally:
-        said = [each.said() for each in running]
-        for each in running:
-            each.stop(patience=30)
-    stamps = sorted(message.timestamp()[1] for message in kafka.records_of(bootstrap, target, partitions))
-    kafka.delete(bootstrap, target)
-    if not came or len(stamps) != records:
-        console.print(f"[red]{contender.title}: {len(stamps):,} of {records:,} outputs[/red]\n{said[0]}")
-        return None
-    outcome = load.Outcome(len(stamps), [], stamps)
-    console.print(f"{processes} x {contender.title}: {outcome.rate:,.0f} records/s")
-    return outcome.rate, used * 1e6 / records
+@dataclass
+class _Rates:
+    """Lets processes of each contender handle the records of one topic."""
+
+    bootstrap: str
+    source: str
+    records: int
+    partitions: int
+
+    def measure(self, figures: Figures, axis: str, step: int, rows: list[list[str]], processes: int) -> bool:
+        """Add each contender's figures at this step of the axis; False when outputs were missing."""
+        right = True
+        for contender in _RATES:
+            try:
+                found = self._run(contender, processes)
+            except Skipped as reason:
+                console.print(f"{contender.title} skipped: {reason}")
+                continue
+            if found is None:
+                right = False
+                continue
+            rate, cpu = found
+            figures.add(f"{axis}.{step}.{contender.letter}", rate, "records/s")
+            figures.add(f"{axis}.{step}.{contender.letter}.cpu", cpu, "s/million records")
+            rows.append([f"{step:,}, {contender.title}", f"{rate:,.0f}", f"{cpu:.1f}"])
+        return right
+
+    def _run(self, contender: Contender, processes: int) -> tuple[float, float] | None:
+        """Return records per second and processor time per million records, without the start of the processes."""
+        name = f"totals-{self.source}-{contender.letter}-{processes}"
+        target = kafka.create(self.bootstrap, name, self.partitions)
+        job = new_job(self.bootstrap, self.records, self.source, target, prepare=False)
+        if contender.letter == "statehold":
+            ServiceTopics(settings_of(job), Names(job["group"], job["input"], ""), [target]).create("beginning")
+        running = [Running(contender, job) for _ in range(processes)]
+        ends = kafka.Ends(self.bootstrap, target, self.partitions)
+        try:
+            _await(lambda: ends.stable() > 0, running[0])
+            started = sum(cpu_seconds(each.process.pid) for each in running)
+            seconds = 60 + self.records / 5_000
+            came = ends.wait(self.records, lambda: all(each.alive() for each in running), seconds)
+            used = sum(cpu_seconds(each.process.pid) for each in running) - started
+        finally:
+            said = [each.said() for each in running]
+            for each in running:
+                each.stop(patience=30)
+        stamps = sorted(message.timestamp()[1] for message in kafka.records_of(self.bootstrap, target, self.partitions))
+        kafka.delete(self.bootstrap, target)
+        if not came or len(stamps) != self.records:
+            console.print(f"[red]{contender.title}: {len(stamps):,} of {self.records:,} outputs[/red]\n{said[0]}")
+            return None
+        rate = load.Outcome(len(stamps), [], stamps).rate
+        console.print(f"{processes} x {contender.title}: {rate:,.0f} records/s")
+        return rate, used * 1e6 / self.records

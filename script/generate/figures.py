@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -58,180 +60,153 @@ def headline() -> str:
 def throughput() -> str:
     """Records per second of every contender."""
     block = measured()["throughput"]
-    lines = [*_setting(block), "| | records/s | lowest to highest | CPU s per million |", "|---|---|---|---|"]
-    for row in block["rows"]:
-        spread = f"{row['lowest']:,} to {row['highest']:,}"
-        lines.append(f"| {row['name']} | {row['value']:,} | {spread} | {row['cpu']} |")
-    return "\n".join(lines) + "\n"
+    rows = ([row["name"], f"{row['value']:,}", _range(row), row["cpu"]] for row in block["rows"])
+    return _table(_setting(block), ("", "records/s", "lowest to highest", "CPU s per million"), rows)
 
 
 def restore() -> str:
     """Seconds from the start of a process to its first output."""
-    block = measured()["restore"]
-    lines = [
-        *_setting(block),
-        "| | just written | of it restoring | after 10 updates of each key | of it restoring |",
-        "|---|---|---|---|---|",
-    ]
-    for row in block["rows"]:
-        cells = (row.get(key) for key in ("first", "restoring", "updated", "updated_restoring"))
-        lines.append(f"| {row['name']} | {' | '.join(f'{cell} s' if cell else 'not run' for cell in cells)} |")
-    return "\n".join(lines) + "\n"
+    block, fields = measured()["restore"], ("first", "restoring", "updated", "updated_restoring")
+    rows = (
+        [row["name"], *(f"{row[each]} s" if each in row else "not run" for each in fields)] for row in block["rows"]
+    )
+    heads = ("", "just written", "of it restoring", "after 10 updates of each key", "of it restoring")
+    return _table(_setting(block), heads, rows)
 
 
 def peers() -> str:
     """Records per second and processor time of joins and windows."""
-    blocks = [measured()[name] for name in ("join", "window")]
-    lines = [*_setting(blocks[0]), "| | statehold | Kafka Streams | quixstreams |", "|---|---|---|---|"]
+    blocks, rows = [measured()[name] for name in ("join", "window")], []
     for row in (row for block in blocks for row in block["rows"]):
         contenders = [row[name] for name in ("statehold", "streams", "quix")]
-        rates = [f"{each['value']:,} ({each['lowest']:,} to {each['highest']:,})" for each in contenders]
-        lines.append(f"| {row['name']}: records/s | {' | '.join(rates)} |")
-        lines.append(f"| CPU s per million records | {' | '.join(str(each['cpu']) for each in contenders)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([f"{row['name']}: records/s", *(f"{each['value']:,} ({_range(each)})" for each in contenders)])
+        rows.append(["CPU s per million records", *(each["cpu"] for each in contenders)])
+    return _table(_setting(blocks[0]), ("", "statehold", "Kafka Streams", "quixstreams"), rows)
 
 
 def start() -> str:
     """Seconds until a command answers."""
     block = measured()["start"]
-    lines = [*_setting(block), "| | seconds | lowest to highest |", "|---|---|---|"]
-    lines += [f"| {row['name']} | {row['value']} | {row['lowest']} to {row['highest']} |" for row in block["rows"]]
-    return "\n".join(lines) + "\n"
+    rows = ([row["name"], row["value"], _range(row)] for row in block["rows"])
+    return _table(_setting(block), ("", "seconds", "lowest to highest"), rows)
 
 
 def latency() -> str:
     """Milliseconds from sending a trade to its readable output."""
-    block = measured()["latency"]
-    heads = "| records/s, commit interval | statehold | by hand | Kafka Streams | p99, of the loop by hand |"
-    lines = [*_setting(block), heads, "|---|---|---|---|---|"]
+    block, rows = measured()["latency"], []
     for row in block["rows"]:
         cells = [", ".join(f"{each:.0f}" for each in row[name]) for name in ("statehold", "by_hand", "streams")]
         ratio = row["statehold"][1] / row["by_hand"][1]
-        lines.append(f"| {row['rate']:,}, {row['commit']:g} ms | {' | '.join(cells)} | {ratio:.2f} |")
-    return "\n".join(lines) + "\n"
+        rows.append([f"{row['rate']:,}, {row['commit']:g} ms", *cells, f"{ratio:.2f}"])
+    heads = ("records/s, commit interval", "statehold", "by hand", "Kafka Streams", "p99, of the loop by hand")
+    return _table(_setting(block), heads, rows)
 
 
 def compaction() -> str:
     """Seconds of a compaction, of merely reading, and of one process."""
-    block = measured()["compact"]
-    lines = [
-        f"{block['date']}, {block['machine']}.",
-        "",
-        f"| delta entries | {' | '.join(_COMPACTION)} |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    block, rows = measured()["compact"], []
     for row in block["rows"]:
-        seconds = " | ".join(f"{row[f'{name}_seconds']} s" for name in ("read", "python", "compact"))
+        seconds = [f"{row[f'{name}_seconds']} s" for name in ("read", "python", "compact")]
         ratio = row["compact_seconds"] / row["read_seconds"]
         whole = f"{row['compact_whole']} s, {row['compact_whole'] / row['read_whole']:.2f}"
         memory = ", ".join(f"{each:,}" for each in row["memory"])
-        entries = f"{row['millions']:g} million, {row['mb']:,} MB"
-        lines.append(f"| {entries} | {seconds} | {ratio:.2f} | {whole} | {memory} |")
-    return "\n".join(lines) + "\n"
+        rows.append([f"{row['millions']:g} million, {row['mb']:,} MB", *seconds, f"{ratio:.2f}", whole, memory])
+    return _table(f"{block['date']}, {block['machine']}.", ("delta entries", *_COMPACTION), rows)
 
 
 def commits() -> str:
     """Records per second of plain transactions, by how often they commit."""
-    block = measured()["commit"]
-    heads = "| commit every | records/s | of no transactions | commit, p50 | p99 |"
-    lines = [*_setting(block), heads, "|---|---|---|---|---|"]
+    block, rows = measured()["commit"], []
     for row in block["rows"]:
         name = "no transactions, idempotent" if row["name"] == "plain" else row["name"]
-        waits = " | ".join(f"{row[each]} ms" if each in row else "" for each in ("p50", "p99"))
-        lines.append(f"| {name} | {row['value']:,} | {row['of_plain']:.2f} | {waits} |")
-    return "\n".join(lines) + "\n"
+        waits = [f"{row[each]} ms" if each in row else "" for each in ("p50", "p99")]
+        rows.append([name, f"{row['value']:,}", f"{row['of_plain']:.2f}", *waits])
+    heads = ("commit every", "records/s", "of no transactions", "commit, p50", "p99")
+    return _table(_setting(block), heads, rows)
 
 
 def partitions() -> str:
     """What the partitions of a process cost."""
-    block = measured()["lanes"]
-    heads = "| partitions | records/s | processor time of a million records | seconds to live | idle, of a core |"
-    lines = [*_setting(block), f"{heads} seconds to stop | memory |", "|---|---|---|---|---|---|---|"]
+    block, rows = measured()["lanes"], []
     one = block["rows"][0]["value"]
     for row in block["rows"]:
         rate = f"{row['value']:,}" + (f" ({row['value'] / one:.2f})" if row["partitions"] > 1 else "")
-        cells = (rate, f"{row['cpu']} s", row["live"], f"{row['idle']:.1%}", row["stop"], f"{row['memory']:,.0f} MB")
-        lines.append(f"| {row['partitions']} | {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
+        costs = (f"{row['cpu']} s", row["live"], f"{row['idle']:.1%}", row["stop"], f"{row['memory']:,.0f} MB")
+        rows.append([row["partitions"], rate, *costs])
+    costs = ("processor time of a million records", "seconds to live", "idle, of a core", "seconds to stop", "memory")
+    return _table(_setting(block), ("partitions", "records/s", *costs), rows)
 
 
 def standby() -> str:
     """Seconds without answers at a takeover by a standby replica."""
-    block = measured()["standby"]
-    heads = "| median, lowest to highest | clean stop | kill -9: session timeout plus |"
-    lines = [*_setting(block), heads, "|---|---|---|"]
+    block, rows = measured()["standby"], []
     for row in block["rows"]:
-        cells = (f"{value:.2f} s ({low:.2f} to {high:.2f})" for value, low, high in (row["stopped"], row["killed"]))
-        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        silent = (f"{value:.2f} s ({low:.2f} to {high:.2f})" for value, low, high in (row["stopped"], row["killed"]))
+        rows.append([row["name"], *silent])
+    heads = ("median, lowest to highest", "clean stop", "kill -9: session timeout plus")
+    return _table(_setting(block), heads, rows)
 
 
 def sink() -> str:
     """Rows per second into PostgreSQL."""
     block = measured()["sink"]
-    lines = [*_setting(block), "| | rows/s | lowest to highest | sink relative to it |", "|---|---|---|---|"]
     own = block["rows"][0]["value"]
-    for row in block["rows"]:
-        spread = f"{row['lowest']:,} to {row['highest']:,}"
-        lines.append(f"| {row['name']} | {row['value']:,} | {spread} | {own / row['value']:.2f} |")
-    return "\n".join(lines) + "\n"
+    rows = ([row["name"], f"{row['value']:,}", _range(row), f"{own / row['value']:.2f}"] for row in block["rows"])
+    return _table(_setting(block), ("", "rows/s", "lowest to highest", "sink relative to it"), rows)
 
 
 def memory() -> str:
     """Resident memory of a process, a key and a partition."""
-    block = measured()["growth"]
-    heads = "| | process | a key that was written | a key after a restore | a partition | a partition after a restore |"
-    lines = [*_setting(block), heads, "|---|---|---|---|---|---|"]
+    block, states, rows = measured()["growth"], ("written", "restored"), []
     for row in (row for row in block["rows"] if row["axis"] == "memory"):
-        keys = " | ".join(f"{row[f'{state}_key']:.0f} bytes" for state in ("written", "restored"))
-        spread = " | ".join(f"{max(0.0, row[f'{state}_partition']):.1f} MB" for state in ("written", "restored"))
-        lines.append(f"| {row['name']} | {row['written']:.0f} MB | {keys} | {spread} |")
-    return "\n".join(lines) + "\n"
+        keys = (f"{row[f'{state}_key']:.0f} bytes" for state in states)
+        spread = (f"{max(0.0, row[f'{state}_partition']):.1f} MB" for state in states)
+        rows.append([row["name"], f"{row['written']:.0f} MB", *keys, *spread])
+    costs = ("a key that was written", "a key after a restore", "a partition", "a partition after a restore")
+    return _table(_setting(block), ("", "process", *costs), rows)
 
 
-def keys() -> str:
-    """Rates by the number of keys."""
-    return _growth("keys", "keys")
-
-
-def processes() -> str:
-    """Rates by the number of processes."""
-    return _growth("processes", "processes")
-
-
-def _growth(axis: str, title: str) -> str:
-    block = measured()["growth"]
-    heads = (
-        f"| {title} | statehold: records/s | CPU s per million | Kafka Streams: records/s | CPU s per million | ratio |"
-    )
-    lines = [*_setting(block), heads, "|---|---|---|---|---|---|"]
+def growth(axis: str) -> str:
+    """Rates by the number of keys or of processes."""
+    block, rows = measured()["growth"], []
     for row in (row for row in block["rows"] if row["axis"] == axis):
-        cells = " | ".join(f"{row[peer]:,} | {row[f'{peer}_cpu']}" for peer in ("statehold", "streams"))
-        ratio = f"{row['statehold'] / row['streams']:.2f}" if row["streams"] else ""
-        lines.append(f"| {row['step']:,} | {cells} | {ratio} |")
-    return "\n".join(lines) + "\n"
+        cells = (cell for peer in ("statehold", "streams") for cell in (f"{row[peer]:,}", row[f"{peer}_cpu"]))
+        rows.append([f"{row['step']:,}", *cells, f"{row['statehold'] / row['streams']:.2f}"])
+    peers = ("statehold: records/s", "CPU s per million", "Kafka Streams: records/s", "CPU s per million")
+    return _table(_setting(block), (axis, *peers, "ratio"), rows)
 
 
 def against() -> str:
     """Ratios of statehold to other programs."""
-    rows = {row["id"]: row for row in measured()["throughput"]["rows"]}
-    own = rows["statehold"]
-    lines = ["| default settings, `on_record` | records/s, ratio | processor time, ratio |", "|---|---|---|"]
-    for name in ("streams", "quixstreams", "tuned"):
-        rate, cpu = own["value"] / rows[name]["value"], own["cpu"] / rows[name]["cpu"]
-        lines.append(f"| statehold / {rows[name]['name']} | {rate:.2f} | {cpu:.2f} |")
-    rate, cpu = own["value"] / rows["statehold_batch"]["value"], own["cpu"] / rows["statehold_batch"]["cpu"]
-    lines.append(f"| `on_record` / `on_batch` | {rate:.2f} | {cpu:.2f} |")
+    found = {row["id"]: row for row in measured()["throughput"]["rows"]}
+    own = found["statehold"]
+    pairs = [(f"statehold / {found[name]['name']}", own, found[name]) for name in ("streams", "quixstreams", "tuned")]
+    pairs.append(("`on_record` / `on_batch`", own, found["statehold_batch"]))
     for row in (row for name in ("join", "window") for row in measured()[name]["rows"]):
         for peer, title in (("streams", "Kafka Streams"), ("quix", "quixstreams")):
-            rate, cpu = (row["statehold"][field] / row[peer][field] for field in ("value", "cpu"))
-            lines.append(f"| {row['name']}, statehold / {title} | {rate:.2f} | {cpu:.2f} |")
+            pairs.append((f"{row['name']}, statehold / {title}", row["statehold"], row[peer]))
+    rows = ([name, *(f"{one[each] / other[each]:.2f}" for each in ("value", "cpu"))] for name, one, other in pairs)
+    return _table("", ("default settings, `on_record`", "records/s, ratio", "processor time, ratio"), rows)
+
+
+def _setting(block: dict[str, Any]) -> str:
+    rounds = f"medians of {block['rounds']} rounds in turns" if block["rounds"] > 1 else "one round"
+    return f"{block['date']}, {block['machine']}; {rounds}."
+
+
+def _range(row: dict[str, Any]) -> str:
+    return f"{row['lowest']:,} to {row['highest']:,}"
+
+
+def _table(setting: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table, below the sentence about its setting if there is one."""
+    lines = [setting, ""] if setting else []
+    lines += [_line(heads), "|" + "---|" * len(heads), *map(_line, rows)]
     return "\n".join(lines) + "\n"
 
 
-def _setting(block: dict[str, Any]) -> list[str]:
-    rounds = f"medians of {block['rounds']} rounds in turns" if block["rounds"] > 1 else "one round"
-    return [f"{block['date']}, {block['machine']}; {rounds}.", ""]
+def _line(cells: Sequence[object]) -> str:
+    return "|" + "".join(f" {cell} |" if cell != "" else " |" for cell in cells)
 
 
 def chart() -> str:
@@ -266,7 +241,7 @@ def _bars(x: int, head: str, bars: list[tuple[str, float, str]]) -> list[str]:
     return parts
 
 
-_TABLES: Final = {
+_TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "headline": headline,
     "throughput": throughput,
     "restore": restore,
@@ -280,8 +255,8 @@ _TABLES: Final = {
     "standby": standby,
     "sink": sink,
     "memory": memory,
-    "keys": keys,
-    "processes": processes,
+    "keys": partial(growth, "keys"),
+    "processes": partial(growth, "processes"),
 }
 
 

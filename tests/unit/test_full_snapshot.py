@@ -94,6 +94,16 @@ def test_a_full_snapshot_within_one_boundary_is_the_state_itself() -> None:
     assert owner.restored(ref).digest == owner.state.digest
 
 
+def test_a_key_that_was_deleted_and_comes_back_is_written_once() -> None:
+    owner = Owner()
+    owner.commit({3: None})
+    owner.commit({3: b"back"})
+    writer = owner.writer()
+    ref = finish(owner, writer)
+    assert writer.keys == 12
+    assert owner.restored(ref).digest == owner.state.digest
+
+
 def test_a_slice_keeps_to_its_budget() -> None:
     owner = Owner()
     writer = owner.writer()

@@ -188,13 +188,13 @@ class KafkaTransactions:
         try:
             self._resume(producer.commit_transaction, "commit_transaction")
             self._suspicion.commit_ended()
-            time.sleep(_MARKERS)
         except TransactionAborted as error:
             # Rule T4: any error of the commit call itself leaves the outcome open.
             raise self._unknown(str(error)) from error
         finally:
             self._suspicion.ended(self._clock() - began)
             self._drain_log()
+        time.sleep(_MARKERS)
 
     def abort(self) -> None:
         began = self._clock()
