@@ -115,8 +115,10 @@ class LiveLoop:
 
     def _take(self) -> None:
         policy, buffer = self.transaction.policy, self.transaction.buffer
-        wait = policy.wait(self._tools.clock(), _BUSY_IDLE if self.fulls.active else _IDLE)
+        began = self._tools.clock()
+        wait = policy.wait(began, _BUSY_IDLE if self.fulls.active else _IDLE)
         batch = self._mailbox.take(policy.room(), wait)
+        policy.waited(self._tools.clock() - began, records=batch is not None)
         if batch is None:
             self._rest()
         elif batch.previous > buffer.taken:

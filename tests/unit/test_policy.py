@@ -19,13 +19,56 @@ def commits(others: WeakSet[object] | None = None, **settings: float) -> CommitP
     return CommitPolicy(chosen, WeakSet() if others is None else others)
 
 
+def rested(policy: CommitPolicy) -> CommitPolicy:
+    """A policy whose partition waited for records in vain since its transaction opened."""
+    policy.waited(0.0, records=False)
+    return policy
+
+
 def test_a_commit_is_due_by_age_of_the_first_record() -> None:
     policy = commits()
     assert not policy.due(1000.0)
     policy.handled(1, 1000.0)
     policy.handled(1, 1000.09)
+    policy.waited(0.03, records=True)
     assert not policy.due(1000.09)
     assert policy.due(1000.1)
+
+
+def test_a_partition_that_is_behind_commits_after_two_intervals() -> None:
+    policy = commits()
+    policy.handled(1, 5.0)
+    policy.waited(0.019, records=True)
+    assert not policy.due(5.199)
+    assert policy.due(5.2)
+    policy.close()
+    policy.handled(1, 6.0)
+    assert not policy.due(6.15), "waits for records of an earlier transaction do not count"
+
+
+def test_a_partition_that_catches_up_after_an_interval_commits_at_its_next_wait() -> None:
+    policy = commits()
+    policy.handled(1, 5.0)
+    policy.waited(0.005, records=True)
+    assert policy.wait(5.12, 0.5) == pytest.approx(0.015), "the rest of a fifth of the interval"
+    assert policy.wait(5.19, 0.5) == pytest.approx(0.01), "two intervals end before that"
+    policy.waited(0.0151, records=True)
+    assert policy.due(5.135)
+    assert policy.wait(5.135, 0.5) == 0.0
+
+
+def test_a_wait_without_records_says_that_the_partition_is_not_behind() -> None:
+    policy = commits()
+    policy.handled(1, 1000.0)
+    assert not policy.due(1000.1)
+    assert rested(policy).due(1000.1)
+
+
+def test_a_longer_transaction_leaves_two_thirds_of_its_timeout() -> None:
+    policy = commits(interval=2.0, transaction_timeout=9.0)
+    policy.handled(1, 5.0)
+    assert not policy.due(7.9)
+    assert policy.due(8.0)
 
 
 def test_a_commit_is_due_by_size_and_no_more_is_taken() -> None:
@@ -43,6 +86,7 @@ def test_waiting_ends_when_the_commit_is_due() -> None:
     policy.handled(1, 5.0)
     assert policy.wait(5.04, 0.5) == pytest.approx(0.06)
     assert policy.wait(6.0, 0.5) == 0.0
+    assert rested(policy).wait(5.1, 0.5) == 0.0
 
 
 def test_an_idle_partition_is_renewed_and_a_busy_one_needs_it_not() -> None:
@@ -63,7 +107,7 @@ def test_many_open_transactions_of_a_process_end_one_after_the_other() -> None:
     assert ends[:6] == [0.1] * 6
     assert ends[10:13] == [0.2, 0.22, 0.24]
     assert max(ends) == 3.0, "a third of commit.transaction_timeout"
-    assert not policies[100].due(1.99)
+    assert not rested(policies[100]).due(1.99)
     assert policies[100].due(2.0)
     for policy in policies[1:]:
         policy.close()
@@ -89,16 +133,25 @@ def test_a_rollback_empties_the_transaction() -> None:
     assert (policy.room(), policy.due(1.0), policy.since) == (10, False, None)
 
 
-@given(st.lists(st.one_of(st.integers(1, 10), st.sampled_from(["commit", "abort"]), st.floats(0.001, 0.2))))
-def test_a_walk_keeps_its_promises(moves: list[object]) -> None:
-    policy, now, first = commits(), 0.0, None
-    for move in moves:
+@given(
+    st.lists(st.one_of(st.integers(1, 10), st.sampled_from(["commit", "abort", "in vain"]), st.floats(0.001, 0.2))),
+    st.lists(st.booleans(), min_size=1),
+)
+def test_a_walk_keeps_its_promises(moves: list[object], waits: list[bool]) -> None:
+    policy, now, first, rest = commits(), 0.0, None, 0.0
+    for i, move in enumerate(moves):
         match move:
             case float():
                 now += move
+                if waits[i % len(waits)]:  # it waited for records meanwhile; otherwise it handled some
+                    policy.waited(move, records=True)
+                    rest += move
+            case "in vain":
+                policy.waited(0.0, records=False)
+                rest += 0.1
             case int() if policy.room():
                 policy.handled(min(move, policy.room()), now)
-                first = now if first is None else first
+                first, rest = (now, 0.0) if first is None else (first, rest)
             case "commit":
                 policy.close()
                 policy.last_commit = now
@@ -107,7 +160,8 @@ def test_a_walk_keeps_its_promises(moves: list[object]) -> None:
                 policy.close()
                 first = None
         assert 0 <= policy.room() <= 10
-        assert policy.due(now) == (first is not None and (policy.room() == 0 or now - first >= 0.1))
+        longest = 0.1 if rest >= 0.2 * 0.1 else 0.2  # a fifth of the interval
+        assert policy.due(now) == (first is not None and (policy.room() == 0 or now - first >= longest))
         assert 0 <= policy.wait(now, 0.5) <= 0.5
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 from statehold.config.sections.processing import CommitSettings
@@ -23,8 +23,12 @@ from statehold.worker.transaction.plan import Mode
 
 Messages = Sequence[Message]
 
+#: a partition that waits for records for less than this share of commit.interval is behind: its transactions last longer
+_RESTS: Final = 0.2
+#: intervals that they last then, at most
+_LONGER: Final = 2
 #: records that are decoded and handled at a time; between two portions a commit may begin, and a signal is seen
-_PORTION = 10_000
+_PORTION: Final = 10_000
 
 
 class RecordBuffer:
@@ -189,6 +193,10 @@ class CommitPolicy:
     since: float | None = None
     #: seconds from then until its commit is due: more than commit.interval if many others are open
     stays_open: float = 0.0
+    #: the same if the partition has hardly waited for records since
+    stays_longer: float = 0.0
+    #: seconds that it has waited for them
+    rest: float = 0.0
     last_commit: float = 0.0
     #: a lower limit than commit.max_records; 0: no lower limit
     limit: int = 0
@@ -200,6 +208,7 @@ class CommitPolicy:
             # Counted once, when it opens: the transactions that open together then end one after the other.
             longest = settings.transaction_timeout / 3
             self.stays_open = min(max(settings.interval, len(self.open) / settings.max_rate), longest)
+            self.stays_longer, self.rest = min(_LONGER * self.stays_open, longest), 0.0
             self.open.add(self)
 
     def cut(self, records: int) -> None:
@@ -212,7 +221,9 @@ class CommitPolicy:
 
     def due(self, now: float) -> bool:
         """Return whether a transaction with records is old or large enough."""
-        return self.since is not None and (self.room() == 0 or now - self.since >= self.stays_open)
+        if self.since is None:
+            return False
+        return self.room() == 0 or now - self.since >= (self.stays_longer if self._behind() else self.stays_open)
 
     def renewal_due(self, now: float) -> bool:
         """Return whether an idle partition should use its producer id again (pitfall P3)."""
@@ -220,7 +231,20 @@ class CommitPolicy:
 
     def wait(self, now: float, idle: float) -> float:
         """Return the seconds to wait for records: until the commit is due, or `idle` without an open transaction."""
-        return idle if self.since is None else max(0.0, self.since + self.stays_open - now)
+        if self.since is None:
+            return idle
+        left = self.since + self.stays_open - now
+        if left <= 0.0 and self._behind():
+            left = min(self.since + self.stays_longer - now, _RESTS * self.stays_open - self.rest)
+        return max(0.0, left)
+
+    def waited(self, seconds: float, *, records: bool) -> None:
+        """Note a wait for records, and whether some came; without them the partition is not behind."""
+        self.rest += seconds if records else self.stays_open
+
+    def _behind(self) -> bool:
+        """Return whether records wait: a longer transaction costs less for each, and hardly makes it later."""
+        return self.rest < _RESTS * self.stays_open
 
     def close(self) -> int:
         """Close or roll back the open transaction; return the number of its records."""
