@@ -19,14 +19,14 @@ class CommitSettings(Section, name="commit"):
         0.1,
         "Longest time between processing a record and its commit: the larger part of the output's latency. A partition "
         "that is behind, because it waited for records for less than a fifth of that time, commits after twice as "
-        "long: each record then takes a tenth less processor time.",
+        "long: a record then takes a tenth less processor time.",
         low=0.001,
         high=60.0,
     )
     max_records: int = count(
         50_000,
         "Maximum number of input records in a transaction. They are kept until the commit, to be processed "
-        "again after an abort; 50,000 is 100 ms at 500,000 records/s.",
+        "again after an abort; 50,000 is 200 ms at 250,000 records/s.",
         low=1,
         high=10_000_000,
     )
