@@ -109,9 +109,10 @@ def test_a_commit_record_without_delta_says_where_the_last_one_is() -> None:
 
 def test_outputs_say_where_they_come_from_over_several_sends() -> None:
     broker, made = committer()
-    for _ in range(3):
-        made.send([OUTPUT, OUTPUT])
-    assert commit(made, closing()).outputs == 6
+    made.send([OUTPUT, OUTPUT])
+    made.send([OUTPUT] * 1000)  # more than get their origin at a time
+    made.send([])
+    assert commit(made, closing()).outputs == 1002
     made.send([OUTPUT])
     commit(made, closing())
     origins = []
@@ -120,14 +121,15 @@ def test_outputs_say_where_they_come_from_over_several_sends() -> None:
         assert own == ("own", b"h")
         assert origin[0] == ORIGIN_HEADER
         origins.append(ORIGIN.unpack(origin[1]))
-    assert origins == [*((0, 5, ordinal) for ordinal in range(6)), (0, 6, 0)]
+    assert origins == [*((0, 5, ordinal) for ordinal in range(1002)), (0, 6, 0)]
 
 
 def test_without_origin_outputs_are_sent_as_they_are() -> None:
     broker, made = committer(origin=False)
-    made.send([OUTPUT])
-    commit(made, closing())
-    assert [message.headers() for message in broker.log("out", 0).committed()] == [[("own", b"h")]]
+    made.send([])
+    made.send([OUTPUT, OUTPUT])
+    assert commit(made, closing()).outputs == 2
+    assert [message.headers() for message in broker.log("out", 0).committed()] == [[("own", b"h")]] * 2
 
 
 def test_a_large_delta_is_cut_and_every_part_fits() -> None:

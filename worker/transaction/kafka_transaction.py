@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +15,9 @@ from statehold.snapshot.format.records import CommitRecord, Header, Part
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.transaction.participants import CommitDraft
+
+#: outputs that get their origin at a time: they are handed to the client before they leave the processor's caches
+_PIECE: Final = 128
 
 
 class Stage(Enum):
@@ -83,11 +86,13 @@ class KafkaTransaction:
         """Send outputs; begin a transaction if needed. Raises as `Transactions.send`."""
         self.begin()
         assert self.stage is Stage.OPEN, f"outputs in stage {self.stage.name}: no partition may join any more"
-        if outputs:
+        step = _PIECE if self._origin else len(outputs)
+        for start in range(0, len(outputs), max(step, 1)):
+            piece = outputs[start : start + step]
             if self._origin:
-                outputs = with_origin(outputs, self._place.partition, self.record.n + 1, self._outputs)
-            self.producer.send(outputs)
-            self._outputs += len(outputs)
+                piece = with_origin(piece, self._place.partition, self.record.n + 1, self._outputs)
+            self.producer.send(piece)
+            self._outputs += len(piece)
 
     def pack(self, draft: CommitDraft) -> list[bytes]:
         """Return the delta's chunks as they will be sent.

@@ -23,9 +23,9 @@ from statehold.worker.transaction.plan import Mode
 
 Messages = Sequence[Message]
 
-#: a partition that waits for records for less than this share of commit.interval is behind: its transactions last longer
+#: a partition that has waited for records for less than this share of commit.interval is behind
 _RESTS: Final = 0.2
-#: intervals that they last then, at most
+#: intervals that a transaction of such a partition lasts, at most
 _LONGER: Final = 2
 #: records that are decoded and handled at a time; between two portions a commit may begin, and a signal is seen
 _PORTION: Final = 10_000
