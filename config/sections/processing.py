@@ -18,8 +18,8 @@ class CommitSettings(Section, name="commit"):
     interval: float = seconds(
         0.1,
         "Longest time between processing a record and its commit: the larger part of the output's latency. A partition "
-        "that is behind, because it waited for records for less than a fifth of that time, commits after twice as "
-        "long: a record then takes a tenth less processor time.",
+        "that waited for records for less than a fifth of that time is behind: it commits after twice as long, and a "
+        "record then takes a tenth less processor time.",
         low=0.001,
         high=60.0,
     )

@@ -16,7 +16,7 @@ from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.transaction.participants import CommitDraft
 
-#: outputs that get their origin at a time: they are handed to the client before they leave the processor's caches
+#: outputs that go to the client at a time: what was added for their origin is still in the processor's caches then
 _PIECE: Final = 128
 
 
@@ -86,9 +86,8 @@ class KafkaTransaction:
         """Send outputs; begin a transaction if needed. Raises as `Transactions.send`."""
         self.begin()
         assert self.stage is Stage.OPEN, f"outputs in stage {self.stage.name}: no partition may join any more"
-        step = _PIECE if self._origin else len(outputs)
-        for start in range(0, len(outputs), max(step, 1)):
-            piece = outputs[start : start + step]
+        for start in range(0, len(outputs), _PIECE):
+            piece = outputs[start : start + _PIECE]
             if self._origin:
                 piece = with_origin(piece, self._place.partition, self.record.n + 1, self._outputs)
             self.producer.send(piece)

@@ -221,9 +221,7 @@ class CommitPolicy:
 
     def due(self, now: float) -> bool:
         """Return whether a transaction with records is old or large enough."""
-        if self.since is None:
-            return False
-        return self.room() == 0 or now - self.since >= (self.stays_longer if self._behind() else self.stays_open)
+        return self.since is not None and (self.room() == 0 or self._left(now - self.since) <= 0.0)
 
     def renewal_due(self, now: float) -> bool:
         """Return whether an idle partition should use its producer id again (pitfall P3)."""
@@ -231,20 +229,21 @@ class CommitPolicy:
 
     def wait(self, now: float, idle: float) -> float:
         """Return the seconds to wait for records: until the commit is due, or `idle` without an open transaction."""
-        if self.since is None:
-            return idle
-        left = self.since + self.stays_open - now
-        if left <= 0.0 and self._behind():
-            left = min(self.since + self.stays_longer - now, _RESTS * self.stays_open - self.rest)
-        return max(0.0, left)
+        return idle if self.since is None else max(0.0, self._left(now - self.since))
 
     def waited(self, seconds: float, *, records: bool) -> None:
         """Note a wait for records, and whether some came; without them the partition is not behind."""
         self.rest += seconds if records else self.stays_open
 
-    def _behind(self) -> bool:
-        """Return whether records wait: a longer transaction costs less for each, and hardly makes it later."""
-        return self.rest < _RESTS * self.stays_open
+    def _left(self, age: float) -> float:
+        """Return the seconds until a transaction of this age is due if no record comes.
+
+        While the partition is behind, a longer transaction costs less for each record, and hardly delays it.
+        """
+        until_rested = _RESTS * self.stays_open - self.rest
+        if age >= self.stays_open and until_rested > 0.0:
+            return min(self.stays_longer - age, until_rested)
+        return self.stays_open - age
 
     def close(self) -> int:
         """Close or roll back the open transaction; return the number of its records."""
