@@ -99,6 +99,7 @@ class LiveLoop:
             paused=record.paused is not None,
             open=policy.since is not None,
             due=policy.due(now),
+            full=policy.room() == 0,
             in_flight=commit is not None,
             landed=commit is not None and commit.call.ended(),
             waiting=bool(buffer.todo),

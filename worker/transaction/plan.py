@@ -63,8 +63,9 @@ class View(msgspec.Struct, frozen=True):
     paused: bool
     #: the open transaction has handled a record
     open: bool
-    #: it is large or old enough to commit
+    #: it is large or old enough to commit; it has no room for another record
     due: bool
+    full: bool
     #: a commit is in flight; it has ended
     in_flight: bool
     landed: bool
@@ -94,7 +95,7 @@ def decide(view: View) -> Step:  # noqa: C901, PLR0911 - one rule after the othe
         if view.open:
             return Step.COMMIT
         return Step.SETTLE if view.in_flight else Step.FACE_FAILURE
-    if view.due:
+    if view.due and not _goes_on(view):
         # One at a time, because an abort then has one possible cause.
         return Step.COMMIT if view.mode in (Mode.CAREFUL, Mode.BISECTING) else Step.BEGIN_COMMIT
     if view.blocked:
@@ -104,3 +105,9 @@ def decide(view: View) -> Step:  # noqa: C901, PLR0911 - one rule after the othe
     if view.in_flight and not view.arrived:
         return Step.SETTLE
     return Step.TAKE
+
+
+def _goes_on(view: View) -> bool:
+    """Return whether the open transaction takes more records although it is due, because it cannot commit yet."""
+    records = view.waiting or view.arrived
+    return view.in_flight and records and not view.full and not view.blocked and view.mode is Mode.NORMAL
