@@ -8,7 +8,7 @@ import sys
 
 BENCHMARKS = {
     "throughput": "records/s of statehold and six others, exactly-once, outputs verified",
-    "latency": "end-to-end p50, p99, p99.9 at four rates and three commit intervals, against Kafka Streams, a loop",
+    "latency": "end-to-end p50, p99, p99.9 at four rates and three commit intervals, against two others",
     "commit": "1 KB records, a commit every 10, 50, 100, 500 ms, against plain idempotent produce",
     "lanes": "1, 8, 50, 200, 500 partitions in one process: the same load, time to live, idle, time to stop",
     "growth": "memory of a key and a partition, rates by keys and by processes, against Kafka Streams",

@@ -43,7 +43,9 @@ class Result:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `latency`."""
-    parser.add_argument("--rates", default="1000,5000,50000,110000", help="trades a second; the last is half of the maximum")
+    parser.add_argument(
+        "--rates", default="1000,5000,50000,110000", help="trades a second; 110,000: half of the maximum"
+    )
     parser.add_argument("--commits", default="5,10,100", help="milliseconds between two commits")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--rounds", type=int, default=3)
