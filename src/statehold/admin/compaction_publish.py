@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
-from statehold.admin.executor_clients import SnapshotSinkFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
+from statehold.kafka.clients.full_producer import ManifestProducer
 from statehold.kafka.tools.compaction_lock import delete_before
 from statehold.snapshot import store_orphans
 from statehold.snapshot.format import records
@@ -23,14 +22,10 @@ from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import TruncationOffsets, cut
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport
-from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.write import WrittenFull
 from statehold.snapshot.store.base import root_of
 from statehold.snapshot.store.by_url import open_store
 from statehold.telemetry.log_events import Log
-
-#: Number of manifests that are sent in parallel.
-_PRODUCERS: Final = 8
 
 Status = Literal["compacted", "proven", "up to date", "nothing to fold", "failed"]
 
@@ -62,20 +57,15 @@ class CompactionResult(msgspec.Struct, kw_only=True):
 
 
 def publish(
-    settings: Settings, names: Names, written: Sequence[tuple[FoldPlan, WrittenFull, TaskReport]]
+    producer: ManifestProducer, written: Sequence[tuple[FoldPlan, WrittenFull, TaskReport]]
 ) -> list[LocatedManifest]:
     """Write the manifests. Returns when Kafka has acknowledged all. :raises KafkaTrouble: one was not acknowledged."""
-    sink_of = SnapshotSinkFactory(settings, names)
-
-    def send(each: tuple[FoldPlan, WrittenFull, TaskReport]) -> LocatedManifest:
-        plan, found, report = each
-        sink = sink_of.manifests(plan.partition)
-        manifest = found.manifest(plan.place, plan.goal.commit_record, report.header, COMPACTION, time.time())
-        sink.send(records.pack(manifest, manifest.format))
-        return LocatedManifest(writing.acknowledged(sink, 1)[0], manifest)
-
-    with ThreadPoolExecutor(_PRODUCERS, "manifest") as pool:  # in parallel, because a new producer connects in 0.5 s
-        return list(pool.map(send, written))
+    manifests = {
+        plan.partition: found.manifest(plan.place, plan.goal.commit_record, report.header, COMPACTION, time.time())
+        for plan, found, report in written
+    }
+    offsets = producer.write({p: records.pack(manifest, manifest.format) for p, manifest in manifests.items()})
+    return [LocatedManifest(offsets[p], manifest) for p, manifest in manifests.items()]
 
 
 class TopicTruncation:

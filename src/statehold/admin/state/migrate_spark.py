@@ -22,6 +22,7 @@ from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
+from statehold.kafka.clients.full_producer import ManifestProducer
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import MODULUS
 from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
@@ -156,12 +157,10 @@ class _Work:
         self, plans: Mapping[int, FoldPlan], written: Mapping[int, WrittenFull], lineage: str
     ) -> dict[int, LocatedManifest]:
         """Write the manifests and read everything back. No commit record refers to these full snapshots yet."""
-        bases: dict[int, LocatedManifest] = {}
-        for partition, plan in plans.items():
-            manifest = self._manifest(plan, written[partition], lineage)
-            sink = SnapshotSinkFactory(self._settings, self._names).manifests(partition)
-            sink.send(records.pack(manifest))
-            bases[partition] = LocatedManifest(writing.acknowledged(sink, 1)[0], manifest)
+        manifests = {partition: self._manifest(plan, written[partition], lineage) for partition, plan in plans.items()}
+        with closing(ManifestProducer(self._settings, self._names.snapshot)) as producer:
+            offsets = producer.write({partition: records.pack(manifest) for partition, manifest in manifests.items()})
+        bases = {partition: LocatedManifest(offsets[partition], manifest) for partition, manifest in manifests.items()}
         back = read_back(self._spark, self._reader_of, [(plans[p].place, found) for p, found in bases.items()])
         wrong = [f"partition {p}: {finding}" for (p, _), finding in back.items() if finding]
         if wrong:

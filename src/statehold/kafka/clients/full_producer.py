@@ -1,7 +1,9 @@
-"""The second producer of a partition, which writes full snapshots to their topic."""
+"""Producers of the snapshot topic: of the full snapshots of one partition, and of the manifests of many."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
@@ -15,6 +17,8 @@ from statehold.ports import FullSink
 
 #: seconds to wait while the client's queue is full: about the time to send one batch
 _FULL_QUEUE_WAIT: Final = 0.01
+#: seconds without an acknowledgement after which a manifest counts as not written
+_PATIENCE: Final = 60.0
 
 
 class KafkaFullSink(FullSink):
@@ -59,3 +63,56 @@ class KafkaFullSink(FullSink):
             self._refused = self._refused or str(error)
         else:
             self._offsets.append(message.offset())
+
+
+class ManifestProducer:
+    """Writes the manifests of many partitions with one idempotent producer (rule S3).
+
+    Make it before other work that takes a while, because it connects in about half a second.
+    """
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer(quiet(client.full_producer(settings), "full"))
+
+    def write(self, manifests: Mapping[int, bytes]) -> dict[int, int]:
+        """Write a manifest for each of these partitions; return its offset once Kafka has acknowledged all.
+
+        :raises KafkaTrouble: one was rejected, or none was acknowledged for a minute.
+        """
+        offsets: dict[int, int] = {}
+        refused: list[str] = []
+
+        def delivered(partition: int, error: Any, message: Any) -> None:
+            if error is not None:
+                refused.append(f"of partition {partition}: {error}")
+            else:
+                offsets[partition] = message.offset()
+
+        try:
+            for partition, payload in manifests.items():
+                self._produce(partition, payload, partial(delivered, partition))
+            known = -1
+            while self._producer.flush(_PATIENCE) and len(offsets) > known:
+                known = len(offsets)
+        except KafkaException as error:
+            raise translate(error) from error
+        if refused:
+            raise KafkaTrouble(f"manifests were not written: {'; '.join(refused)}")
+        if len(offsets) < len(manifests):
+            raise KafkaTrouble(
+                f"{len(offsets)} of {len(manifests)} manifests were acknowledged, none in the last {_PATIENCE:.0f} s"
+            )
+        return offsets
+
+    def _produce(self, partition: int, payload: bytes, delivered: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, payload, partition=partition, on_delivery=delivered)
+                return
+            except BufferError:
+                self._producer.poll(_FULL_QUEUE_WAIT)
+
+    def close(self) -> None:
+        self._producer.purge()
+        del self._producer
