@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 from zipimport import zipimporter
 
 import msgspec
+import pyarrow as pa
 
 from statehold.errors import DamagedIncrement
 from statehold.ports import OutOfRange, Reader
@@ -151,3 +153,21 @@ def forget_zip_finders() -> None:
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             del sys.path_importer_cache[path]
+
+
+def forget_pandas() -> None:
+    """Make pyarrow work without pandas in this Python worker, because the import takes a second of a core.
+
+    With its first array pyarrow looks whether pandas is there, and imports it; it never looks again. No task uses it.
+    """
+    finder: Any = SimpleNamespace(find_spec=_without_pandas)
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([""])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _without_pandas(name: str, *_: object) -> None:
+    if name == "pandas":
+        raise ModuleNotFoundError(name)

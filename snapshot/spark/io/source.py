@@ -26,7 +26,7 @@ from statehold.snapshot.spark.fold.newest import BUCKETS, REPORT, KeyBlock, pack
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.proof import Sums, proves
 from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered, judge_chunks
-from statehold.snapshot.spark.io.scan import ReaderOf, forget_zip_finders, read_stretches, stretches_of
+from statehold.snapshot.spark.io.scan import ReaderOf, forget_pandas, forget_zip_finders, read_stretches, stretches_of
 
 #: For modules that must not import pyspark.
 Session = SparkSession
@@ -157,6 +157,7 @@ def _read(
 ) -> Iterator[tuple[int, KeyBlock]]:
     """Yield each block with the number of the task that merges it. Every such task gets the reports with findings."""
     forget_zip_finders()
+    forget_pandas()
     for stretches in tasks:
         for block in read_stretches(reader_of, stretches):
             first = places[block.partition]
