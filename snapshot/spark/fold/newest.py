@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 from statehold.common.decoding import UNREADABLE
 from statehold.snapshot.format import frame
 
-#: Bytes that a task collects at first, and at most. The limit doubles when half of it is newest values: so a state
-#: of a million keys leaves the task once and not with each window. Grouping takes half as much again.
+#: Bytes that a task collects at first, and at most. The limit doubles when a quarter of it is newest values: so most
+#: of what is grouped has not been grouped before, and a state of a million keys leaves the task once and not with each
+#: window. Grouping takes half as much again.
 WINDOW: Final = 64_000_000
 _MOST: Final = 512_000_000
 #: Parts of a partition's keys, by the hash of a key. `merge` holds some of them at a time.
@@ -102,7 +103,7 @@ class Newest:
         if self._held < self._limit:
             return False
         self._held = sum(each.forget_older() for each in self._tables.values())
-        while self._held >= self._limit // 2 and self._limit < self._most:
+        while self._held >= self._limit // 4 and self._limit < self._most:
             self._limit *= 2
         return self._held >= self._limit // 2
 
