@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import select
+import selectors
 import subprocess
 import time
 from pathlib import Path
@@ -84,12 +84,13 @@ class Shell:
         self._bash.stdin.write(f"{line}\nprintf '\\001{mark[1:-1]}\\n'\n".encode())
         self._bash.stdin.flush()
         end, got = time.monotonic() + 4 * _SECONDS, b""
-        while not got.endswith(mark.encode()):
-            ready, _, _ = select.select([self._bash.stdout], [], [], max(0, end - time.monotonic()))
-            assert ready, f"{line} hangs: {got!r}"
-            read = os.read(self._bash.stdout.fileno(), 65536)
-            assert read, f"the shell ended at {line}: {got!r}"
-            got += read
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bash.stdout, selectors.EVENT_READ)
+            while not got.endswith(mark.encode()):
+                assert selector.select(max(0, end - time.monotonic())), f"{line} hangs: {got!r}"
+                read = os.read(self._bash.stdout.fileno(), 65536)
+                assert read, f"the shell ended at {line}: {got!r}"
+                got += read
         return _NOTICE.sub("", got.decode(errors="replace").removesuffix(mark))
 
     def end(self) -> None:
