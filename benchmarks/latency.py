@@ -44,7 +44,7 @@ class Result:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `latency`."""
     parser.add_argument(
-        "--rates", default="1000,5000,50000,110000", help="trades a second; 110,000: half of the maximum"
+        "--rates", default="1000,5000,50000,110000", help="trades a second; two cores process about twice the last"
     )
     parser.add_argument("--commits", default="5,10,100", help="milliseconds between two commits")
     parser.add_argument("--seconds", type=float, default=15.0)

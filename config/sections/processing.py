@@ -19,7 +19,7 @@ class CommitSettings(Section, name="commit"):
         0.1,
         "Longest time between processing a record and its commit: the larger part of the output's latency. A partition "
         "that waited for records for less than a fifth of that time is behind: it commits after twice as long, and a "
-        "record then takes a tenth less processor time. A transaction also waits for the commit before it.",
+        "record then takes a tenth less processor time. A commit also waits until the one before it has ended.",
         low=0.001,
         high=60.0,
     )

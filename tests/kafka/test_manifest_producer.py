@@ -12,7 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
+from statehold.dev.ports import free_ports
 from statehold.errors import KafkaTrouble
+from statehold.kafka.clients import full_producer
 from statehold.kafka.clients.full_producer import ManifestProducer
 
 pytestmark = pytest.mark.kafka
@@ -47,3 +49,14 @@ def test_each_manifest_is_at_its_offset(kafka: Cluster, topic: str, producer: Ma
 def test_a_rejected_manifest_is_named(producer: ManifestProducer) -> None:
     with pytest.raises(KafkaTrouble, match=r"of partition 3: .*MSG_SIZE_TOO_LARGE"):
         producer.write({2: b"fits", 3: b"x" * 3000})
+
+
+def test_without_an_acknowledgement_the_error_counts_them_and_names_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(full_producer, "_PATIENCE", 0.1)
+    nowhere = Settings(kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}"))
+    producer = ManifestProducer(nowhere, "manifests")
+    with pytest.raises(KafkaTrouble, match=r"0 of 2 manifests were acknowledged.* Next: run the command again"):
+        producer.write({0: b"manifest", 1: b"manifest"})
+    producer.close()

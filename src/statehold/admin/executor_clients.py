@@ -31,16 +31,15 @@ class SnapshotSinkFactory:
     def __call__(self, partition: int) -> FullSink:
         root = root_of(self._settings)
         if not root:
-            return self.manifests(partition)
+            return self._in_topic(partition)
         return StoreSink(open_store(root), root, folder(self._names, partition), _NoManifests())
 
     def whole(self, partition: int) -> FullSink:
         """Return a sink for chunks and manifest, each where it belongs."""
-        root, topic = root_of(self._settings), self.manifests(partition)
+        root, topic = root_of(self._settings), self._in_topic(partition)
         return StoreSink(open_store(root), root, folder(self._names, partition), topic) if root else topic
 
-    def manifests(self, partition: int) -> KafkaFullSink:
-        """Return the sink of the manifest, which is always the topic."""
+    def _in_topic(self, partition: int) -> KafkaFullSink:
         return KafkaFullSink(self._settings, self._names.snapshot, partition)
 
 

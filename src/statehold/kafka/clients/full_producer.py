@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -19,28 +19,44 @@ from statehold.ports import FullSink
 _FULL_QUEUE_WAIT: Final = 0.01
 #: seconds without an acknowledgement after which a manifest counts as not written
 _PATIENCE: Final = 60.0
+_NEXT: Final = "No record was deleted, and no state was replaced. Next: run the command again"
 
 
-class KafkaFullSink(FullSink):
-    """`ports.FullSink` on an idempotent producer (rule S3)."""
+class _SnapshotProducer:
+    """An idempotent producer of the snapshot topic (rule S3)."""
 
-    def __init__(self, settings: Settings, topic: str, partition: int) -> None:
-        self._topic, self._partition = topic, partition
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._topic = topic
         self._producer = Producer(quiet(client.full_producer(settings), "full"))
-        self._offsets: list[int] = []
-        self._sent = 0
-        self._refused: str | None = None
 
-    def send(self, payload: bytes) -> None:
+    def _produce(self, partition: int, payload: bytes, delivered: Callable[[Any, Any], None]) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, payload, partition=self._partition, on_delivery=self._delivered)
-                self._sent += 1
+                self._producer.produce(self._topic, payload, partition=partition, on_delivery=delivered)
                 return
             except BufferError:
                 self._producer.poll(_FULL_QUEUE_WAIT)
             except Exception as error:
                 raise translate(error) from error
+
+    def close(self) -> None:
+        self._producer.purge()
+        del self._producer
+
+
+class KafkaFullSink(_SnapshotProducer, FullSink):
+    """`ports.FullSink` on one partition of the topic."""
+
+    def __init__(self, settings: Settings, topic: str, partition: int) -> None:
+        super().__init__(settings, topic)
+        self._partition = partition
+        self._offsets: list[int] = []
+        self._sent = 0
+        self._refused: str | None = None
+
+    def send(self, payload: bytes) -> None:
+        self._produce(self._partition, payload, self._delivered)
+        self._sent += 1
 
     def acknowledged(self, wait: float = 0.0) -> list[int]:
         try:
@@ -53,10 +69,6 @@ class KafkaFullSink(FullSink):
             raise KafkaTrouble(f"a chunk was not written: {self._refused}")
         return self._offsets
 
-    def close(self) -> None:
-        self._producer.purge()
-        del self._producer
-
     def _delivered(self, error: Any, message: Any) -> None:
         # Acknowledgements arrive in the order of sending, because the producer is idempotent and has one partition.
         if error is not None:
@@ -65,15 +77,11 @@ class KafkaFullSink(FullSink):
             self._offsets.append(message.offset())
 
 
-class ManifestProducer:
-    """Writes the manifests of many partitions with one idempotent producer (rule S3).
+class ManifestProducer(_SnapshotProducer):
+    """Writes the manifests of many partitions.
 
     Make it before other work that takes a while, because it connects in about half a second.
     """
-
-    def __init__(self, settings: Settings, topic: str) -> None:
-        self._topic = topic
-        self._producer = Producer(quiet(client.full_producer(settings), "full"))
 
     def write(self, manifests: Mapping[int, bytes]) -> dict[int, int]:
         """Write a manifest for each of these partitions; return its offset once Kafka has acknowledged all.
@@ -89,30 +97,17 @@ class ManifestProducer:
             else:
                 offsets[partition] = message.offset()
 
+        for partition, payload in manifests.items():
+            self._produce(partition, payload, partial(delivered, partition))
+        known = -1
         try:
-            for partition, payload in manifests.items():
-                self._produce(partition, payload, partial(delivered, partition))
-            known = -1
             while self._producer.flush(_PATIENCE) and len(offsets) > known:
                 known = len(offsets)
         except KafkaException as error:
             raise translate(error) from error
         if refused:
-            raise KafkaTrouble(f"manifests were not written: {'; '.join(refused)}")
+            raise KafkaTrouble(f"manifests were not written: {'; '.join(refused)}. {_NEXT}")
         if len(offsets) < len(manifests):
-            raise KafkaTrouble(
-                f"{len(offsets)} of {len(manifests)} manifests were acknowledged, none in the last {_PATIENCE:.0f} s"
-            )
+            acknowledged = f"{len(offsets)} of {len(manifests)} manifests were acknowledged"
+            raise KafkaTrouble(f"{acknowledged}, none in the last {_PATIENCE:.0f} s. {_NEXT}")
         return offsets
-
-    def _produce(self, partition: int, payload: bytes, delivered: Any) -> None:
-        while True:
-            try:
-                self._producer.produce(self._topic, payload, partition=partition, on_delivery=delivered)
-                return
-            except BufferError:
-                self._producer.poll(_FULL_QUEUE_WAIT)
-
-    def close(self) -> None:
-        self._producer.purge()
-        del self._producer
