@@ -16,7 +16,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from statehold.dev import Cluster
-from statehold.dev.java import find_java
+from statehold.dev.cluster import archive_classes
+from statehold.dev.jars import DEFAULT_VERSION, class_archive
+from statehold.dev.java import can_archive, find_java
 from statehold.dev.process import Identity
 from statehold.dev.properties import parse, shipped
 from statehold.dev.pytest_plugin import ClusterFactory
@@ -52,6 +54,23 @@ def test_a_broker_starts_without_a_java_of_the_system(
         assert listed_brokers(kafka_cluster().bootstrap_servers, 5.0) == frozenset({1})
     finally:
         find_java.cache_clear()
+
+
+def test_a_broker_starts_from_the_archive_of_classes_or_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, can = class_archive(DEFAULT_VERSION), can_archive(find_java())
+    assert archive_classes() == archive.is_file() == can
+    with Cluster() as cluster:
+        identity = cluster._brokers[1].identity
+        assert identity is not None
+        assert (str(archive) in Path(f"/proc/{identity.pid}/maps").read_text(encoding="utf-8")) == can
+
+    damaged = tmp_path / "damaged.jsa"
+    damaged.write_bytes(b"no classes" * 1000)
+    monkeypatch.setattr("statehold.dev.cluster.class_archive", lambda version: damaged)
+    with Cluster() as cluster:
+        assert listed_brokers(cluster.bootstrap_servers, 5.0) == frozenset({1})
 
 
 def transactional(cluster: Cluster) -> Producer:

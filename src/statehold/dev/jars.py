@@ -6,6 +6,7 @@ The cache is `$XDG_CACHE_HOME/statehold` or `~/.cache/statehold`. Each folder is
     kafka-logging-2.25.5/*.jar     log4j, first on the class path because Kafka's packages bring no binding for it
     kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `statehold txn`
     .../SHA256SUMS                 the checksum of every jar of that folder
+    kafka-broker-4.4.0-JAVA.jsa    the broker's classes as that build of Java has loaded them
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import fcntl
 import hashlib
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from statehold.dev.errors import DevError, JarsDamaged, JarsUnavailable
-from statehold.dev.java import find_java
+from statehold.dev.errors import JarsDamaged, JarsUnavailable
+from statehold.dev.java import build_of, find_java
 
 DEFAULT_VERSION = "4.4.0"
 LOGGING_VERSION = "2.25.5"
@@ -93,6 +93,16 @@ def class_path(version: str = DEFAULT_VERSION, *, report: ReportProgress = lambd
     """
     find_java()  # a missing Java is reported before the download
     return f"{cached(LOGGING, report)}/*:{cached(broker_bundle(version), report)}/*"
+
+
+def is_cached(version: str) -> bool:
+    """Return whether the jars of this broker were fetched before."""
+    return (cache_root() / broker_bundle(version).name).exists()
+
+
+def class_archive(version: str) -> Path:
+    """Return where the archive of the broker's classes is kept, whether it is there or not. Raises `JavaMissing`."""
+    return cache_root() / f"{broker_bundle(version).name}-{build_of(find_java())}.jsa"
 
 
 def tools_class_path(*, report: ReportProgress = lambda _: None) -> str:
@@ -238,16 +248,3 @@ def one_at_a_time(root: Path) -> Iterator[None]:
     with (root / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def main() -> None:
-    """Fill the cache and report each download: called by script/bootstrap."""
-
-    def report(line: str) -> None:
-        sys.stderr.write(f"bootstrap: {line}\n")
-
-    try:
-        for bundle in (LOGGING, broker_bundle(DEFAULT_VERSION), TOOLS):
-            cached(bundle, report)
-    except DevError as error:
-        sys.exit(f"bootstrap: {error}")

