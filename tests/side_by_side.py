@@ -1,4 +1,4 @@
-"""Which process runs what when tests run side by side (`-n 3`), and in which order.
+"""Which process runs what when tests run side by side (`-n 4`), and in which order.
 
 A file stays on one process; so does a folder whose tests share what takes long to start. What takes longest begins
 first: what begins last decides when the run ends.
@@ -15,17 +15,20 @@ if TYPE_CHECKING:
 TOGETHER: Final = ("tests/spark/", "tests/tools/", "tests/security/", "tests/assumptions/", "tests/sinks/")
 #: from the closing lines of a whole run; files that compute are between files that wait
 LONGEST: Final = (
-    "tests/packaging/test_interpreters.py",
     "tests/spark/",
+    "tests/contracts/test_groups.py",
+    "tests/packaging/test_interpreters.py",
+    "tests/tools/",
+    "tests/security/",
+    "tests/docs/test_tutorial.py",
+    "tests/chaos/test_chaos.py",
+    "tests/system/test_several_inputs.py",
+    "tests/simulation/test_schedules.py",
+    "tests/ops/test_console_group.py",
+    "tests/dev/test_cluster.py",
+    "tests/examples/test_risk.py",
     "tests/system/test_rebalance.py",
     "tests/system/test_snapshots.py",
-    "tests/chaos/test_chaos.py",
-    "tests/tools/",
-    "tests/system/test_outage.py",
-    "tests/examples/test_demo.py",
-    "tests/security/",
-    "tests/system/test_kill.py",
-    "tests/dev/test_cluster.py",
 )
 
 

@@ -1,7 +1,8 @@
-"""Every supported Python that is on this machine passes the fast tier, against the wheel.
+"""Every supported Python that is on this machine runs the product, against the wheel.
 
-The run's own Python, whose fast tier is part of the run, does so in script/test --long, and so does 3.12, between
-the others. The system's is tried as well: Debian 12 has 3.11.2, which lacks what later releases of 3.11 added.
+Here by the tests of a few folders; in script/test --long by the whole fast tier, also on the run's own Python, whose
+fast tier is part of the run, and on 3.12, between the others. The system's is tried as well: Debian 12 has 3.11.2,
+which lacks what later releases of 3.11 added.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.slow
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 SYSTEM = "/usr/bin/python3"
+#: what the default tier runs of the fast one, without the folders that test documents, commands and examples
+FOLDERS = ("tests/config", "tests/contracts", "tests/driver", "tests/golden", "tests/unit")
 SYSTEM_IS_TESTED = "import sys, venv, ssl; sys.exit(sys.version.split()[0] == %r or sys.version_info < (3, 11))"
 
 
@@ -50,7 +53,9 @@ def install_locked(uv: str, interpreter: str, lock: Path) -> None:
     "version",
     [pytest.param(each, marks=[pytest.mark.long] if each in (OWN, "3.12") else []) for each in (*SUPPORTED, SYSTEM)],
 )
-def test_the_fast_tier_passes(root: Path, wheel: Path, tmp_path: Path, version: str) -> None:
+def test_the_fast_tier_passes(
+    root: Path, wheel: Path, tmp_path: Path, version: str, pytestconfig: pytest.Config
+) -> None:
     uv = find_uv()
     base = find_interpreter(version)
     if base is None:
@@ -63,7 +68,8 @@ def test_the_fast_tier_passes(root: Path, wheel: Path, tmp_path: Path, version: 
     assert done.returncode == 0, done.stderr
 
     tree = wheel.parent / "tree"  # the copy that the wheel was built from, without packages in the way
-    tests = run(interpreter, "script/test.py", "--fast", "-q", "-p", "no:cacheprovider", cwd=tree)
+    folders = () if pytestconfig.getoption("run_long") else FOLDERS
+    tests = run(interpreter, "script/test.py", "--fast", "-q", "-p", "no:cacheprovider", *folders, cwd=tree)
 
     assert tests.returncode == 0, tests.stdout[-3000:] + tests.stderr[-1000:]
 

@@ -14,7 +14,8 @@ from statehold.testing.simulation.simulation import RunReport, run
 
 #: schedules of one test
 BLOCK = 100
-FAST, ALL = 5, 50
+#: blocks of the fast tier, of the default one, and of the long tests
+FAST, DEFAULT, ALL = 5, 25, 50
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,9 @@ def test_schedules(block: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(FAST, ALL))
+@pytest.mark.parametrize(
+    "block", [*range(FAST, DEFAULT), *(pytest.param(block, marks=pytest.mark.long) for block in range(DEFAULT, ALL))]
+)
 def test_more_schedules(block: int) -> None:
     run_block(block)
 

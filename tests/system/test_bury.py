@@ -117,14 +117,17 @@ def test_an_operator_gets_past_a_record_and_a_kill_changes_nothing(stages: Stage
     statehold(stage, "snapshot", "verify", TARGET, "--replay")
 
 
-def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(stages: StageFactory, seed: int) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.long)])
+def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
+    stages: StageFactory, seed: int, rounds: int
+) -> None:
     stage, moments = stages(1), random.Random(seed)
     topics = ServiceTopics(stage.settings(), stage.names, [stage.output, stage.names.dead])
     assert all(finding.good for finding in topics.create("beginning", partitions=1))
     stage.poison.touch()
     process = stage.process("a", **SPARSE).await_live(0)
     bad: list[int] = []
-    for number in range(5):
+    for number in range(rounds):
         bad.append(poison(stage, number))
         await_failure(process, bad[-1])
         burial = Burial(stage.settings(), stage.names, stage.names.input, 0, bad[-1])

@@ -11,7 +11,10 @@ from tests.system.stage import KIP848, Stage
 
 pytestmark = pytest.mark.kafka
 
-KILLS, RECORDS = 10, 200_000
+#: kills in the default tier, and among the long tests
+KILLS, MANY_KILLS = 5, 10
+#: records between two kills
+RECORDS = 10_000
 #: small transactions: many of them, so that kills hit every step of one
 SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "100"}
 FULLS = {
@@ -19,7 +22,8 @@ FULLS = {
     "STATEHOLD_SNAPSHOT__KEEP": "1",
     "STATEHOLD_SNAPSHOT__SLICE_BUDGET": "0.0005",
 }
-VARIANTS = {
+VARIANTS: dict[str, dict[str, str]] = {
+    "default": {},
     "consumer": KIP848,
     "deltas-now-and-then": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1"},
     "marks-only": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"},
@@ -28,23 +32,23 @@ VARIANTS = {
 }
 
 
-def test_ten_kills_lose_nothing_and_double_nothing(stage: Stage, seed: int) -> None:
-    kill_in_a_loop(stage, seed, {})
+def test_kills_lose_nothing_and_double_nothing(stage: Stage, seed: int) -> None:
+    kill_in_a_loop(stage, seed, {}, KILLS, RECORDS)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_ten_kills_in_other_modes(stage: Stage, seed: int, variant: str) -> None:
-    kill_in_a_loop(stage, seed, VARIANTS[variant])
+def test_ten_kills_in_every_mode(stage: Stage, seed: int, variant: str) -> None:
+    kill_in_a_loop(stage, seed, VARIANTS[variant], MANY_KILLS, 2 * RECORDS)
 
 
-def kill_in_a_loop(stage: Stage, seed: int, settings: dict[str, str]) -> None:
+def kill_in_a_loop(stage: Stage, seed: int, settings: dict[str, str], kills: int, records: int) -> None:
     moments = random.Random(seed)
     pair = [stage.process(name, **SMALL, **settings) for name in ("a", "b")]
-    for number in range(1, KILLS + 1):
+    for number in range(1, kills + 1):
         victim = moments.choice(pair)
         victim.await_that(victim.live, "a live partition")
-        stage.feed(RECORDS // KILLS)
+        stage.feed(records)
         moment = moments.uniform(0, 0.5)
         time.sleep(moment)  # the random moment itself; nothing is waited for
         held = sorted(victim.live())

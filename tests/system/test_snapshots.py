@@ -165,17 +165,18 @@ def test_an_empty_table_and_a_partition_without_input(two_partitions: Stage) -> 
     stage.verify()
 
 
-def test_fifty_partitions_in_one_process(stages: StageFactory) -> None:
-    stage = stages(50).create_topics()
-    stage.feed(20_000)
-    process = stage.process("all").await_live(*range(50))
+@pytest.mark.parametrize("partitions", [20, pytest.param(100, marks=pytest.mark.long)])
+def test_many_partitions_in_one_process(stages: StageFactory, partitions: int) -> None:
+    stage = stages(partitions).create_topics()
+    stage.feed(10_000)
+    process = stage.process("all").await_live(*range(partitions))
     stage.await_all()
     process.kill()
-    stage.feed(20_000)
-    process.start().await_live(*range(50))
+    stage.feed(10_000)
+    process.start().await_live(*range(partitions))
     stage.await_all()
     assert process.stop() == 0
-    assert len(process.events("drained")) == 50
+    assert len(process.events("drained")) == partitions
     stage.verify()
 
 
