@@ -22,14 +22,14 @@ from benchmarks.report import console, show
 PLAN: Final[Mapping[str, Sequence[str]]] = {
     "start": (),
     "throughput": ("--rounds", "5"),
-    "restore": ("--rounds", "3"),
+    "restore": ("--rounds", "2"),
     "join": ("--records", "500000", "--rounds", "5"),
     "window": ("--records", "500000", "--rounds", "5"),
-    "latency": ("--rounds", "2", "--seconds", "10"),
+    "latency": ("--rounds", "1", "--seconds", "10"),
     "commit": (),
     "lanes": ("--partitions", "1,200", "--records", "8000000", "--rounds", "3"),
-    "growth": (),
-    "standby": ("--rounds", "3"),
+    "growth": ("--records", "1000000"),
+    "standby": ("--rounds", "2"),
     "sink": ("--rows", "300000"),
     "compact": ("--millions", "2,5,20,50"),
 }
