@@ -17,7 +17,9 @@ from statehold.dev.jars import (
     TOOLS,
     MavenDownloads,
     broker_bundle,
+    class_archive,
     class_path,
+    keep_archive,
     shipped_sums,
 )
 from statehold.dev.java import find_java, find_spark_java, parse_major
@@ -44,6 +46,20 @@ def test_a_changed_jar_is_named(cached: Path) -> None:
 
     with pytest.raises(JarsDamaged, match=r"kafka\.jar has another checksum than recorded; .*rm -rf"):
         class_path("0.0.1")
+
+
+def test_a_damaged_archive_of_classes_is_named_because_a_jvm_may_crash_on_it(cached: Path) -> None:
+    written = cached.parent / "written"
+    written.write_bytes(b"classes")
+    keep_archive("0.0.1", written)
+    kept = class_archive("0.0.1")
+    assert kept is not None
+    assert kept.read_bytes() == b"classes"
+    assert class_archive("0.0.2") is None
+
+    kept.write_bytes(b"class")
+    with pytest.raises(JarsDamaged, match=rf"classes\.jsa has another checksum than recorded; .*rm -rf {kept.parent}"):
+        class_archive("0.0.1")
 
 
 def test_a_missing_jar_is_named(cached: Path) -> None:

