@@ -47,7 +47,7 @@ def left_by(folder: Path) -> list[str]:
 
 def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    with demo(folder, "--records", "60000") as process:
+    with demo(folder, "--records", "30000") as process:
         assert process.wait(300) == 0, output_of(folder)
     lines = output_of(folder).splitlines()
     assert lines[-1] == "demo ok"

@@ -116,7 +116,7 @@ def test_the_verifier_finds(
 
 @pytest.mark.kafka
 def test_nothing_is_lost_in_the_demo() -> None:
-    command = [sys.executable, "-m", "examples.risk.demo", "--ticks", "4000"]
+    command = [sys.executable, "-m", "examples.risk.demo", "--ticks", "2000"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["demo ok"]), done.stdout + done.stderr
-    assert "exposures: 4,000 of 4,000, 0 lost, 0 duplicated" in done.stdout
+    assert "exposures: 2,000 of 2,000, 0 lost, 0 duplicated" in done.stdout

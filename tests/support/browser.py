@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-_SECONDS = 60.0
+#: of a command, also of a script, for which the driver otherwise waits 30 s: a busy machine is slow
+_SECONDS = 240.0
 _OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
 #: what keyboards send, in WebDriver's private characters
 TAB, ENTER, BACKSPACE = "\ue004", "\ue007", "\ue003"
@@ -57,7 +58,12 @@ class Browser:
     def _begin(self) -> None:
         size = "--window-size={},{}".format(*self._size)
         options = {"args": [*_OPTIONS, size, f"--user-data-dir={self._profile.name}"]}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "timeouts": {"script": int(_SECONDS * 1000)},
+        }
         session = self._call("POST", "", {"capabilities": {"alwaysMatch": wanted}})
         self._base += f"/{session['sessionId']}"
         self.resize(*self._size)
