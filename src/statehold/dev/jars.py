@@ -102,7 +102,7 @@ def is_cached(version: str) -> bool:
 
 
 def class_archive(version: str) -> Path | None:
-    """Return the archive of the broker's classes for this Java, None when there is none.
+    """Return the archive of the broker's classes for this Java, None when it does not exist.
 
     Raises `JavaMissing`, and `JarsDamaged` when its checksum differs, because a JVM may crash on a damaged archive.
     """
