@@ -1,8 +1,8 @@
 """Every supported Python that is on this machine runs the product, against the wheel.
 
-Here by the tests of a few folders; in script/test --long by the whole fast tier, also on the run's own Python, whose
-fast tier is part of the run, and on 3.12, between the others. The system's is tried as well: Debian 12 has 3.11.2,
-which lacks what later releases of 3.11 added.
+Here the newest two by the tests of a few folders; in script/test --long all by the whole fast tier: also the run's own
+Python, whose fast tier is part of the run, 3.12, between the others, and the system's. Debian 12 has 3.11.2, which
+lacks what later releases of 3.11 added; a look at the code finds that here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def install_locked(uv: str, interpreter: str, lock: Path) -> None:
 
 @pytest.mark.parametrize(
     "version",
-    [pytest.param(each, marks=[pytest.mark.long] if each in (OWN, "3.12") else []) for each in (*SUPPORTED, SYSTEM)],
+    [
+        pytest.param(each, marks=[pytest.mark.long] if each in (OWN, "3.12", SYSTEM) else [])
+        for each in (*SUPPORTED, SYSTEM)
+    ],
 )
 def test_the_fast_tier_passes(
     root: Path, wheel: Path, tmp_path: Path, version: str, pytestconfig: pytest.Config

@@ -91,6 +91,8 @@ class Stage:
         new = [NewTopic(topic, self.partitions, config=ours.get(topic, {})) for topic in topics]
         for future in self.admin.create_topics(new).values():
             future.result(30)
+        # the broker that answers may learn of them a moment later
+        await_true(lambda: set(topics) <= self.admin.list_topics(timeout=30).topics.keys(), f"{topics} listed")
 
     def delete_records(self, topic: str, partition: int, before: int = -1) -> None:
         """Delete what lies before an offset; -1 is the end."""
