@@ -1,6 +1,6 @@
 """Every supported Python that is on this machine runs the product, against the wheel.
 
-Here the newest two by the tests of a few folders; in script/test --long all by the whole fast tier: also the run's own
+Here 3.13 and 3.14 by the tests of a few folders; in script/test --long all by the whole fast tier: also the run's own
 Python, whose fast tier is part of the run, 3.12, between the others, and the system's. Debian 12 has 3.11.2, which
 lacks what later releases of 3.11 added; a look at the code finds that here.
 """
