@@ -28,7 +28,7 @@ PLAN: Final[Mapping[str, Sequence[str]]] = {
     "latency": ("--rounds", "1", "--seconds", "10"),
     "commit": (),
     "lanes": ("--partitions", "1,200", "--records", "8000000", "--rounds", "3"),
-    "growth": ("--records", "1000000"),
+    "growth": (),
     "standby": ("--rounds", "2"),
     "sink": ("--rows", "300000"),
     "compact": ("--millions", "2,5,20,50"),
