@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: Tests run in parallel, because most wait for a broker; tests/side_by_side.py decides which files share a process.
 #: The time limit of a hung test ends its process, and the run then ends too: a new process might wait for work forever.
-SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--max-worker-restart=0"]
+SIDE_BY_SIDE = ["-n", "4", "--dist", "loadfile", "--max-worker-restart=0"]
 TIERS = {
     "--fast": ["-m", "not kafka and not root and not spark and not slow and not long", "-n", "2", *SIDE_BY_SIDE[2:]],
     "--long": ["--run-long"],

@@ -1,4 +1,4 @@
-"""Which process runs what when tests run side by side (`-n 3`), and in which order.
+"""Which process runs what when tests run side by side (`-n 4`), and in which order.
 
 A file stays on one process; so does a folder whose tests share what takes long to start. What takes longest begins
 first: what begins last decides when the run ends.

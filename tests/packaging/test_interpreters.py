@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 SYSTEM = "/usr/bin/python3"
-#: what the default tier runs of the fast one, without the folders that test documents, commands and examples
-FOLDERS = ("tests/config", "tests/contracts", "tests/driver", "tests/golden", "tests/unit")
+#: what the default tier runs of the fast one: the whole worker, and what is stored
+FOLDERS = ("tests/driver", "tests/golden")
 SYSTEM_IS_TESTED = "import sys, venv, ssl; sys.exit(sys.version.split()[0] == %r or sys.version_info < (3, 11))"
 
 
