@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from statehold.dev import Cluster
 from statehold.dev.cluster import archive_classes
-from statehold.dev.jars import DEFAULT_VERSION, class_archive
+from statehold.dev.jars import DEFAULT_VERSION, class_archive, class_path
 from statehold.dev.java import find_java, shares_classes
 from statehold.dev.process import Identity
 from statehold.dev.properties import parse, shipped
@@ -69,6 +69,19 @@ def test_a_broker_starts_from_the_archive_of_classes_or_without_it(
     monkeypatch.setattr("statehold.dev.cluster.class_archive", lambda version: None)
     with Cluster() as cluster:
         assert str(archive) not in maps_of(cluster)
+
+
+def test_a_java_rejects_an_archive_of_classes_that_was_not_written_to_its_end(tmp_path: Path) -> None:
+    if not archive_classes():
+        pytest.skip("this Java writes no archive of classes")
+    archive = class_archive(DEFAULT_VERSION)
+    assert archive is not None
+    jars = ("-cp", class_path())
+    assert shares_classes(find_java(), f"-XX:SharedArchiveFile={archive}", *jars)
+
+    torn = tmp_path / "torn.jsa"
+    torn.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    assert not shares_classes(find_java(), f"-XX:SharedArchiveFile={torn}", *jars)
 
 
 def maps_of(cluster: Cluster) -> str:
