@@ -16,6 +16,7 @@ from statehold.errors import TransactionAborted
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Chunk, EntryDecoder
 from statehold.testing import Driver
+from statehold.worker.fulls.stages import Writing
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 
@@ -87,7 +88,7 @@ def test_a6_a_slice_holds_committed_values_only() -> None:
     driver.commit()
     live = driver._lanes[0].live()
     live.fulls.ask()
-    while live.fulls._writer is None:
+    while not isinstance(live.fulls.stage, Writing):
         driver.advance(0.2)
     chunks = driver.broker.log(driver.names.snapshot, 0).end
     extra = [Op(op.account, 1000, size=1000) for op in ops]

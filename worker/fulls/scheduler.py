@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from statehold.errors import KafkaTrouble
-from statehold.ports import Bounds, FullSink
-from statehold.snapshot.format.records import CommitRecord, FullRef
+from statehold.ports import Bounds
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.full import FullUnusable, FullWriter
 from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
@@ -18,6 +18,18 @@ from statehold.worker.fulls.compaction_search import CompactionSearch
 from statehold.worker.fulls.deltas import RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.local_copy import LocalCopy
 from statehold.worker.fulls.restore_budget import RestoreBudget
+from statehold.worker.fulls.stages import (
+    Answer,
+    Asking,
+    Bounded,
+    Checking,
+    Idle,
+    Referable,
+    Searching,
+    Stage,
+    Writing,
+    require_edge,
+)
 from statehold.worker.fulls.truncation import Truncation
 from statehold.worker.transaction.participants import CommitDraft, Participant
 
@@ -30,7 +42,7 @@ _SHARE = 0.5
 #: seconds that a stop waits for verification; if it takes longer, the next owner's full snapshot truncates
 _VERIFY_WAIT = 5.0
 
-Asked = Callable[[float], Bounds | None]
+S = TypeVar("S", bound=Stage)
 
 
 class FullFacts(NamedTuple):
@@ -44,8 +56,9 @@ class FullFacts(NamedTuple):
 class FullSnapshots(Participant):
     """Used by the partition's thread at commit boundaries only; only `final` waits.
 
-    A full snapshot starts in three steps: ask for the topics' bounds, see the answer at one boundary, start at a later
-    one. So the changelog offset in its manifest always precedes the header of its first transaction (rule S5).
+    `worker/fulls/stages.py` has the stages of a full snapshot. It asks for the topics' bounds, sees the answer at one
+    boundary and starts at a later one. So the changelog offset in its manifest always precedes the header of its first
+    transaction (rule S5).
     """
 
     def __init__(
@@ -79,21 +92,11 @@ class FullSnapshots(Participant):
         self._local_copy: LocalCopy | None = None
         #: keys and bytes of the newest full snapshot
         self._size = 0, 0
-        self._asked: Asked | None = None
-        self._bounds: Bounds | None = None
-        self._valid_from = -1
-        self._writer: FullWriter | None = None
-        self._sink: FullSink | None = None
-        self._written: tuple[FullRef, Asked] | None = None
-        self._pending: FullRef | None = None
-        self._pending_since = 0.0
-        self._began = self._next_slice = 0.0
+        self.stage: Stage = Idle()
         #: None until enough snapshots are kept
         self.truncation: Truncation | None = None
         #: the snapshot that the restore has read completely
         self._sound = {base} if base is not None else set()
-        #: the search for a compaction in progress
-        self._search: CompactionSearch | None = None
         #: earliest time to retry an abandoned full snapshot for a command
         self._again = -math.inf
         #: a command waits for a full snapshot
@@ -111,16 +114,21 @@ class FullSnapshots(Participant):
     @property
     def active(self) -> bool:
         """Some work is in progress that a commit boundary would advance."""
-        return bool(self._writer or self._written or self._asked or self._bounds or self._search)
+        return not isinstance(self.stage, Idle | Referable)
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A full snapshot can start, or be referred to, with a commit record only."""
-        waits = self._awaited or now - self._pending_since >= _FORCE_AFTER
-        return self._bounds is not None or (self._pending is not None and waits)
+        match self.stage:
+            case Bounded():
+                return True
+            case Referable(_, since):
+                return self._awaited or now - since >= _FORCE_AFTER
+            case _:
+                return False
 
     def contribute(self, draft: CommitDraft) -> None:
         """Name the full snapshots to keep, newest first."""
-        pending = (self._pending,) if self._pending else ()
+        pending = (self.stage.ref,) if isinstance(self.stage, Referable) else ()
         draft.fulls = (*pending, *self.refs)[: self._settings.keep]
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
@@ -133,43 +141,49 @@ class FullSnapshots(Participant):
         """Do the next piece of work; the state is exactly that of `record`."""
         self._awaited = record.take > 0
         try:
-            if self._pending is not None:
+            if isinstance(self.stage, Referable) and self.stage.ref in record.fulls:
                 self._note_referred(record)
             if self.truncation is not None:
                 self.refs = self.truncation.step(self.refs, record)
-            if self._writer is not None:
-                self._slice(self._writer, record)
-            elif self._written is not None:
-                self._verify_written(*self._written)
-            elif self._pending is None and self._due(record):
-                if not self._compaction_found(record):
-                    self._prepare(record)
-            elif self._pending is None and (
-                self._search is not None or (self._budget is not None and self._budget.looks(self._tools.clock()))
-            ):
-                self._compaction_found(record)
+            self._advance(record)
         except (KafkaTrouble, FullUnusable) as error:
             self._give_up(error)
 
-    def _compaction_found(self, record: CommitRecord) -> bool:
-        """Return whether a compaction has made a full snapshot meanwhile, or the search for one still runs."""
-        if self._asked is not None or self._bounds is not None:
-            return False
-        if self._search is None:
-            self._search = CompactionSearch(self._tools, self.refs)
-        if not self._search.ended():
-            return True
-        found, self._search = self._search.result(self.refs, record), None
+    def _advance(self, record: CommitRecord) -> None:
+        match self.stage:
+            case Writing() as writing:
+                self._slice(writing, record)
+            case Checking() as checking:
+                self._check_written(checking)
+            case Idle() | Searching() | Asking() | Bounded() as stage:
+                due = self._due(record)
+                if isinstance(stage, Searching) or (isinstance(stage, Idle) and (due or self._looks())):
+                    self._search(record, due=due)
+                elif due:
+                    self._prepare(record)
+
+    def _looks(self) -> bool:
+        return self._budget is not None and self._budget.looks(self._tools.clock())
+
+    def _search(self, record: CommitRecord, *, due: bool) -> None:
+        """Take what a compaction has made meanwhile; without it, prepare an own snapshot if one is due."""
+        stage = self.stage
+        if not isinstance(stage, Searching):
+            stage = self._enter(Searching(CompactionSearch(self._tools, self.refs)))
+        if not stage.search.ended():
+            return
+        found = stage.search.result(self.refs, record)
         if found is None:
-            return False
+            self._enter(Asking(self._ask()) if due else Idle())
+            return
         now = self._tools.clock()
         self._size = found.manifest.keys, found.manifest.size
         self.known[found.ref.offset] = FullFacts(*self._size, found.manifest.time / 1000)
         self._policy.full_started(now)
         self.cost.full_started()
-        self._pending, self._pending_since, self._policy.force_delta = found.ref, now, True
+        self._policy.force_delta = True
+        self._enter(Referable(found.ref, now))
         self._tools.log.info("full_noticed", full=found.offset, first=found.manifest.first, maker=found.manifest.maker)
-        return True
 
     def _due(self, record: CommitRecord) -> bool:
         """Return whether the settings, the budget or a command ask for a full snapshot; also of an earlier owner."""
@@ -181,27 +195,26 @@ class FullSnapshots(Participant):
 
     def between(self, record: CommitRecord) -> None:
         """Write another slice between two batches, if its share of time allows; the state is still that of `record`."""
-        if self._writer is None:
+        if not isinstance(self.stage, Writing):
             return
         try:
-            self._slice(self._writer, record)
+            self._slice(self.stage, record)
         except (KafkaTrouble, FullUnusable) as error:
             self._give_up(error)
 
-    def _slice(self, writer: FullWriter, record: CommitRecord) -> None:
+    def _slice(self, writing: Writing, record: CommitRecord) -> None:
         began = self._tools.clock()
-        if began < self._next_slice:
+        if began < writing.next_slice:
             return
-        self._advance(writer, record.n, self._settings.slice_budget)
+        self._write(writing, record.n, self._settings.slice_budget)
         now = self._tools.clock()
-        self._next_slice = now + (now - began) * (1 / _SHARE - 1)
+        writing.next_slice = now + (now - began) * (1 / _SHARE - 1)
 
     def final_bounds(self, deadline: float) -> Bounds | None:
         """Before a stop: return the bounds for `final` if the state has changed since the last full snapshot."""
-        if not self._settings.on_stop or not self._policy.bytes or self._pending is not None:
+        if not self._settings.on_stop or not self._policy.bytes or self.pending:
             return None
-        self._drop_writer()
-        self._asked = self._bounds = self._written = None
+        self._abandon()
         self._policy.force_delta = True
         try:
             return self._ask()(deadline - self._tools.clock())
@@ -211,22 +224,24 @@ class FullSnapshots(Participant):
 
     def final(self, record: CommitRecord, bounds: Bounds, deadline: float) -> None:
         """Write a full snapshot at once; if it is complete in time, the next commit record refers to it."""
+        self._abandon()
         self._start(record, bounds, lambda: self._tools.clock() >= deadline)
         try:
-            while self._pending is None and (left := deadline - self._tools.clock()) > 0:
-                if self._writer is not None:
-                    self._advance(self._writer, record.n, left, wait=min(left, 0.1))
-                elif self._written is not None:
-                    self._verify_written(*self._written, wait=min(left, 0.1))
-                else:
-                    return
+            while (left := deadline - self._tools.clock()) > 0:
+                match self.stage:
+                    case Writing() as writing:
+                        self._write(writing, record.n, left, wait=min(left, 0.1))
+                    case Checking() as checking:
+                        self._check_written(checking, wait=min(left, 0.1))
+                    case _:
+                        return
         except (KafkaTrouble, FullUnusable) as error:
             self._give_up(error)
 
     @property
     def pending(self) -> bool:
         """A full snapshot is complete, and no commit record refers to it yet."""
-        return self._pending is not None
+        return isinstance(self.stage, Referable)
 
     def settle(self, record: CommitRecord, deadline: float) -> None:
         """Before a stop: truncate if that is due and verifying the snapshots does not take too long."""
@@ -235,24 +250,20 @@ class FullSnapshots(Participant):
             self.refs = self.truncation.step(self.refs, record, wait)
 
     def close(self) -> None:
-        self._drop_writer()
-        for each in (self._search, self.truncation, self._local_copy):
+        self._abandon()
+        for each in (self.truncation, self._local_copy):
             if each is not None:
                 each.close()
 
     def _prepare(self, record: CommitRecord) -> None:
-        if self._bounds is not None and record.n >= self._valid_from and self._may_start_at(record):
-            bounds, self._bounds = self._bounds, None
-            self._start(record, bounds, self._leaving)
-            if self._policy.mode == "off" and self._writer is not None:
-                # Without deltas a full snapshot is one state at one boundary: S = E.
-                self._advance(self._writer, record.n, -1.0)
-        elif self._asked is not None:
-            bounds_now = self._asked(0.0)
-            if bounds_now is not None:
-                self._asked, self._bounds, self._valid_from = None, bounds_now, record.n + 1
-        elif self._bounds is None:
-            self._asked = self._ask()
+        match self.stage:
+            case Asking(answer) if (bounds := answer(0.0)) is not None:
+                self._enter(Bounded(bounds, record.n + 1))
+            case Bounded(bounds, valid_from) if record.n >= valid_from and self._may_start_at(record):
+                writing = self._start(record, bounds, self._leaving)
+                if self._policy.mode == "off":
+                    # Without deltas a full snapshot is one state at one boundary: S = E.
+                    self._write(writing, record.n, -1.0)
 
     def _may_start_at(self, record: CommitRecord) -> bool:
         """Return whether a full snapshot may start here; with deltas every N seconds it starts at a delta."""
@@ -261,28 +272,24 @@ class FullSnapshots(Participant):
             return False
         return True
 
-    def _start(self, record: CommitRecord, bounds: Bounds, ends: Callable[[], bool]) -> None:
+    def _start(self, record: CommitRecord, bounds: Bounds, ends: Callable[[], bool]) -> Writing:
         newest = self.refs[0].offset if self.refs else -1
-        self._sink = self._tools.new_sink(ends)
+        sink = self._tools.new_sink(ends)
         if (local := self._tools.local()) is not None:
             self._local_copy = self._local_copy or LocalCopy(local)
-            self._sink = self._local_copy.through(self._sink)
-        self._writer = FullWriter(
-            self._tools.place,
-            self._state,
-            record,
-            bounds.increment_end,
-            newest,
-            self._sink,
-            self._settings.chunk_bytes,
+            sink = self._local_copy.through(sink)
+        writer = FullWriter(
+            self._tools.place, self._state, record, bounds.increment_end, newest, sink, self._settings.chunk_bytes
         )
-        self._began = self._tools.clock()
-        self._policy.full_started(self._began)
+        writing = self._enter(Writing(writer, sink, self._tools.clock()))
+        self._policy.full_started(writing.began)
         self.cost.full_started()
         self._tools.log.info("full_started", n=record.n, keys=self._state.keys)
+        return writing
 
-    def _advance(self, writer: FullWriter, n: int, budget: float, *, wait: float = 0.0) -> None:
-        began = self._tools.clock()
+    def _write(self, writing: Writing, n: int, budget: float, *, wait: float = 0.0) -> None:
+        """Write until `budget` seconds are used; the last acknowledgement ends this stage."""
+        writer, began = writing.writer, self._tools.clock()
         ref = writer.advance(n, budget, self._tools.clock, wait)
         self._tools.metrics.observe(metrics.FULL_PAUSE_SECONDS, self._tools.clock() - began)
         if ref is None:
@@ -299,17 +306,16 @@ class FullSnapshots(Participant):
             through=ref.through,
             keys=writer.keys,
             bytes=writer.bytes,
-            seconds=round(self._tools.clock() - self._began, 3),
+            seconds=round(self._tools.clock() - writing.began, 3),
         )
-        self._drop_writer()
-        self._written = ref, self._ask()
+        self._enter(Checking(ref, self._ask()))
 
-    def _verify_written(self, ref: FullRef, asked: Asked, *, wait: float = 0.0) -> None:
+    def _check_written(self, checking: Checking, *, wait: float = 0.0) -> None:
         """Check that the first chunk still exists before a commit record refers to the snapshot (rule S4)."""
-        bounds = asked(wait)
+        bounds = checking.answer(wait)
         if bounds is None:
             return
-        self._written = None
+        ref = checking.ref
         if bounds.full_start > ref.low:
             self._give_up(
                 f"truncated while it was written: its first chunk is {ref.low}, the log starts at {bounds.full_start}"
@@ -317,13 +323,13 @@ class FullSnapshots(Participant):
             return
         # A deleted snapshot does not count as kept (rule C4).
         self.refs = tuple(kept for kept in self.refs if kept.low >= bounds.full_start)
-        self._pending, self._pending_since = ref, self._tools.clock()
         self._policy.force_delta = True
+        self._enter(Referable(ref, self._tools.clock()))
 
     def _note_referred(self, record: CommitRecord) -> None:
-        if self._pending not in record.fulls:
-            return
-        self.refs, self._pending = record.fulls, None
+        """Make the snapshot that `record` refers to for the first time the newest kept one."""
+        self.refs = record.fulls
+        self._enter(Idle())
         kept = {ref.offset for ref in self.refs}
         self.known = {offset: facts for offset, facts in self.known.items() if offset in kept}
         self.cost.full_referred(*self._size)
@@ -335,21 +341,30 @@ class FullSnapshots(Participant):
         if self.truncation is not None:
             self.truncation.due = due
 
-    def _ask(self) -> Asked:
+    def _ask(self) -> Answer:
         names = self._tools.place.names
         return self._tools.offsets.ask_bounds(names.changelog, names.snapshot, self._tools.place.partition)
 
     def _give_up(self, cause: Exception | str) -> None:
-        self._drop_writer()
+        self._abandon()
         if self._local_copy is not None:
             self._local_copy.drop()
-        self._asked = self._bounds = self._written = self._pending = None
         after = _UNUSABLE_AFTER if isinstance(cause, FullUnusable) else _FORCE_AFTER
         self._again = self._tools.clock() + after
         self._tools.metrics.inc(metrics.FULLS, 1, "given_up")
         self._tools.log.warning("full_abandoned", cause=str(cause))
 
-    def _drop_writer(self) -> None:
-        if self._sink is not None:
-            self._sink.close()
-        self._writer, self._sink = None, None
+    def _abandon(self) -> None:
+        if not isinstance(self.stage, Idle):
+            self._enter(Idle())
+
+    def _enter(self, following: S) -> S:
+        """Go to the next stage, and release what the present one holds. Return the next stage."""
+        require_edge(self.stage, following)
+        match self.stage:
+            case Writing(sink=sink):
+                sink.close()
+            case Searching(search):
+                search.close()
+        self.stage = following
+        return following
