@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from statehold.common.threads import Background, BeginCall, CallInProgress
-from statehold.errors import KafkaTrouble
+from statehold.common.threads import Background, BeginCall
+from statehold.health.group_check import GroupReading
 from statehold.ports import Clock, ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
 
@@ -24,10 +24,7 @@ class NoPartition(NamedTuple):
 
 
 class JoinDiagnosis:
-    """Runs on the manager thread. Any thread may read `text` and `idle`.
-
-    A background thread reads the group, because the manager thread must not block.
-    """
+    """Runs on the manager thread. Any thread may read `text` and `idle`."""
 
     def __init__(
         self,
@@ -38,11 +35,10 @@ class JoinDiagnosis:
         clock: Clock,
         begin: BeginCall = Background,
     ) -> None:
-        self._read_group, self._partitions, self._session = read_group, partitions, session
-        self._log, self._clock, self._begin = log, clock, begin
-        self._empty_since = self._read_at = clock()
-        self._reading: CallInProgress | None = None
-        self._view: ConsumerGroup | None = None
+        self._partitions, self._session, self._log, self._clock = partitions, session, log, clock
+        self._reading = GroupReading(read_group, _READ_EVERY, log, clock, begin)
+        self._empty_since = clock()
+        self._reading.next = self._empty_since + _READ_EVERY
         self._logged: NoPartition | None = None
 
     @property
@@ -59,27 +55,12 @@ class JoinDiagnosis:
         """Read the group and log the reason. The manager calls this on every turn; `empty`: no partition assigned."""
         now = self._clock()
         if not empty:
-            self._empty_since, self._logged, self._view = now, None, None
-            return
-        if self._reading is not None:
-            if self._reading.ended():
-                self._reading = None
-                self._log_reason(member())
-        elif now - self._empty_since >= _GRACE and now - self._read_at >= _READ_EVERY:
-            self._read_at = now
-            self._reading = self._begin(self._read, "joining")
+            self._empty_since, self._logged = now, None
+        view = self._reading.turn(wanted=empty and now - self._empty_since >= _GRACE)
+        if view is not None and empty:
+            self._log_reason(view, member())
 
-    def _read(self) -> None:
-        try:
-            self._view = self._read_group()
-        except KafkaTrouble as error:
-            self._view = None
-            self._log.debug("kafka_retry", doing="describe the group", cause=str(error))
-
-    def _log_reason(self, member: str) -> None:
-        view, self._view = self._view, None
-        if view is None:
-            return
+    def _log_reason(self, view: ConsumerGroup, member: str) -> None:
         reason = explain(view, member, self._partitions, self._session)
         if reason is not None and reason != self._logged:
             (self._log.info if reason.kind == "idle_member" else self._log.warning)(reason.kind, cause=reason.text)

@@ -50,7 +50,7 @@ def test_random_histories_use_each_edge_and_lose_nothing(seen: set[Edge]) -> Non
     assert seen == {(kind.__name__, to.__name__) for kind, following in EDGES.items() for to in following}
 
 
-def test_an_edge_that_the_table_lacks_is_refused() -> None:
+def test_a_stage_that_the_table_does_not_allow_is_rejected() -> None:
     with pytest.raises(UsageError, match="cannot go from Idle to Idle"):
         require_edge(Idle(), Idle())
 

@@ -33,7 +33,7 @@ ALLOWED: dict[str, str] = {
     "reference": "errors serde common declarations",
     "ports": "common output record messages",
     "telemetry": "common",
-    "health": "errors ports telemetry",
+    "health": "errors common ports telemetry",
     "kafka.common": "errors config common ports telemetry",
     "kafka.admin": "errors config common ports telemetry health kafka.common",
     "snapshot.format": "errors common record table messages",
@@ -52,7 +52,7 @@ ALLOWED: dict[str, str] = {
         "kafka.clients kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io"
     ),
-    "balancer": "errors config common record ports telemetry",
+    "balancer": "errors config common record ports telemetry health",
     "declared": "errors serde common declarations output sink table messages tables failures handler",
     "worker.common": (
         "errors config.sections config common output record sink handler reference ports telemetry "

@@ -135,3 +135,12 @@ def test_a_difference_of_the_member_before_does_not_count_for_the_one_that_joine
     watched.id, watched.member = "n", watched.member._replace(id="n")
     assert not watched.found_within(6), "the new member has had no time for a heartbeat"
     assert watched.found_within(12)
+
+
+def test_connections_that_are_lost_again_and_again_do_not_postpone_the_finding(watched: Watched) -> None:
+    watched.owned = {0}
+    found = False
+    for count in range(1, 21):
+        watched.lose(count)
+        found = found or watched.found_within(1)
+    assert found
