@@ -1,4 +1,4 @@
-"""Lint, format, types, import directions and words. Every step runs; the exit code is 0 when all passed."""
+"""Lint, format, types, shell scripts, import directions and words. Every step runs; exit code 0: all passed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ PACKAGES = ("src/statehold", "config", "balancer", "worker", "snapshot", "ops")
 PROGRAMS = ("tests", "examples", "benchmarks", "script")
 
 
-def run(*command: str, **environment: str) -> tuple[int, str]:
+def run(tool: str, *arguments: str, **environment: str) -> tuple[int, str]:
     """Run a tool of this environment; return its exit code and what it printed."""
+    program = Path(sys.executable).with_name(tool)
     done = subprocess.run(
-        [sys.executable, "-m", *command],
+        [program, *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         text=True,
@@ -60,6 +61,25 @@ def types() -> tuple[int, str]:
     return code, output
 
 
+def shell_scripts() -> list[str]:
+    """Return every shell script of the repository, by its first line."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return [name for name in filter(None, listed.stdout.split("\0")) if is_shell(ROOT / name)]
+
+
+def is_shell(path: Path) -> bool:
+    """Return whether this file begins as a shell script."""
+    if not path.is_file():  # a link to a folder, or removed and not committed
+        return False
+    with path.open("rb") as file:
+        return re.match(rb"#!.*\b(ba|da)?sh\b", file.readline(200)) is not None
+
+
+def shell() -> tuple[int, str]:
+    """Shellcheck on every shell script."""
+    return run("shellcheck", *shell_scripts())
+
+
 def directions() -> tuple[int, str]:
     """Imports point down."""
     return run("pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/packaging/test_architecture.py")
@@ -76,6 +96,7 @@ def main() -> int:
         "ruff check": lint,
         "ruff format": layout,
         "mypy --strict": types,
+        "shellcheck": shell,
         "import directions": directions,
         "words": words,
     }

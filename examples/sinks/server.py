@@ -26,7 +26,7 @@ _SETTINGS: Final = ("fsync=off", "full_page_writes=off", "max_connections=60", "
 def missing() -> str:
     """Return why no server can run here, or ''."""
     if _program("initdb") is None or _program("postgres") is None:
-        return "PostgreSQL is not installed: script/postgres installs it on Debian"
+        return "PostgreSQL is not installed: sudo apt-get install postgresql"
     if os.getuid() == 0 and _user() is None:
         return "PostgreSQL does not run as root, and this system has no user postgres"
     return ""

@@ -281,5 +281,5 @@ def test_a_java_that_cannot_run_spark_is_named() -> None:
     from statehold.snapshot.spark.io.source import failed_job
 
     ended = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
-    assert str(failed_job(ended)).endswith("Next: apt-get install openjdk-17-jre-headless")
+    assert str(failed_job(ended)).endswith("Next: apt-get install default-jre-headless")
     assert "Spark job failed" in str(failed_job(PySparkRuntimeError("[X] other")))

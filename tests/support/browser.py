@@ -25,7 +25,7 @@ TAB, ENTER, BACKSPACE = "\ue004", "\ue007", "\ue003"
 def missing() -> str:
     """Return why no browser can run here, or ''."""
     absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-    return f"no {' and no '.join(absent)} here: script/browser installs them on Debian" if absent else ""
+    return f"no {' and no '.join(absent)} here: sudo apt-get install chromium chromium-driver" if absent else ""
 
 
 class BrowserError(AssertionError):

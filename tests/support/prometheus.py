@@ -24,7 +24,7 @@ _SCRAPE: Final = "2s"
 def missing() -> str:
     """Return why Prometheus cannot run here, or ''."""
     absent = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
-    return f"no {' and no '.join(absent)} here: script/prometheus installs them on Debian" if absent else ""
+    return f"no {' and no '.join(absent)} here: sudo apt-get install prometheus" if absent else ""
 
 
 def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

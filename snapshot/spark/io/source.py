@@ -44,7 +44,7 @@ _READING: Final = re.compile(r"statehold\.errors\.(KafkaTrouble|RestoreTimeout|H
 #: The Java of the extra `dev` runs brokers, but lacks a module that Spark asks for.
 _NO_JAVA: Final = (
     "Spark: its Java ended at once: Spark needs Java 17 or later with all modules (JAVA_HOME, or `java` on the path). "
-    "Nothing was changed. Next: apt-get install openjdk-17-jre-headless"
+    "Nothing was changed. Next: apt-get install default-jre-headless"
 )
 
 

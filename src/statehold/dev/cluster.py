@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import uuid
@@ -30,7 +29,6 @@ from statehold.dev.jars import (
     is_cached,
     keep_archive,
     one_at_a_time,
-    tools_class_path,
 )
 from statehold.dev.java import find_java, shares_classes
 from statehold.dev.properties import Address, Host
@@ -202,19 +200,6 @@ def archive_classes(version: str = DEFAULT_VERSION, *, report: Callable[[str], o
 
 def _sharing(archive: Path) -> tuple[str, ...]:
     return (f"-XX:SharedArchiveFile={archive}",)
-
-
-def main() -> None:
-    """Fill the cache and report what takes long: called by script/bootstrap."""
-
-    def report(line: str) -> None:
-        sys.stderr.write(f"bootstrap: {line}\n")
-
-    try:
-        archive_classes(report=report)
-        tools_class_path(report=report)
-    except DevError as error:
-        sys.exit(f"bootstrap: {error}")
 
 
 def _recall(directory: Path, brokers: int, version: str | None) -> ClusterState | None:

@@ -13,7 +13,7 @@ from statehold.dev.errors import JavaMissing
 
 MINIMUM = 17  # Kafka 4 brokers and Spark 4 are compiled for 17
 _INSTALL = (
-    "install a Java 17 runtime (Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless) and put `java` on PATH, "
+    "install a Java 17 or newer (Debian, Ubuntu: sudo apt-get install default-jre-headless) and put `java` on PATH, "
     "or name its folder in JAVA_HOME"
 )
 
