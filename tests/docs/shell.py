@@ -17,7 +17,7 @@ FENCE = re.compile(
     r"^```(?:\{code-block\} )?(python|console|toml)\n(?::caption: (\S+)\n\n)?(.*?)^```", re.DOTALL | re.MULTILINE
 )
 #: commands that only read: a reader repeats one until it shows what the page shows
-READS = ("statehold status", "statehold lag", "statehold cat", "statehold snapshot list", "grep ", "cat ", "curl ")
+READS = ("statehold status", "statehold lag", "statehold cat", "statehold snapshot list", "grep ", "cat ", "python -c ")
 #: what bash itself says about a job, at a moment of its own choice
 _NOTICE = re.compile(r"^bash: line \d+: +\d+ (?:Killed|Terminated) .*\n", re.MULTILINE)
 _SECONDS = 90.0
