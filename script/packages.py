@@ -83,7 +83,7 @@ def say(line: str) -> None:
 def apt_get(*arguments: str) -> bool:
     """Run apt-get; print its last lines if it fails."""
     done = subprocess.run(
-        ["apt-get", *arguments],
+        ["apt-get", "-o", "DPkg::Lock::Timeout=120", *arguments],
         env={**os.environ, **QUIET},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sh-") as directory:
         options = [*TIERS.get(tier or "", ["-m", "not long", *SIDE_BY_SIDE]), f"--basetemp={directory}/t"]
         process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *rest])
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:
             while True:
                 with suppress(KeyboardInterrupt):  # pytest also gets it, and cleans up

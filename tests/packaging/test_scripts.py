@@ -105,7 +105,8 @@ def test_root_on_debian_installs_a_java(calls: Path, monkeypatch: pytest.MonkeyP
 
     packages.main(["java"])
 
-    assert calls.read_text() == "update\ninstall -y --no-install-recommends default-jre-headless\n"
+    wait = "-o DPkg::Lock::Timeout=120"
+    assert calls.read_text() == f"{wait} update\n{wait} install -y --no-install-recommends default-jre-headless\n"
 
 
 def test_a_java_that_is_there_is_left(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
