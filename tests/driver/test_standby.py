@@ -15,9 +15,10 @@ from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, man
 from tests.driver.test_state_replacement import Tool, double
 
 from statehold import Handler, Record, Table
-from statehold.errors import StateRefused
+from statehold.errors import KafkaTrouble, StateRefused
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.digest import MODULUS, table_digest
+from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Part
 from statehold.snapshot.restore.standby_copy import Copy
 from statehold.testing import Driver
@@ -437,6 +438,30 @@ def test_a_copy_that_its_new_owner_takes_during_a_read_is_not_fed() -> None:
     assert taken == [copy]
     assert (copy.offset, copy.commit_record.n) == before
     assert driver.commit_record().n > copy.commit_record.n
+
+
+def test_an_outage_does_not_delay_the_replica_after_it() -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1), key="ann")
+    answers = False
+
+    def locate(partition: int) -> Place:
+        if not answers:
+            raise KafkaTrouble("no broker answers")
+        return around.locate(partition)
+
+    around = driver.standbys._around
+    standbys = Standbys(replace(around, locate=locate))
+    for _ in range(8):
+        standbys.turn()
+        driver.advance(5.0)
+    waits = [fields["again_in"] for event, fields in driver.events if event == "standby_dropped"]
+    assert waits == [5.0] * 8
+
+    answers = True
+    standbys.turn()
+
+    assert standbys.copies().keys() == {0}
 
 
 def test_a_copy_of_topics_that_were_created_again_is_not_taken() -> None:

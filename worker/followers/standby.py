@@ -37,7 +37,7 @@ _LOOK: Final = 3.0
 _REST: Final = 1.0
 #: seconds without data after which Kafka counts as down, because other copies wait
 PATIENCE: Final = 10.0
-#: seconds until a dropped copy is rebuilt, doubled each time, and their limit
+#: seconds until a dropped copy is rebuilt, doubled each time unless Kafka was the cause, and their limit
 _AGAIN, _LONGEST = 5.0, 300.0
 
 
@@ -223,6 +223,8 @@ class Standbys:
             if copy is not None and self._copies.get(partition) is not copy:
                 return
             self._copies.pop(partition, None)
+            if isinstance(error, (KafkaTrouble, RestoreTimeout)):
+                self._failures.pop(partition, None)  # the copy is wanted as soon as Kafka answers
             again = self._postpone(partition)
         self._around.metrics.inc(metrics.STANDBYS_DROPPED)
         kind, cause = type(error).__name__, str(error)
