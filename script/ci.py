@@ -1,13 +1,15 @@
 """Everything that CI proves: the checks, the tests here, and the README's commands in a minimal Debian.
 
-    .ci/run             script/test, and parts of it in the minimal Debian
+    .ci/run             script/test, its fast tests and some others in the minimal Debian
     .ci/run --long      all tests, also there
 
-The minimal Debian runs in parallel with the tests; its report comes before pytest's closing line, which is the last.
+The minimal Debian runs in parallel with the tests. The fast tests run once: there, and here only the files of which it
+skipped a test. The last line is pytest's closing line, or the sum of several as `N passed, N failed`.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +33,13 @@ PARTS: Final = (
     "tests/docs/test_tutorial.py",
 )
 BROKER: Final = ("script/test", "-q", "-n", "0", "tests/kafka/test_seek.py")
+#: A smaller demo, because the whole one has run as root.
+SMALL_DEMO: Final = ("script/demo", "--records", "20000")
+SLOW_HERE: Final = ("-m", "not long and (kafka or root or spark or slow)")
 TESTS: Final = {False: (FAST, PARTS), True: (("script/test", "--long", "-q"),)}
 LOGS: Final = ROOT / "build" / "ci"
+#: Written after the fast tests have run in the minimal Debian: the files of which it skipped a test.
+SKIPPED: Final = LOGS / "skipped"
 COULD_NOT: Final = 75
 
 
@@ -43,7 +50,7 @@ def in_minimal_debian(*, long: bool) -> int:
         with machine() as fresh:
             failed += sum(not succeeds(fresh, "root", *command) for command in (DEMO, *TESTS[long]))
         with machine(user=True) as fresh:
-            failed += sum(not succeeds(fresh, "a user without root", *command) for command in (DEMO, BROKER))
+            failed += sum(not succeeds(fresh, "a user without root", *command) for command in (SMALL_DEMO, BROKER))
     except Unavailable as error:
         sys.stdout.write(f"bare: the README's commands did not run in a minimal Debian: {error}\n")
         return failed or COULD_NOT
@@ -57,6 +64,8 @@ def succeeds(fresh: Machine, who: str, *command: str) -> bool:
         code = fresh.run(*command, stdout=output.fileno())
         output.seek(0)
         lines = output.readlines()
+    if command == FAST:
+        SKIPPED.write_text("".join(f"{name}\n" for name in skipped(lines)), encoding="utf-8")
     verdict = "ok" if code == 0 else f"FAILED with exit code {code}"
     if code != 0:
         sys.stdout.writelines(lines[-100:])
@@ -66,34 +75,62 @@ def succeeds(fresh: Machine, who: str, *command: str) -> bool:
     return code == 0
 
 
+def skipped(lines: list[str]) -> list[str]:
+    """Return the files of which pytest has skipped a test."""
+    found = (re.match(r"SKIPPED \[\d+\] (tests/\S+\.py):\d+", line) for line in lines)
+    return sorted({each[1] for each in found if each})
+
+
 def main(arguments: list[str]) -> int:
-    """Run all; the last line of the output is pytest's closing line."""
+    """Run all; the last line of the output is the closing line."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     LOGS.mkdir(parents=True, exist_ok=True)
     if arguments[:1] == ["--bare"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         return in_minimal_debian(long="--long" in arguments)
+    SKIPPED.unlink(missing_ok=True)
+    long = "--long" in arguments
     with (LOGS / "bare").open("w+", encoding="utf-8") as report:
         # All tests twice at once would be too much for the machine.
-        bare = None if "--long" in arguments else start_bare(report, *arguments)
+        bare = None if long else start_bare(report, *arguments)
         checks = subprocess.run([ROOT / "script" / "check"], check=False).returncode
-        tests, closing = run_tests(*arguments)
+        runs = [run_tests(*arguments, *(() if long else SLOW_HERE))]
         failed = (bare or start_bare(report, *arguments)).wait()
         report.seek(0)
-        sys.stdout.write(report.read())
+        reported = report.read()
+    if not long and (left := fast_here()) is not None:
+        sys.stdout.write(runs[-1][1])
+        runs.append(run_tests(*left, *arguments))
+    sys.stdout.write(reported)
     if checks:
         sys.stdout.write("script/check FAILED: see the beginning\n")
-    last, code = verdict(tests, (failed if failed != COULD_NOT else 0) + (checks != 0), closing)
+    last, code = verdict(runs, reported, (failed if failed != COULD_NOT else 0) + (checks != 0))
     sys.stdout.write(last)
     return code
 
 
-def verdict(tests: int, others: int, closing: str) -> tuple[str, int]:
-    """Return the last line and the exit code: pytest's closing line unless only other steps failed."""
-    if tests == 0 and others:
-        passed = closing.partition(" passed")[0].split()[-1]
-        return f"{passed} passed, {others} failed\n", 1
-    return closing, 1 if tests else 0
+def fast_here() -> list[str] | None:
+    """Return the arguments of the fast tests that must run here, None if all have run in the minimal Debian."""
+    if not SKIPPED.exists():
+        return ["--fast", "-q"]
+    files = SKIPPED.read_text(encoding="utf-8").split()
+    return ["--fast", "-q", "-n", "0", *files] if files else None
+
+
+def verdict(runs: list[tuple[int, str]], reported: str, others: int) -> tuple[str, int]:
+    """Return the last line and the exit code.
+
+    `runs` are exit codes and closing lines of pytest here, `reported` has those of the minimal Debian, `others` is the
+    number of steps that failed without one.
+    """
+    code = 1 if others or any(code for code, _ in runs) else 0
+    if len(runs) == 1 and not reported:
+        return runs[0][1], code
+    closing = [line for _, line in runs] + [line for line in reported.splitlines() if line.startswith("bare: ")]
+    passed, failed = (sum(int(each) for line in closing for each in re.findall(rf"(\d+) {word}\b", line))
+                      for word in ("passed", "failed"))  # fmt: skip
+    failed = max(failed, others + sum(code != 0 for code, _ in runs))
+    return f"{passed} passed, {failed} failed\n", code
 
 
 def start_bare(report: IO[str], *arguments: str) -> subprocess.Popen[bytes]:

@@ -127,15 +127,46 @@ def test_the_closing_line_is_held_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "others", "last", "code"),
+    ("runs", "reported", "others", "last", "code"),
     [
-        (0, 0, "=== 3 passed in 1 s ===\n", 0),
-        (1, 0, "=== 3 passed in 1 s ===\n", 1),  # pytest has counted its own
-        (0, 2, "3 passed, 2 failed\n", 1),
+        ([(0, "=== 3 passed in 1 s ===\n")], "", 0, "=== 3 passed in 1 s ===\n", 0),
+        (
+            [(0, "=== 3 passed in 1 s ===\n")],
+            "bare: ok: as root, 9 s: 4 passed, 1 skipped\n",
+            0,
+            "7 passed, 0 failed\n",
+            0,
+        ),
+        ([(1, "1 failed, 3 passed\n"), (0, "2 passed\n")], "bare: ok: 4 passed\n", 0, "9 passed, 1 failed\n", 1),
+        (
+            [(0, "3 passed\n")],
+            "bare: FAILED with exit code 1: script/demo as root, 9 s: killed\n",
+            1,
+            "3 passed, 1 failed\n",
+            1,
+        ),
     ],
 )
-def test_a_failure_in_the_minimal_debian_is_in_the_last_line(tests: int, others: int, last: str, code: int) -> None:
-    assert ci.verdict(tests, others, "=== 3 passed in 1 s ===\n") == (last, code)
+def test_a_failure_anywhere_is_in_the_last_line(
+    runs: list[tuple[int, str]], reported: str, others: int, last: str, code: int
+) -> None:
+    assert ci.verdict(runs, reported, others) == (last, code)
+
+
+def test_a_fast_test_that_was_skipped_there_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "SKIPPED", tmp_path / "skipped")
+    assert ci.fast_here() == ["--fast", "-q"], "the minimal Debian was not made"
+
+    lines = [
+        "SKIPPED [2] tests/unit/test_x.py:42: no node\n",
+        "SKIPPED [1] tests/unit/test_x.py:50: no node\n",
+        "5 passed\n",
+    ]
+    (tmp_path / "skipped").write_text("\n".join(ci.skipped(lines)))
+    assert ci.fast_here() == ["--fast", "-q", "-n", "0", "tests/unit/test_x.py"]
+
+    (tmp_path / "skipped").write_text("")
+    assert ci.fast_here() is None
 
 
 def test_without_root_the_run_says_so_and_goes_on(
