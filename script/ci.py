@@ -3,8 +3,9 @@
     .ci/run             script/test, its fast tests and some others in the minimal Debian
     .ci/run --long      all tests, also there
 
-The minimal Debian runs in parallel with the tests. The fast tests run once: there, and here only the files of which it
-skipped a test. The last line is pytest's closing line, or the sum of several as `N passed, N failed`.
+The minimal Debian comes first and alone, because in parallel with the tests both exceed their time limits on two cores.
+The fast tests run once: there, and here only the files of which it skipped a test. The last line is pytest's closing
+line, or the sum of several as `N passed, N failed`.
 """
 
 from __future__ import annotations
@@ -91,11 +92,9 @@ def main(arguments: list[str]) -> int:
     SKIPPED.unlink(missing_ok=True)
     long = "--long" in arguments
     with (LOGS / "bare").open("w+", encoding="utf-8") as report:
-        # All tests twice at once would be too much for the machine.
-        bare = None if long else start_bare(report, *arguments)
         checks = subprocess.run([ROOT / "script" / "check"], check=False).returncode
+        failed = start_bare(report, *arguments).wait()
         runs = [run_tests(*arguments, *(() if long else SLOW_HERE))]
-        failed = (bare or start_bare(report, *arguments)).wait()
         report.seek(0)
         reported = report.read()
     if not long and (left := fast_here()) is not None:
