@@ -53,7 +53,7 @@ class PartitionOutput(Output[V]):
         self._serde = options.serde
         self._of_topic = serde.of_topic(self.value_type)
         self._encode = self._serde.encode
-        self._types = _struct_types(self.value_type)
+        self._types = _checked_types(self.value_type)
         self._append: Callable[[Sent], None]
         self._extend: Callable[[Iterable[Sent]], None]
         self._partitions = 0
@@ -109,11 +109,14 @@ class PartitionOutput(Output[V]):
         )
 
     def _require_type(self, value: V) -> None:
-        if self._types is not None and not isinstance(value, tuple(self._types)):
+        if self._types is None or (int in self._types and hasattr(value, "__index__")):  # such as numpy's integers
+            return
+        if not isinstance(value, tuple(self._types)):
             wanted = " | ".join(sorted(kind.__name__ for kind in self._types))
+            needs = f", and a null value (a tombstone) needs the type {wanted} | None" if value is None else ""
             raise UsageError(
-                f"Output({self.topic!r}): {value!r:.100} is a {type(value).__name__}, the output is declared with "
-                f"value={wanted}"
+                f"Output({self.topic!r}): {value!r:.100} is of type {type(value).__name__}, the output is declared with "
+                f"value={wanted}{needs}"
             )
 
     def _encode_checked(self, value: V) -> bytes:
@@ -125,12 +128,14 @@ class PartitionOutput(Output[V]):
         return data
 
 
-def _struct_types(kind: Any) -> frozenset[type] | None:
-    """Return the classes of a type that is a Struct, or a union of them with or without None; None for others."""
+def _checked_types(kind: Any) -> frozenset[type] | None:
+    """Return the classes of a type that `send` checks: Structs, or one of str, int and bytes, each with None or not.
+
+    None for all others, whose serde rejects a wrong value.
+    """
     kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
-    if all(isinstance(each, type) and issubclass(each, (msgspec.Struct, NoneType)) for each in kinds):
-        return frozenset(kinds)
-    return None
+    structs = all(isinstance(each, type) and issubclass(each, (msgspec.Struct, NoneType)) for each in kinds)
+    return frozenset(kinds) if structs or set(kinds) - {NoneType} in ({str}, {int}, {bytes}) else None
 
 
 def with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> list[Sent]:

@@ -80,7 +80,7 @@ class ReferenceView(Reference[K, V]):
     def __getitem__(self, key: K) -> V:
         row = self._row(key)
         if row is None:
-            raise KeyError(key)
+            raise KeyError(f"reference {self.topic!r} has no key {key!r:.200}")
         value: V = self._value(row)
         return value
 

@@ -100,8 +100,8 @@ class Service:
         """Replace the settings: `statehold run --config` loads them after the module has created the service."""
         if not isinstance(settings, Settings):
             raise UsageError(
-                f"Service {self.name!r}: settings is a {type(settings).__name__}. "
-                'Next: settings=statehold.config.load.load(Path("FILE.toml")), or overrides={"SECTION.KEY": "VALUE"}'
+                f"Service {self.name!r}: settings is a {type(settings).__name__}. Next: from statehold.config.load "
+                'import load, and settings=load(overrides={"SECTION.KEY": "VALUE"}) or settings=load(Path("FILE.toml"))'
             )
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))

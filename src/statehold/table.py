@@ -117,8 +117,11 @@ class PartitionTable(Table[K, V]):
         if value is ABSENT:
             value = self._load(key)
             if value is ABSENT:
-                raise KeyError(key)
+                raise self._missing(key)
         return value  # type: ignore[no-any-return]
+
+    def _missing(self, key: object) -> KeyError:
+        return KeyError(f"table {self.name!r} has no key {key!r:.200}")
 
     def __contains__(self, key: Any) -> bool:
         if key in self._cache:
@@ -299,7 +302,7 @@ class PartitionTable(Table[K, V]):
             return
         for key in keys:
             if not self._come_back([key]):
-                text = f"table {self.name!r}: key {key!r:.100} is no {self._key_name()}: {self._why(key)}"
+                text = f"table {self.name!r}: key {key!r:.100} is not of type {self._key_name()}: {self._why(key)}"
                 raise UnstorableValue(text, self.name, key)
 
     def require_storable(self, key: K) -> None:

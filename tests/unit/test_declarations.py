@@ -204,5 +204,6 @@ def test_a_key_with_an_order_is_accepted(declare: Callable[[Any], Any], key: Any
 
 @pytest.mark.parametrize("settings", [{"kafka": {}}, "service.toml"])
 def test_a_service_names_what_it_takes_as_settings(settings: Any) -> None:
-    with pytest.raises(UsageError, match=f"settings is a {type(settings).__name__}.*statehold.config.load"):
+    advice = r"from statehold.config.load import load, and settings=load\(overrides="
+    with pytest.raises(UsageError, match=f"settings is a {type(settings).__name__}. Next: {advice}"):
         Service("counts", input="orders", handler=Handler, settings=settings)

@@ -249,11 +249,11 @@ class Colour(StrEnum):
 
 def test_a_key_that_would_not_come_back_is_rejected_before_it_is_written() -> None:
     wrong: list[tuple[Any, Any, str]] = [
-        (str, 7, "key 7 is no str"),
-        (int, "7", "key '7' is no int"),
-        (int, True, "key True is no int"),
-        (bytes, "x", "is no bytes|would come back as"),
-        (tuple[str, int], ("a", "b"), "is no tuple"),
+        (str, 7, "key 7 is not of type str"),
+        (int, "7", "key '7' is not of type int"),
+        (int, True, "key True is not of type int"),
+        (bytes, "x", "is not of type bytes|would come back as"),
+        (tuple[str, int], ("a", "b"), "is not of type tuple"),
     ]
     for kind, key, text in wrong:
         table = bound(key=kind)
@@ -310,3 +310,10 @@ def test_a_table_keeps_the_decoded_values_of_few_keys(monkeypatch: pytest.Monkey
     table.freeze()
     table.commit()
     assert table._cache == {0: 0, 1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"mutable": True}, {"sorted": True}])
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_missing_key_names_its_table(arguments: dict[str, Any], traced: bool) -> None:
+    with pytest.raises(KeyError, match="table 'table' has no key 7"):
+        bound(traced=traced, **arguments)[7]

@@ -94,7 +94,8 @@ def cat(
         raise UsageError(f"{topic} has partitions 0 to {fact.partitions - 1}, not {max(wanted)}")
     reader = CommittedReader(settings, "statehold-cat", admin)
     try:
-        _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most)
+        if _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most) == 0:
+            sys.stderr.write(f"statehold: {topic} has no committed record there yet. Next: add -f to wait for one\n")
     except BrokenPipeError:  # the reader of the pipe has ended, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
@@ -112,12 +113,15 @@ def _lines(topic: str, service: Service | None) -> Lines:
     return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
 
 
-def _print(messages: Iterator[Message], lines: Lines, most: int) -> None:
+def _print(messages: Iterator[Message], lines: Lines, most: int) -> int:
+    """Return the number of printed records."""
+    count = 0
     for count, message in enumerate(messages, 1):
         show.print_json(lines.line(message))
         if count == most:
             break
     sys.stdout.flush()
+    return count
 
 
 def _messages(

@@ -51,7 +51,7 @@ class ExpiringTable(PartitionTable[K, V]):
 
     def __getitem__(self, key: K) -> V:
         if self._expired(key):
-            raise KeyError(key)
+            raise self._missing(key)
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
