@@ -115,8 +115,8 @@ class PartitionOutput(Output[V]):
             wanted = " | ".join(sorted(kind.__name__ for kind in self._types))
             needs = f", and a null value (a tombstone) needs the type {wanted} | None" if value is None else ""
             raise UsageError(
-                f"Output({self.topic!r}): {value!r:.100} is of type {type(value).__name__}, the output is declared with "
-                f"value={wanted}{needs}"
+                f"Output({self.topic!r}): {value!r:.100} is of type {type(value).__name__}, the output is declared "
+                f"with value={wanted}{needs}"
             )
 
     def _encode_checked(self, value: V) -> bytes:
