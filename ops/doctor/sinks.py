@@ -37,6 +37,9 @@ class SinkDatabase:
             if case.sinks:
                 fix = "export STATEHOLD_SINK__URL=postgresql://USER@HOST:5432/DATABASE, or [sink] url in the settings"
                 yield seen.failed("sink.url", f"{len(case.sinks)} sinks, and no database is named", fix)
+            else:
+                why = "sink.url names no database" if case.sinks is None else "the service has no sinks"
+                yield seen.passed("-", f"{why}, so none was asked")
             return
         try:
             session = open_session(case.settings, case.names, "statehold doctor")

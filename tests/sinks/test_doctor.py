@@ -16,12 +16,14 @@ from examples.sinks.app import Payments
 from examples.sinks.server import Postgres
 from tests.sinks.stage import ROOT, Stage
 
+from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.declared.attributes import sinks_of
 from statehold.dev import Cluster
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding
+from statehold.ops.doctor.sinks import SinkDatabase
 
 pytestmark = pytest.mark.kafka
 
@@ -64,6 +66,13 @@ def broken(stage: Stage, how: LiteralString, back: LiteralString) -> Iterator[No
         yield
     finally:
         stage.run(back)
+
+
+@pytest.mark.parametrize(("sinks", "why"), [((), "the service has no sinks"), (None, "sink.url names no database")])
+def test_without_sinks_it_does_not_claim_to_have_asked_a_database(sinks: tuple[()] | None, why: str) -> None:
+    case = Case(load(env={}), Names("totals", "paid"), probes=False, sinks=sinks)
+    (found,) = SinkDatabase().look(case)
+    assert (str(found.level), found.reason) == ("PASS", f"{why}, so none was asked")
 
 
 def test_a_sound_one_has_no_fault(stage: Stage) -> None:
