@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
@@ -49,10 +50,24 @@ def on(topic: str, *, value: Any) -> Callable[[M], M]:
 
     def declare(method: M) -> M:
         require_plain(method, f"{method.__qualname__}, the method of the input {topic!r},")
+        _require_parameters(method.__qualname__, method, ("self", "record"))
         vars(method)[DECLARATION] = InputDeclaration(topic, value)
         return method
 
     return declare
+
+
+def _require_parameters(name: str, hook: Callable[..., object], passed: Sequence[str]) -> None:
+    """:raises UsageError: a call with these positional arguments would fail."""
+    signature = inspect.signature(hook)
+    try:
+        signature.bind(*passed)
+    except TypeError as error:
+        called = name.rpartition(".")[2]
+        raise UsageError(
+            f"{name} takes {signature}, and statehold calls it with {len(passed)} arguments. Next: "
+            f"def {called}({', '.join(passed)})"
+        ) from error
 
 
 #: attribute of a method that `on` has decorated
@@ -76,10 +91,15 @@ class Handler(Generic[V]):
     replaying: bool = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """:raises UsageError: a hook is async or a generator."""
+        """:raises UsageError: a hook is async or a generator, or takes other parameters than statehold passes."""
         super().__init_subclass__(**arguments)
         for name in HOOKS:
-            require_plain(getattr(cls, name), f"{cls.__name__}.{name}")
+            hook = getattr(cls, name)
+            require_plain(hook, f"{cls.__name__}.{name}")
+            passed = tuple(inspect.signature(getattr(Handler, name)).parameters)
+            if isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod):
+                passed = passed[1:]
+            _require_parameters(f"{cls.__name__}.{name}", hook, passed)
 
     _note_effect: Callable[[Callable[..., object], tuple[Any, ...]], None]
     _timers: Timers | None = None

@@ -103,7 +103,8 @@ def test_a_replay_rejects_a_handler_whose_state_alone_depends_on_batches() -> No
     driver = Driver(Batches, batch=3)
     driver.feed_all(range(10))
     driver.replay(batches=3)
-    with pytest.raises(BatchesMatter, match=r"batches of \[2\] records: the tables differ"):
+    difference = "table 'count', key 'batches': the value is 5, it was 4"
+    with pytest.raises(BatchesMatter, match=rf"batches of \[2\] records: the tables differ: {difference}"):
         driver.replay(batches=2)
 
 

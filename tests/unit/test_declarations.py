@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pytest
 
-from statehold import Dedupe, Handler, Output, Record, Service, Table
+from statehold import Dedupe, Handler, Output, Record, Service, Table, on
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UsageError
@@ -207,3 +207,36 @@ def test_a_service_names_what_it_takes_as_settings(settings: Any) -> None:
     advice = r"from statehold.config.load import load, and settings=load\(overrides="
     with pytest.raises(UsageError, match=f"settings is a {type(settings).__name__}. Next: {advice}"):
         Service("counts", input="orders", handler=Handler, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("on_record", lambda self: None, "self, record"),
+        ("on_batch", lambda self, records, more: None, "self, records"),
+        ("on_window", lambda self, key, start, end, value: None, "self, name, key, start, end, value"),
+        ("on_unmatched", lambda self, name, key, side, value: None, "self, name, key, side, value, timestamp"),
+        ("on_late", lambda self, record: None, "self, name, key, record"),
+        ("on_timer", lambda self: None, "self, timer"),
+        ("on_command", lambda self, record: None, "self, command, record"),
+        ("on_stop", lambda self, why: None, "self"),
+        ("on_timer", staticmethod(lambda self, timer: None), "timer"),
+    ],
+)
+def test_a_hook_with_other_parameters_is_rejected_with_its_class(name: str, wrong: Any, right: str) -> None:
+    with pytest.raises(UsageError, match=rf"Wrong.{name} takes .* Next: def {name}\({right}\)"):
+        type("Wrong", (Handler,), {name: wrong})
+
+
+@pytest.mark.parametrize(
+    "hook", [lambda self, timer, more=None: None, lambda *arguments: None, lambda me, due: None, staticmethod(print)]
+)
+def test_a_hook_that_the_call_fits_is_accepted(hook: Any) -> None:
+    type("Right", (Handler,), {"on_timer": hook})
+
+
+def test_a_method_of_an_input_with_other_parameters_is_rejected() -> None:
+    def price(self: Handler[int]) -> None: ...
+
+    with pytest.raises(UsageError, match=r"price takes .* Next: def price\(self, record\)"):
+        on("prices", value=int)(price)

@@ -428,7 +428,8 @@ class Driver(Wiring):
         recorded = self._recorded(partition)
         control, digest = self.names.control, self.commit_record(partition).digest
         messages = recorded.messages(self.commit_record(partition))
-        replay = Replay(engine, partition, messages, recorded.side_inputs(), control, digest)
+        tables = self._lane(partition).engine().state.tables
+        replay = Replay(engine, partition, messages, recorded.side_inputs(), control, digest, tables)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
         if self._partitions == 1:

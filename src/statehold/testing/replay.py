@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from statehold.errors import UsageError
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
@@ -12,6 +12,7 @@ from statehold.output import ORIGIN, ORIGIN_HEADER
 from statehold.record import MemoryMessage, Message
 from statehold.reference import Version
 from statehold.snapshot.format import digest
+from statehold.table import PartitionTable
 from statehold.testing.memory.database import Tables, apply
 from statehold.testing.memory.log import MemoryLog
 from statehold.testing.stepped import EffectCall
@@ -46,9 +47,11 @@ class Replay:
         pinned: Sequence[Placed[Pinned | HandledRetry | Seen]],
         control: str,
         expected: bytes,
+        tables: Mapping[str, PartitionTable[Any, Any]],
     ) -> None:
+        """`expected`: the digest of the state that `tables` hold."""
         self._engine, self._partition = engine, partition
-        self._messages, self._pinned, self._digest = messages, pinned, expected
+        self._messages, self._pinned, self._digest, self._tables = messages, pinned, expected, tables
         self._control = control
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
@@ -132,7 +135,17 @@ class Replay:
         if effects != self._effects:
             self._differs(sizes, f"the effects are {effects}, they were {self._effects}")
         if digest.to_bytes(engine.state.digest) != self._digest:
-            self._differs(sizes, "the tables differ")
+            self._differs(sizes, f"the tables differ: {self._difference(engine.state.tables)}")
+
+    def _difference(self, tables: Mapping[str, PartitionTable[Any, Any]]) -> str:
+        """Return the first key whose value differs, with both values."""
+        for name, table in tables.items():
+            now, before = table.stored, self._tables[name].stored
+            for key in dict.fromkeys((*before, *now)):
+                if now.get(key) != before.get(key):
+                    is_now, was = (_shown(table, each.get(key)) for each in (now, before))
+                    return f"table {name!r}, key {key!r}: the value is {is_now}, it was {was}"
+        return "no key does, so the digests were computed differently"
 
     def _own(self, message: MemoryMessage) -> _Sent | None:
         headers = tuple(message.headers() or ())
@@ -147,3 +160,7 @@ class Replay:
             f"with batches of {list(sizes)} records: {finding}. How records are cut into batches must not matter, nor "
             f"anything but the records and the tables: a replay would give another state"
         )
+
+
+def _shown(table: PartitionTable[Any, Any], data: bytes | None) -> str:
+    return "absent" if data is None else f"{table.decode(data)!r:.200}"
