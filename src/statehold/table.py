@@ -302,7 +302,7 @@ class PartitionTable(Table[K, V]):
             return
         for key in keys:
             if not self._come_back([key]):
-                text = f"table {self.name!r}: key {key!r:.100} is not of type {self._key_name()}: {self._why(key)}"
+                text = f"table {self.name!r}: key {key!r:.100} cannot be stored as {self._key_name()}: {self._why(key)}"
                 raise UnstorableValue(text, self.name, key)
 
     def require_storable(self, key: K) -> None:

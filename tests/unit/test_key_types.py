@@ -110,7 +110,7 @@ def test_a_key_that_equals_a_stored_one_and_has_other_bytes_is_rejected(
         del table[equal]
     else:
         table[equal] = 2
-    with pytest.raises(UsageError, match=r"table 'table': key .* is no "):
+    with pytest.raises(UsageError, match=r"table 'table': key .* cannot be stored as "):
         state.freeze()
     state.rollback()
     table[key] = 3
@@ -124,7 +124,7 @@ def test_a_key_that_equals_a_stored_one_and_has_other_bytes_is_rejected(
 def test_a_key_that_cannot_be_encoded_is_rejected_by_name(kind: Any, key: Any) -> None:
     state = state_of(kind)
     state.tables["table"][key] = 1
-    with pytest.raises(UsageError, match=r"table 'table': key .* is no "):
+    with pytest.raises(UsageError, match=r"table 'table': key .* cannot be stored as "):
         state.freeze()
 
 
