@@ -19,9 +19,9 @@ from statehold.worker.fulls.deltas import RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.local_copy import LocalCopy
 from statehold.worker.fulls.restore_budget import RestoreBudget
 from statehold.worker.fulls.stages import (
-    Answer,
     Asking,
     Bounded,
+    BoundsRequest,
     Checking,
     Idle,
     Referable,
@@ -257,7 +257,7 @@ class FullSnapshots(Participant):
 
     def _prepare(self, record: CommitRecord) -> None:
         match self.stage:
-            case Asking(answer) if (bounds := answer(0.0)) is not None:
+            case Asking(request) if (bounds := request(0.0)) is not None:
                 self._enter(Bounded(bounds, record.n + 1))
             case Bounded(bounds, valid_from) if record.n >= valid_from and self._may_start_at(record):
                 writing = self._start(record, bounds, self._leaving)
@@ -312,7 +312,7 @@ class FullSnapshots(Participant):
 
     def _check_written(self, checking: Checking, *, wait: float = 0.0) -> None:
         """Check that the first chunk still exists before a commit record refers to the snapshot (rule S4)."""
-        bounds = checking.answer(wait)
+        bounds = checking.request(wait)
         if bounds is None:
             return
         ref = checking.ref
@@ -341,7 +341,7 @@ class FullSnapshots(Participant):
         if self.truncation is not None:
             self.truncation.due = due
 
-    def _ask(self) -> Answer:
+    def _ask(self) -> BoundsRequest:
         names = self._tools.place.names
         return self._tools.offsets.ask_bounds(names.changelog, names.snapshot, self._tools.place.partition)
 

@@ -21,7 +21,7 @@ from statehold.snapshot.full import FullWriter
 from statehold.worker.fulls.compaction_search import CompactionSearch
 
 #: A request for the bounds of both topics. It waits up to that many seconds, and returns None without an answer.
-Answer = Callable[[float], Bounds | None]
+BoundsRequest = Callable[[float], Bounds | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Searching:
 class Asking:
     """The bounds of the topics are requested."""
 
-    answer: Answer
+    request: BoundsRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Checking:
     """All is acknowledged. The bounds are requested again, because a truncation may have deleted the first chunk."""
 
     ref: FullRef
-    answer: Answer
+    request: BoundsRequest
 
 
 @dataclass(frozen=True, slots=True)
