@@ -59,7 +59,10 @@ def on(topic: str, *, value: Any) -> Callable[[M], M]:
 
 def _require_parameters(name: str, hook: Callable[..., object], passed: Sequence[str]) -> None:
     """:raises UsageError: a call with these positional arguments would fail."""
-    signature = inspect.signature(hook)
+    try:
+        signature = inspect.signature(hook)
+    except ValueError:  # a function written in C may have none
+        return
     try:
         signature.bind(*passed)
     except TypeError as error:

@@ -136,4 +136,5 @@ def test_no_looking_leaves_a_trace_on_the_cluster(ledger: Ledger) -> None:
 def test_cat_says_that_there_is_nothing_yet_and_how_to_wait(ledger: Ledger) -> None:
     done = ledger.run("cat", ledger.names.changelog, "--offset", "end")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "no committed record there yet. Next: add -f to wait for one" in done.stderr
+    topic = ledger.names.changelog
+    assert f"no committed record of {topic} was found. Next: add -f --offset end to wait for one" in done.stderr

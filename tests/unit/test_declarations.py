@@ -229,7 +229,14 @@ def test_a_hook_with_other_parameters_is_rejected_with_its_class(name: str, wron
 
 
 @pytest.mark.parametrize(
-    "hook", [lambda self, timer, more=None: None, lambda *arguments: None, lambda me, due: None, staticmethod(print)]
+    "hook",
+    [
+        lambda self, timer, more=None: None,
+        lambda *arguments: None,
+        lambda me, due: None,
+        staticmethod(print),
+        staticmethod(dict),  # it has no signature
+    ],
 )
 def test_a_hook_that_the_call_fits_is_accepted(hook: Any) -> None:
     type("Right", (Handler,), {"on_timer": hook})

@@ -37,8 +37,9 @@ _LOOK: Final = 3.0
 _REST: Final = 1.0
 #: seconds without data after which Kafka counts as down, because other copies wait
 PATIENCE: Final = 10.0
-#: seconds until a dropped copy is rebuilt, doubled each time unless Kafka was the cause, and their limit
-_AGAIN, _LONGEST = 5.0, 300.0
+#: seconds until a dropped copy is rebuilt, doubled each time, and their limit; in an outage of Kafka a lower one,
+#: because the copy is wanted as soon as Kafka answers
+_AGAIN, _LONGEST, _LONGEST_IN_OUTAGE = 5.0, 300.0, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,16 +224,15 @@ class Standbys:
             if copy is not None and self._copies.get(partition) is not copy:
                 return
             self._copies.pop(partition, None)
-            if isinstance(error, (KafkaTrouble, RestoreTimeout)):
-                self._failures.pop(partition, None)  # the copy is wanted as soon as Kafka answers
-            again = self._postpone(partition)
+            outage = isinstance(error, (KafkaTrouble, RestoreTimeout))
+            again = self._postpone(partition, _LONGEST_IN_OUTAGE if outage else _LONGEST)
         self._around.metrics.inc(metrics.STANDBYS_DROPPED)
         kind, cause = type(error).__name__, str(error)
         self._around.log.warning("standby_dropped", partition=partition, error=kind, cause=cause, again_in=again)
 
-    def _postpone(self, partition: int) -> float:
+    def _postpone(self, partition: int, longest: float = _LONGEST) -> float:
         times = self._failures.get(partition, (0, 0.0))[0]
-        again = min(_LONGEST, _AGAIN * 2.0 ** min(times, 10))
+        again = min(longest, _AGAIN * 2.0 ** min(times, 10))
         self._failures[partition] = times + 1, self._around.clock() + again
         return again
 

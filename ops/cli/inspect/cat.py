@@ -95,7 +95,8 @@ def cat(
     reader = CommittedReader(settings, "statehold-cat", admin)
     try:
         if _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most) == 0:
-            sys.stderr.write(f"statehold: {topic} has no committed record there yet. Next: add -f to wait for one\n")
+            wait = f"add -f --offset {offset or 'beginning'} to wait for one"
+            sys.stderr.write(f"statehold: no committed record of {topic} was found. Next: {wait}\n")
     except BrokenPipeError:  # the reader of the pipe has ended, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
