@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.members import close_members
 
 from statehold.config import Extra, KafkaSettings, Settings, client
 
@@ -100,7 +101,7 @@ def _subscribe(config: client.ClientConfig, topic: str) -> None:
     error = message.error() if message else None
     assert error is not None
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    consumer.close()
+    close_members(consumer)
 
 
 ATTEMPTS: dict[str, Callable[[Settings, str], None]] = {

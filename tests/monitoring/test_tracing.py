@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.ops.desk import Names, Order, a_desk, await_true, create_topics
+from tests.support.members import close_members
 from tests.unit.messages import message
 
 from statehold import Record
@@ -69,7 +70,7 @@ def outputs(names: Names, count: int) -> dict[int, dict[str, str]]:
     try:
         await_true(read, f"{count} outputs")
     finally:
-        consumer.close()
+        close_members(consumer)
     return found
 
 

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import NewTopic
 from tests.support.brokers import started
+from tests.support.members import close_members
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
@@ -109,7 +110,7 @@ def test_a_member_with_another_assignor(stage: Stage) -> None:
         await_true(lambda: stranger.poll(0.1) is None and stranger.assignment(), "the stranger has joined")
         reported = ending(stage, **LONGER)
     finally:
-        stranger.close()
+        close_members(stranger)
     assert "INCONSISTENT_GROUP_PROTOCOL" in reported
     assert "group.protocol" in reported
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
+from tests.support.members import close_members
 from tests.support.proxy import ApiKey, Fault, Proxy, Request
 from tests.system.local import Local
 from tests.system.processes import await_true
@@ -91,4 +92,4 @@ def second_member(stage: Stage, protocol: str) -> Iterator[None]:
     try:
         yield
     finally:
-        consumer.close()
+        close_members(consumer)

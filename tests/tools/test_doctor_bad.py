@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.support.brokers import started
+from tests.support.members import close_members
 from tests.system.processes import await_true
 from tests.tools.recorded import Ledger
 
@@ -208,8 +209,7 @@ def test_strangers_in_the_group(patient: Patient) -> None:
         (stranger,) = patient.look("group-protocol")
         assert (stranger.level, "assign by 'range'" in stranger.reason) == (Level.FAIL, True)
     finally:
-        for each in members:
-            each.close()
+        close_members(*members)
 
 
 # Topics that were spoiled

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from tests.support.ending import ending
+from tests.support.members import close_members
 from tests.system.processes import await_true
 from tests.tools.recorded import Ledger
 
@@ -218,7 +219,7 @@ def test_the_service_s_own_id_is_fenced_but_not_under_a_live_group(behind: Ledge
         await_true(joined, "a member")
         rejected = behind.run("txn", "abort", "--id", own, *names)
         assert (rejected.returncode, "has 1 member(s)" in rejected.stderr) == (1, True)
-        member.close()
+        close_members(member)
         await_true(lambda: not behind.json("top", *names)["members"], "the member has left")
 
         assert behind.json("txn", "abort", "--id", own, *names) == {"ended": own, "owner": own}

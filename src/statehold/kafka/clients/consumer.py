@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -16,10 +17,11 @@ from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.health.connectivity import GROUP, NoContact
 from statehold.kafka.clients.coordinator_watch import JOINING, HeartbeatWatch, JoinWatch, ask_coordinator
 from statehold.kafka.clients.missed_assignment import MissedAssignment
-from statehold.kafka.clients.static_member import StaticName, has_code, release_id, unsubscribe
+from statehold.kafka.clients.static_member import StaticName, has_code, release_id
 from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.client_log import ClientLog
+from statehold.kafka.common.closing import close_member, leave_group
 from statehold.kafka.common.error_actions import describe, translate
 from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_rejected
 from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers, section
@@ -176,7 +178,9 @@ class KafkaGroupConsumer:
             return False
         # Replace it before it closes, so that its callbacks no longer count.
         former, self._consumer = self._consumer, self._new_consumer()
-        threading.Thread(target=former.close, name="consumer-close", daemon=True).start()
+        stays = client.static_id(self._settings) != ""  # the new client has its place
+        closing = partial(close_member, former, stays=stays)
+        threading.Thread(target=closing, name="consumer-close", daemon=True).start()
         self._again_at, self._dead = None, False
         assert self._listener is not None
         self.subscribe(self._listener)
@@ -243,7 +247,7 @@ class KafkaGroupConsumer:
         assert self._listener is not None
         try:
             with self._contact.call("the consumer's poll", self._poll_limit):
-                unsubscribe(self._consumer)
+                leave_group(self._consumer)
         except KafkaException as error:
             raise translate(error) from error
         self.subscribe(self._listener)
@@ -256,11 +260,9 @@ class KafkaGroupConsumer:
         return not closing.is_alive()
 
     def _end(self, leave: bool) -> None:
-        static = leave and client.static_id(self._settings) != ""
-        if static:
-            unsubscribe(self._consumer)
-        self._consumer.close()
-        if static and self._settings.group.protocol == "consumer":
+        static = client.static_id(self._settings) != ""
+        close_member(self._consumer, stays=static and not leave)
+        if static and leave and self._settings.group.protocol == "consumer":
             release_id(self._settings, self._names, self._log)
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:

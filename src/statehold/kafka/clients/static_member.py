@@ -13,6 +13,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import InstanceTaken
 from statehold.kafka.common.client_log import quiet
+from statehold.kafka.common.closing import close_member
 from statehold.kafka.common.error_actions import describe
 from statehold.telemetry.log_events import Log
 
@@ -23,8 +24,6 @@ _REPORT_EVERY: Final = 10.0
 #: seconds to leave the group, and for one poll meanwhile
 _LEAVE_WITHIN: Final = 5.0
 _STEP: Final = 0.1
-#: polls after an unsubscribe, because they send the request to leave
-_POLLS: Final = 5
 
 
 def has_code(error: KafkaError, code: int) -> bool:
@@ -75,13 +74,6 @@ class StaticName:
         self._since, self._reported = None, 0.0
 
 
-def unsubscribe(consumer: Consumer) -> None:
-    """Leave the group also as a static member, because closing would keep its place."""
-    consumer.unsubscribe()
-    for _ in range(_POLLS):
-        consumer.consume(1, _STEP)
-
-
 def release_id(settings: Settings, names: Names, log: Log) -> None:
     """Release the id of a closed static member of the `consumer` protocol.
 
@@ -96,11 +88,10 @@ def release_id(settings: Settings, names: Names, log: Log) -> None:
         deadline = Deadline(_LEAVE_WITHIN)
         while not joined and not deadline.passed:
             consumer.consume(1, _STEP)
-        unsubscribe(consumer)
     except KafkaException as error:
         log.warning("kafka_retry", doing="leave the group", cause=str(error))
     finally:
-        consumer.close()
+        close_member(consumer)
     if not joined:
         log.warning(
             "kafka_retry",

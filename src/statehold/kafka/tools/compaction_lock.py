@@ -16,6 +16,7 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import result
 from statehold.kafka.admin.groups import describe_group
 from statehold.kafka.common.client_log import quiet_logger
+from statehold.kafka.common.closing import close_member
 
 #: seconds after which a killed run has lost the lock
 SESSION: Final = 10.0
@@ -83,7 +84,7 @@ class CompactionLock:
     def _stay(self) -> None:
         while not self._closing.is_set():
             self._consumer.poll(_POLL)
-        self._consumer.close()
+        close_member(self._consumer)
 
 
 def delete_before(admin: Admin, topic: str, topic_id: str, partition: int, before: int) -> None:

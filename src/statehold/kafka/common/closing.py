@@ -1,0 +1,49 @@
+"""Closes a client that is a member of a group, when no rebalance waits in its queue.
+
+librdkafka's close serves a queued rebalance, and its callback asks the client's main thread to assign. That thread may
+not answer any more (librdkafka#4884, open), and the binding waits with the interpreter's lock: no Python thread runs
+then, whatever deadline it has. A member that has left the group and polled since has an empty queue.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException
+
+from statehold.common.deadline import Deadline
+
+#: seconds of polling before a close goes ahead, and of one poll
+_WITHIN: Final = 5.0
+_STEP: Final = 0.1
+#: empty polls in a row: one may have run a callback, whose answer comes with the next
+_EMPTY: Final = 2
+#: records that one poll takes away
+_BATCH: Final = 1000
+
+
+def close_member(consumer: Consumer, *, stays: bool = False) -> None:
+    """Leave the group, serve what is queued, then close. A static member that `stays` keeps its place in the group."""
+    try:
+        if stays:
+            _serve(consumer)
+        else:
+            leave_group(consumer)
+    except (KafkaException, RuntimeError):  # a client with a fatal error, or a closed one: nothing is queued any more
+        pass
+    consumer.close()
+
+
+def leave_group(consumer: Consumer) -> None:
+    """Unsubscribe, and poll until the queue is empty. A static member leaves, too; a close would keep its place.
+
+    Rebalance callbacks run on this thread.
+    """
+    consumer.unsubscribe()
+    _serve(consumer)
+
+
+def _serve(consumer: Consumer) -> None:
+    deadline, empty = Deadline(_WITHIN), 0
+    while empty < _EMPTY and not deadline.passed:
+        empty = 0 if consumer.consume(_BATCH, _STEP) else empty + 1
