@@ -11,6 +11,7 @@ import jedi
 import pytest
 from tests.packaging.environments import copy_tree, run
 from tests.support.language_server import LanguageServer
+from tests.system.processes import await_true
 
 pytestmark = pytest.mark.slow
 
@@ -43,14 +44,21 @@ def pyright() -> list[str]:
 
 
 def test_pyright_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Path, pyright: list[str]) -> None:
+    wanted = {path.relative_to(root) for path in users_of(root, "Mailbox")}
     with LanguageServer(pyright, clone) as server:
         (home,) = server.definition(f"{HOME}/partition.py", "return Mailbox(tools", 7)
-        used = server.references(f"{HOME}/common/mailbox.py", "class Mailbox", 6)
+        # It reads the tree on a thread of its own, and answers with what it has read.
+        await_true(lambda: files_that_use_it(server, clone) >= wanted, f"it finds {sorted(wanted)}", 120)
+        used = files_that_use_it(server, clone)
 
     assert home.resolve().relative_to(clone) == Path("worker/common/mailbox.py")
-    wanted = {path.relative_to(root) for path in users_of(root, "Mailbox")}
-    assert {path.resolve().relative_to(clone) for path in used} == wanted
+    assert used == wanted
     assert len(wanted) > 3
+
+
+def files_that_use_it(server: LanguageServer, clone: Path) -> set[Path]:
+    found = server.references(f"{HOME}/common/mailbox.py", "class Mailbox", 6)
+    return {path.resolve().relative_to(clone) for path in found}
 
 
 def test_jedi_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Path) -> None:

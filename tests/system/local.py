@@ -36,6 +36,8 @@ class Local:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            print(f"status: {self.service.status()}")
         self.service.stop()
         self._capture.__exit__(kind, error, trace)
         if error is not None:
