@@ -47,7 +47,14 @@ class ServiceSettings(Section, name="service"):
         low=1.0,
         high=3600.0,
     )
-
+    freeze_exit: float | Literal["off"] = seconds(
+        60.0,
+        "`statehold run` exits with code 14 and the stacks of all threads if no Python thread has run for so long: a "
+        "C function waits with the interpreter's lock. off: it does not. A program with an embedded service uses "
+        "FreezeGuard instead.",
+        low=2.0,
+        high=86_400.0,
+    )
     topology_interval: float = seconds(
         2.0,
         "How often a thread checks that the topics are still the ones that the service started with (ids, "

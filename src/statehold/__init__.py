@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dedupe",
+    "FreezeGuard",
     "Handler",
     "Hopping",
     "JoinBuffer",
@@ -45,6 +46,7 @@ __all__ = [
 
 _HOMES = {
     "Dedupe": "declarations.dedupe",
+    "FreezeGuard": "health.freeze_guard",
     "Handler": "handler",
     "Hopping": "declarations.windows",
     "JoinBuffer": "declarations.joins",

@@ -20,6 +20,7 @@ DOCUMENTED = {
 }
 #: module and member, and why it has no public way
 ALLOWED = {
+    ("statehold.health.freeze_guard", "_exit"): "the C library's function, which has no other name",
     ("statehold.ops.process.hard_exit", "_run_exitfuncs"): "os._exit does not run atexit's functions",
     ("statehold.worker.handler.effect_recorder", "_note_effect"): "users subclass Handler, so its names stay private",
 }

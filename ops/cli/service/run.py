@@ -12,6 +12,7 @@ import typer
 from statehold.common.exit_codes import Exit, exit_of
 from statehold.config.settings import Settings
 from statehold.errors import StartError, StateholdError
+from statehold.health.freeze_guard import FreezeGuard
 from statehold.ops.cli.common import early_signals, output
 from statehold.ops.cli.common.target import (
     Code,
@@ -87,7 +88,12 @@ def _serve(target: str, settings: Settings) -> Exit:
             _open(control)
             _open_ops(ops)
             early_signals.obey()
-            with Supervision(service.status), _looked_at(service, settings), _bars(service, settings):
+            with (
+                _ends_when_frozen(settings),
+                Supervision(service.status),
+                _looked_at(service, settings),
+                _bars(service, settings),
+            ):
                 service.run()
         finally:
             early_signals.ignore()
@@ -99,6 +105,13 @@ def _serve(target: str, settings: Settings) -> Exit:
         Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
         return Exit.ERROR
     return Exit.STOPPED
+
+
+def _ends_when_frozen(settings: Settings) -> AbstractContextManager[object]:
+    """Guard the process, unless `service.freeze_exit` is off or the platform has no timers for it."""
+    if settings.service.freeze_exit == "off":
+        return nullcontext()
+    return FreezeGuard(settings.service.freeze_exit)
 
 
 def _bars(service: Service, settings: Settings) -> AbstractContextManager[object]:

@@ -37,6 +37,8 @@ class Exit(IntEnum):
     CONFIGURATION = 5
     STUCK = 6
     OUTAGE = 7
+    #: the signal's number: `statehold.health.freeze_guard` ends the process
+    FROZEN = 14
     INTERRUPTED = 130
 
 
@@ -66,6 +68,7 @@ MEANINGS: Final[dict[Exit, tuple[str, bool]]] = {
     Exit.CONFIGURATION: ("a setting, a name, a topic or a right is wrong or missing: every start would fail", False),
     Exit.STUCK: ("a thread made no progress for too long and was abandoned", True),
     Exit.OUTAGE: ("the brokers were away for longer than the service may wait", True),
+    Exit.FROZEN: ("no Python thread ran for `service.freeze_exit` seconds: C code kept the interpreter's lock", True),
     Exit.INTERRUPTED: ("Ctrl-C, before the service handled signals", False),
 }
 
