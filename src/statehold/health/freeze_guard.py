@@ -18,7 +18,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -138,7 +137,7 @@ class FreezeGuard:
             _require(self._library.timer_settime(timer, 0, ctypes.byref(value), None))
         self._library.alarm(0)
 
-    def _timer(self, function: Callable[..., Any], argument: int) -> ctypes.c_void_p:
+    def _timer(self, function: Any, argument: int) -> ctypes.c_void_p:
         """Make a timer that calls a C function with one argument, on a thread of the C library."""
         assert self._library is not None
         event = _Sigevent(argument, 0, _SIGEV_THREAD, ctypes.cast(function, ctypes.c_void_p), None)
