@@ -34,10 +34,11 @@ class Json:
     :raises UsageError: msgspec does not support the type or a part of it.
     """
 
-    __slots__ = ("decode", "encode")
+    __slots__ = ("decode", "encode", "type")
 
     def __init__(self, type: Any = Any) -> None:
         _require_supported(type)
+        self.type = type
         self.encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
         self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(type).decode
 
@@ -45,10 +46,11 @@ class Json:
 class MsgPack:
     """MessagePack of any type that msgspec supports; the default of tables. Raises as `Json`."""
 
-    __slots__ = ("decode", "encode")
+    __slots__ = ("decode", "encode", "type")
 
     def __init__(self, type: Any = Any) -> None:
         _require_supported(type)
+        self.type = type
         self.encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self.decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(type).decode
 

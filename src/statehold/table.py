@@ -8,7 +8,7 @@ old value has to be kept. `_cache` holds decoded values of keys in use: a commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from itertools import filterfalse
 from types import GenericAlias
@@ -20,6 +20,7 @@ from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
 from statehold.common.table_types import EXACT_TYPES, exact_check
 from statehold.declarations.base import options_of
+from statehold.declarations.exact_values import difference, forgets, quick_check
 from statehold.declarations.table import Table, TableOptions
 from statehold.errors import UnstorableValue, UsageError
 
@@ -69,6 +70,10 @@ class PartitionTable(Table[K, V]):
         self._exact_types = EXACT_TYPES.intersection((self.key_type,))
         self._are_exact = exact_check(self.key_type)
         self._serde = options.serde
+        #: None for a serde of the user's own, whose values only a traced table compares
+        self._certainly_same = quick_check(options.serde)
+        #: whether a commit drops the values, because they have sets: after a restore a set has another order
+        self._forgets = forgets(options.serde)
         self.stored: dict[K, bytes]
         #: every stored key in insertion order, and some deleted ones, so that a full snapshot lists its keys in O(1)
         self.order: list[K]
@@ -208,11 +213,12 @@ class PartitionTable(Table[K, V]):
     def freeze(self) -> Changes:
         """Encode the open transaction's writes, and begin a new, empty layer.
 
-        :raises UnstorableValue: a key or a value could not be read back; nothing has changed then.
+        :raises UnstorableValue: a key or a value would not come back as it is; nothing has changed then.
         """
         encode, keys = self._serde.encode, list(self._dirty)
         if not self._exact_types.issuperset(map(type, keys)) and not self._are_exact(keys):
             self.check_keys(keys)
+        self.check_values()
         try:
             if self._deletes:
                 values = [None if value is ABSENT else encode(value) for value in self._dirty.values()]
@@ -224,9 +230,17 @@ class PartitionTable(Table[K, V]):
         self._dirty, self._deletes = {}, False
         return Changes(self.name, keys, values)
 
+    def _written(self) -> Collection[Any]:
+        """Return the values that the open transaction puts."""
+        values = self._dirty.values()
+        return [value for value in values if value is not ABSENT] if self._deletes else values
+
     def commit(self) -> None:
         """Make the frozen writes the state, because they have committed."""
         self.apply(list(self._frozen), list(self._frozen.values()))
+        if self._forgets:
+            for key in self._frozen.keys() - self._dirty.keys():
+                self._cache.pop(key, None)
         self._frozen = {}
         if len(self._cache) > _DECODED:
             self._cache.clear()
@@ -305,12 +319,43 @@ class PartitionTable(Table[K, V]):
                 text = f"table {self.name!r}: key {key!r:.100} cannot be stored as {self._key_name()}: {self._why(key)}"
                 raise UnstorableValue(text, self.name, key)
 
+    def check_values(self) -> None:
+        """Require that every value of the open transaction comes back as it is: same types, same content.
+
+        :raises UnstorableValue: naming the first one that would not, and where it differs.
+        """
+        if self._certainly_same is None:
+            return
+        try:
+            if self._certainly_same(self._written()):
+                return
+        except RecursionError:  # a value is nested more deeply than Python's functions may be
+            pass
+        for key, value in self._dirty.items():
+            self._check_value(key, value)
+
+    def _check_value(self, key: K, value: Any) -> None:
+        if (error := self._unencodable_value(key, value)) is not None:
+            raise error
+        if value is ABSENT:
+            return
+        place = f"table {self.name!r}, key {key!r:.100}"
+        try:
+            back = self._serde.decode(self._serde.encode(value))
+        except Exception as error:  # a decoder may raise anything
+            text = f"{place}: {value!r:.100} would not come back as {self.value_type!r:.100}: {error}"
+            raise UnstorableValue(text, self.name, key) from error
+        if (found := self._difference(value, back)) is not None:
+            raise UnstorableValue(f"{place}: {found}. Next: put what would come back", self.name, key)
+
+    def _difference(self, live: Any, back: Any) -> str | None:
+        return None if self._certainly_same is None else difference(live, back)
+
     def require_storable(self, key: K) -> None:
         """Check one open write. :raises UnstorableValue:"""
         if key in self._dirty:
             self.check_keys([key])
-            if (error := self._unencodable_value(key, self._dirty[key])) is not None:
-                raise error
+            self._check_value(key, self._dirty[key])
 
     def _come_back(self, keys: list[K]) -> bool:
         if self.key_type in (str, bytes) and not all(isinstance(key, self.key_type) for key in keys):
@@ -318,7 +363,7 @@ class PartitionTable(Table[K, V]):
         try:
             data = _encode_keys(keys)
             back = self._decode_keys(data)
-            return back == keys and _encode_keys(back) == data
+            return difference(keys, back) is None and _encode_keys(back) == data
         except (TypeError, ValueError, OverflowError, *UNREADABLE):
             return False
 

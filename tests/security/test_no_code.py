@@ -12,6 +12,8 @@ LOADERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "jso
 MAKERS = {"eval", "exec", "compile", "__import__"}
 #: in Python's own modules: `re.compile` is no code, `pandas.read_pickle` would be
 FORBIDDEN_METHODS = {"read_pickle", "from_pickle", "enc_hook_pickle", "loads_unsafe"}
+#: where text becomes code, and from what
+MADE_FROM = {("src/statehold/declarations/exact_values.py", "exec"): "the fields of a class that the program declares"}
 PACKAGES = ("src/statehold", "config", "balancer", "worker", "snapshot", "ops")
 
 
@@ -38,6 +40,7 @@ def test_no_module_of_statehold_turns_bytes_into_code(root: Path) -> None:
         f"{file.relative_to(root)}:{line}: {what}"
         for file in files
         for line, what in findings(ast.parse(file.read_text(encoding="utf-8")))
+        if (str(file.relative_to(root)), what) not in MADE_FROM
     ]
     assert found == []
 

@@ -33,12 +33,13 @@ def version_of(stored: bytes) -> int:
 class Versioned:
     """The serde of a table with a version above 1."""
 
-    __slots__ = ("_current", "_decoders", "_prefix", "_serde", "_steps", "version")
+    __slots__ = ("_decode_current", "_decoders", "_prefix", "_steps", "current", "version")
 
     def __init__(self, current: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]) -> None:
         """:raises UsageError: a version out of range, a missing step, or a serde that may write the marker."""
-        self._serde, self.version = current, version
-        self._current = current.decode
+        #: the serde of values of this version
+        self.current, self.version = current, version
+        self._decode_current = current.decode
         self._prefix = MARKER + bytes((version,))
         self._steps: dict[int, Callable[[Any], Any]] = {}
         self._decoders: dict[int, Callable[[bytes], Any]] = {}
@@ -48,7 +49,7 @@ class Versioned:
             self._decoders[number] = old.decode
 
     def encode(self, value: Any, /) -> bytes:
-        return self._prefix + self._serde.encode(value)
+        return self._prefix + self.current.encode(value)
 
     def decode(self, data: bytes, /) -> Any:
         """Return a value in the present version.
@@ -56,7 +57,7 @@ class Versioned:
         :raises UnknownSchema: a newer version, or an older one without an upcaster.
         """
         if data[:2] == self._prefix:
-            return self._current(data[2:])
+            return self._decode_current(data[2:])
         found = version_of(data)
         decode = self._decoders.get(found)
         if decode is None:
