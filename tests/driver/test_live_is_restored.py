@@ -104,7 +104,7 @@ LOOK_ALIKES: list[tuple[Any, Any, str]] = [
     (Inside, Inside(Price(1.0), [Price(1.0)]), r"\.prices is \["),  # type: ignore[arg-type]
     (bytes, bytearray(b"x"), "bytearray"),
     (datetime, NOW, r"hour=9|9, 0|Europe/Berlin"),
-    (datetime, datetime(2026, 10, 25, 2, 30, fold=1), "fold=1"),
+    (datetime, datetime(2026, 10, 25, 2, 30, fold=1), "fold=1"),  # noqa: DTZ001  naive on purpose
     (datetime, datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")), "UTC"),
     (time, time(2, 30, fold=1), "fold=1"),
     (Plain, Plain((1, 2)), r"\.given is \(1, 2\) \(tuple\) and would be \[1, 2\] \(list\)"),
@@ -138,7 +138,7 @@ SAME: list[tuple[Any, Any]] = [
     (Price, Price(-0.0)),
     (Inside, Inside(Price(1.0), (Price(2.0),), {"a": [1, None, True, 1.5, "b"]})),
     (datetime, datetime(2026, 3, 1, tzinfo=UTC)),
-    (datetime, datetime(2026, 3, 1, 1, 2, 3, 4)),
+    (datetime, datetime(2026, 3, 1, 1, 2, 3, 4)),  # noqa: DTZ001  naive on purpose
     (date, date(2026, 3, 1)),
     (time, time(1, 2, 3)),
     (timedelta, timedelta(days=-1, microseconds=5)),
@@ -178,6 +178,11 @@ def storing(kind: Any, value: Any) -> type[Handler[bytes]]:
     return Storing
 
 
+def handle(driver: Driver, value: Any, timestamp: int | None = None) -> None:
+    driver.feed(value, timestamp=timestamp)
+    driver.commit()
+
+
 def immutable(kind: Any) -> bool:
     try:
         Table(key=str, value=kind)
@@ -208,8 +213,7 @@ def test_a_value_that_only_equals_what_comes_back_is_rejected(kind: Any, value: 
     if made is storing and mode == "production":
         # A mutable table keeps a copy, which is what would come back; what has no copy is the handler's error.
         try:
-            driver.feed(b"")
-            driver.commit()
+            handle(driver, b"")
         except HandlerFailed:
             return
         live = driver.table("kept")["a"]
@@ -218,8 +222,7 @@ def test_a_value_that_only_equals_what_comes_back_is_rejected(kind: Any, value: 
         assert repr(driver.table("kept")["a"]) == repr(live)
         return
     with pytest.raises((UnstorableValue, HandlerFailed), match=named) as raised:
-        driver.feed(b"")
-        driver.commit()
+        handle(driver, b"")
     assert "table 'kept'" in str(raised.value)
     assert "key 'a'" in str(raised.value)
 
@@ -292,14 +295,12 @@ class Windowed(Handler[bytes]):
 def test_joins_and_windows_reject_them_too(mode: str) -> None:
     driver = Driver(Joined, settings=MODES[mode])
     with pytest.raises((UnstorableValue, HandlerFailed), match=r"table 'pairs'.*\.left\.at is "):
-        driver.feed(Stamped(datetime(2026, 3, 1, 9, tzinfo=BERLIN)), timestamp=1)
-        driver.commit()
+        handle(driver, Stamped(datetime(2026, 3, 1, 9, tzinfo=BERLIN)), timestamp=1)
     windows = Driver(Windowed, settings=MODES[mode])
     with pytest.raises(
         (UnstorableValue, HandlerFailed), match=r"table 'sums'.* is 1 \(int\) and would be 1\.0 \(float\)"
     ):
-        windows.feed(b"", timestamp=1)
-        windows.commit()
+        handle(windows, b"", timestamp=1)
 
 
 class Asking(Handler[bytes]):
@@ -363,13 +364,9 @@ def test_a_table_on_another_thread_is_rejected_in_development(use: str) -> None:
 
 def test_names_of_fields_do_not_become_code() -> None:
     """A class may be made from a schema of another party."""
-    strange: Any = msgspec.defstruct("Strange", [("x or 1/0", int)], frozen=True)
-    stored = Driver(storing_frozen(strange, strange(1)))
-    stored.feed(b"")
-    stored.commit()
-    assert stored.table("kept") == {"a": strange(1)}
+    with pytest.raises(TypeError, match="identifiers"):
+        msgspec.defstruct("Strange", [("x or 1/0", int)])
     named: Any = msgspec.defstruct("Named", [("print", int), ("UTC", float)], frozen=True)
     driver = Driver(storing_frozen(named, named(1, 1)))
     with pytest.raises((UnstorableValue, HandlerFailed), match=r"\.UTC is 1 \(int\)"):
-        driver.feed(b"")
-        driver.commit()
+        handle(driver, b"")

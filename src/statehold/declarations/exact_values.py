@@ -105,7 +105,7 @@ def _parts(live: Any, back: Any) -> list[tuple[str, Any, Any]] | None:
         if _undeclared(live) != _undeclared(back):
             return None
         return [(f".{name}", getattr(live, name, None), getattr(back, name, None)) for name in reversed(names)]
-    same = live is back or repr(live) == repr(back) or (type(live).__repr__ is object.__repr__ and live == back)
+    same = live is back or repr(live) == repr(back)
     return [] if same and getattr(live, "fold", 0) == getattr(back, "fold", 0) else None
 
 
