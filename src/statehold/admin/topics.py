@@ -27,6 +27,9 @@ REQUIRED: dict[str, str] = {
 #: Required settings of the topics for dead letters, retries and commands: Kafka must not delete or compact them.
 KEPT: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
+#: Settings of a reference topic that `topics create` creates in development. Only the first one is required.
+COMPACTED: dict[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
+
 #: Consecutive answers that must name a new topic before it is used, and seconds between two of them.
 _SEEN, _SEEN_PAUSE = 8, 0.05
 #: Seconds for which a start describes the topics again; one request takes up to ten.
@@ -130,7 +133,8 @@ def require_references(admin: Admin, topics: Sequence[str], log: Log) -> None:
         if fact is None:
             raise TopicMissing(
                 f"{topic}: the reference topic does not exist. Next: ask its owner to create it with "
-                f"cleanup.policy=compact"
+                f"cleanup.policy=compact; with service.mode = 'development' `statehold topics create MODULE:SERVICE "
+                f"--start-at beginning --partitions N` creates it, too"
             )
         try:
             policy = TopicAdmin(admin).settings(topic).get("cleanup.policy", "")
@@ -173,8 +177,11 @@ class ServiceTopics:
     Every method blocks. Raises StartError if the cluster does not answer, KafkaTrouble if it fails later.
     """
 
-    def __init__(self, settings: Settings, names: Names, outputs: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: Settings, names: Names, outputs: Sequence[str] = (), references: Sequence[str] = ()
+    ) -> None:
         self._settings, self._names, self._outputs = settings, names, list(dict.fromkeys(outputs))
+        self._references = list(dict.fromkeys(references))
         self._admin = Admin(settings, names.group)
         self._topics = TopicAdmin(self._admin)
         self._log = Log(service=names.group)
@@ -184,12 +191,15 @@ class ServiceTopics:
         names = self._names
         with reaching(self._settings):
             facts = self._admin.describe(
-                [*names.inputs, names.changelog, names.snapshot, names.control, *self._outputs]
+                [*names.inputs, names.changelog, names.snapshot, names.control, *self._outputs, *self._references]
             )
         given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
-        plain = [names.input, *(topic for topic in self._outputs if topic not in letters)]
+        plain = [names.input, *(topic for topic in self._outputs if topic not in (*letters, *self._references))]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
         findings[1:1] = [TopicFinding(topic, _matches(facts[topic], given)) for topic in names.others]
+        for topic in self._references:
+            fact = facts[topic]
+            findings.append(TopicFinding(topic, self._expires(fact) if fact else "missing"))
         # Dead letters need the control topic, because its commands redrive and discard them; it is optional without.
         for topic in (*letters, *([names.control] if letters or facts[names.control] else [])):
             fact = facts[topic]
@@ -205,14 +215,16 @@ class ServiceTopics:
         """Create missing topics, check existing ones, and write missing initial commit records.
 
         `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` it also
-        creates a missing input and missing outputs, with `control` the control topic.
+        creates a missing input and missing outputs, and in development missing reference topics, which are another
+        program's in production; with `control` it creates the control topic.
 
         :raises TopicMissing: the input or an output does not exist and `partitions` is 0; nothing was created.
         :raises UsageError: `start_at` is not valid; nothing was created.
         :raises StartError: a start offset is unknown; no partition has an initial commit record then.
         """
         require_start(start_at)
-        wanted = dict.fromkeys((*self._names.inputs, *self._outputs), partitions)
+        references = self._references if self._settings.service.mode == "development" else ()
+        wanted = dict.fromkeys((*self._names.inputs, *self._outputs, *references), partitions)
         created, count = self._make_all(wanted, replication, control)
         retries = list(filter(self._names.is_for_retries, self._outputs))
         InitialCommits(self._settings, self._names, self._admin, self._topics, self._log, retries).begin(
@@ -238,9 +250,11 @@ class ServiceTopics:
             facts = self._admin.describe(list(plain))
         missing = [topic for topic, count in plain.items() if count <= 0 and facts[topic] is None]
         if missing:
+            also = set(missing) & set(self._references)
             raise TopicMissing(
                 f"missing on the cluster: {', '.join(missing)}. Nothing was created. Next: add --partitions N, which "
-                f"creates input and outputs, too, or create them yourself first"
+                f"creates {'input, outputs and reference topics' if also else 'input and outputs'}, too, or create "
+                f"them yourself first"
             )
         created = {topic for topic, count in plain.items() if self._make(topic, count, replication)}
         self._await(created)
@@ -269,6 +283,8 @@ class ServiceTopics:
         if partitions <= 0:
             return False
         settings = {"min.insync.replicas": "2" if replication >= 3 else "1"} if replication else {}
+        if topic in self._references:
+            settings |= COMPACTED
         return self._topics.create(topic, partitions, replication or -1, settings)
 
     def _await(self, created: set[str]) -> None:
@@ -290,6 +306,10 @@ class ServiceTopics:
         if given is not None and fact.partitions < given.partitions:
             return f"has {fact.partitions} partitions, the input has {given.partitions}"
         return self._fix(fact, KEPT) or "ok"
+
+    def _expires(self, fact: TopicFacts) -> str:
+        """Return the difference of a reference topic, or "ok": it must keep the newest value of each key."""
+        return self._fix(fact, {"cleanup.policy": COMPACTED["cleanup.policy"]}) or "ok"
 
     def _fix(self, fact: TopicFacts, wanted: Mapping[str, str]) -> str:
         """Return the settings that differ and the command that fixes them; '' if none differ."""
