@@ -148,10 +148,12 @@ class PartitionCounts:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
         counts = {topic: len(case.topic(topic).partitions) for topic in names.inputs}
+        # An interrupted repartition has extended changelog and snapshot topic, and no input yet.
+        counts |= {topic: len(case.topic(topic).partitions) for topic in (names.changelog, names.snapshot)}
         widest, count = max(counts.items(), key=lambda each: each[1])
-        fix = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
-        for topic in (*names.inputs, names.changelog, names.snapshot):
-            had = len(case.topic(topic).partitions)
+        command = f"statehold state repartition MODULE:SERVICE --to {count} --why TEXT --yes"
+        fix = f"stop service and producers, then: {command}"
+        for topic, had in counts.items():
             if had != count:
                 yield seen.failed(topic, f"has {had} partitions, {widest} has {count}", fix)
         for each in case.surveys:

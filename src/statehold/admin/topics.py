@@ -102,16 +102,9 @@ def require(
                 f"one partition of a service reads the same partition of each input. Next: give both the same number "
                 f"of partitions, written by producers with the same partitioner; if the service has a state, stop the "
                 f"producers and run `statehold state repartition MODULE:SERVICE --to "
-                f"{max(facts[each].partitions for each in names.inputs)}`, which adds the others'"
+                f"{largest_count(facts, names)} --why TEXT --yes`, which adds the others'"
             )
-    for topic in (names.changelog, names.snapshot):
-        if facts[topic].partitions != facts[names.input].partitions:
-            raise TopicMismatch(
-                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}; "
-                f"both need the same number. Next: if partitions were added to the input, keys have moved: stop the "
-                f"producers and run `statehold state repartition MODULE:SERVICE --to "
-                f"{facts[names.input].partitions}`"
-            )
+    _require_counts_of_state(facts, names)
     for topic in filter(names.is_for_letters, outputs):
         if facts[topic].partitions < facts[names.input].partitions:
             raise TopicMismatch(
@@ -120,6 +113,32 @@ def require(
                 f"--partitions {facts[names.input].partitions}`"
             )
     return facts
+
+
+def largest_count(facts: Mapping[str, TopicFacts], names: Names) -> int:
+    """Return the number of partitions that inputs, changelog and snapshot need, because Kafka can remove none."""
+    return max(facts[topic].partitions for topic in (*names.inputs, names.changelog, names.snapshot))
+
+
+def _require_counts_of_state(facts: Mapping[str, TopicFacts], names: Names) -> None:
+    """:raises TopicMismatch: changelog or snapshot topic has other partitions than the input."""
+    given, most = facts[names.input].partitions, largest_count(facts, names)
+    command = f"statehold state repartition MODULE:SERVICE --to {most} --why TEXT --yes"
+    for topic in (names.changelog, names.snapshot):
+        if facts[topic].partitions == given:
+            continue
+        differ = (
+            f"{topic} has {facts[topic].partitions} partitions, {names.input} has {given}; both need the same number"
+        )
+        if most > given:  # the command extends the inputs last
+            raise TopicMismatch(
+                f"{differ}: `statehold state repartition --to {most}` was interrupted before it replaced the state, "
+                f"which is unchanged. Next: stop the producers and run it again: `{command}`"
+            )
+        raise TopicMismatch(
+            f"{differ}. Next: if partitions were added to the input, keys have moved: stop the producers and run "
+            f"`{command}`"
+        )
 
 
 def require_references(admin: Admin, topics: Sequence[str], log: Log) -> None:
