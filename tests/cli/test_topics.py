@@ -33,8 +33,7 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
     created = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--partitions", "3")
     assert created.returncode == 0, created.stderr
     assert created.stdout.count("created") == 4
-    assert "Outputs are compressed with lz4." in created.stdout
-    assert "kafka-python[lz4], aiokafka[lz4]" in created.stdout
+    assert "lz4" not in created.stdout
 
     again = on_kafka.run("topics", "create", "app:service", "--start-at", "end", "--json")
     assert again.returncode == 0, again.stderr

@@ -61,13 +61,6 @@ def create(
     """
     topics = ServiceTopics(about.settings, about.names, about.outputs(outputs), about.references)
     _show(about, topics.create(start_at, partitions, replication, control=control), as_json)
-    codec = about.settings.output.compression
-    if codec in _EXTRA and not as_json:
-        output.report(
-            f"Outputs are compressed with {codec}. Java clients and librdkafka read them as they are; kafka-python and "
-            f"aiokafka need their extra ({', '.join(f'{each}[{codec}]' for each in _PYTHON_CLIENTS)}). "
-            f"output.compression = none or gzip needs no extra."
-        )
 
 
 @app.command()
@@ -89,9 +82,6 @@ def check(
 
 app.command()(acl)
 
-#: codecs that Python clients without librdkafka read only with an extra package
-_EXTRA: Final = ("lz4", "snappy", "zstd")
-_PYTHON_CLIENTS: Final = ("kafka-python", "aiokafka")
 
 _COLOURS: Final = {"created": "green", "ok": "green", "missing": "red"}
 
