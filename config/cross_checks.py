@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -23,31 +24,29 @@ def check_agreement(settings: Sections) -> None:
 def _times(settings: Sections) -> Iterator[Problem]:
     commit, kafka, snapshot = settings.commit, settings.kafka, settings.snapshot
     if commit.timeout >= commit.transaction_timeout:
-        yield _must(
-            "commit.timeout",
-            commit.timeout,
-            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+        yield _less(
+            ("commit.timeout", commit.timeout),
+            ("commit.transaction_timeout", commit.transaction_timeout),
             "otherwise the broker aborts first and the commit fails as fenced",
         )
     if settings.sink.url and settings.sink.timeout >= commit.transaction_timeout:
-        yield _must(
-            "sink.timeout",
-            settings.sink.timeout,
-            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+        yield _less(
+            ("sink.timeout", settings.sink.timeout),
+            ("commit.transaction_timeout", commit.transaction_timeout),
             "otherwise Kafka's transaction may end while the database commits",
         )
     if commit.interval * 3 > commit.transaction_timeout:
-        yield _must(
-            "commit.interval",
-            commit.interval,
-            f"at most a third of commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+        yield _at_most(
+            ("commit.interval", commit.interval),
+            "a third of ",
+            3,
+            ("commit.transaction_timeout", commit.transaction_timeout),
             "otherwise transactions time out in normal operation",
         )
     if kafka.socket_timeout >= commit.transaction_timeout:
-        yield _must(
-            "kafka.socket_timeout",
-            kafka.socket_timeout,
-            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+        yield _less(
+            ("kafka.socket_timeout", kafka.socket_timeout),
+            ("commit.transaction_timeout", commit.transaction_timeout),
             "otherwise one lost request outlasts the transaction",
         )
     interval = snapshot.delta_interval
@@ -56,18 +55,25 @@ def _times(settings: Sections) -> Iterator[Problem]:
             "snapshot.delta_interval",
             interval,
             f"'commit', 'off' or at least commit.interval ({shown(commit.interval)})",
-            "a delta is part of a commit",
+            f"a delta is part of a commit. Set snapshot.delta_interval to at least {shown(commit.interval)}, or "
+            f"commit.interval to at most {shown(interval)}",
         )
 
 
 def _group(settings: Sections) -> Iterator[Problem]:
     group = settings.group
     if group.standbys and settings.snapshot.delta_interval == "off":
-        cause = "must be 0 with snapshot.delta_interval off: a standby replica is built from deltas"
+        cause = (
+            "must be 0 with snapshot.delta_interval off: a standby replica is built from deltas. Set group.standbys to "
+            "0, or snapshot.delta_interval to 'commit' or a duration"
+        )
         yield Problem(key="group.standbys", value=str(group.standbys), cause=cause)
     if settings.ops.replica != "off" and not group.standbys:
         yield _must(
-            "ops.replica", settings.ops.replica, "off without group.standbys", "there are no standby replicas to query"
+            "ops.replica",
+            settings.ops.replica,
+            "off without group.standbys",
+            "there are no standby replicas to query. Set ops.replica to off, or group.standbys to 1",
         )
     if group.membership == "static" and not (group.instance_id or settings.service.instance):
         cause = "needs service.instance: a unique name that the process keeps over a restart"
@@ -76,17 +82,19 @@ def _group(settings: Sections) -> Iterator[Problem]:
         yield from _broker_side_times(settings)
         return
     if group.heartbeat_seconds * 3 > group.session_seconds:
-        yield _must(
-            "group.heartbeat_interval",
-            group.heartbeat_seconds,
-            f"at most a third of group.session_timeout ({shown(group.session_seconds)})",
+        yield _at_most(
+            ("group.heartbeat_interval", group.heartbeat_seconds),
+            "a third of ",
+            3,
+            ("group.session_timeout", group.session_seconds),
             "otherwise one late heartbeat ends the session",
         )
     if group.session_seconds > group.max_poll_interval:
-        yield _must(
-            "group.session_timeout",
-            group.session_seconds,
-            f"at most group.max_poll_interval ({shown(group.max_poll_interval)})",
+        yield _at_most(
+            ("group.session_timeout", group.session_seconds),
+            "",
+            1,
+            ("group.max_poll_interval", group.max_poll_interval),
             "the client rejects it",
         )
     yield from _drain(settings)
@@ -95,10 +103,11 @@ def _group(settings: Sections) -> Iterator[Problem]:
 def _drain(settings: Sections) -> Iterator[Problem]:
     group = settings.group
     if group.drain_seconds > 0.5 * group.max_poll_interval:
-        yield _must(
-            "group.drain_budget",
-            group.drain_seconds,
-            f"at most half of group.max_poll_interval ({shown(group.max_poll_interval)})",
+        yield _at_most(
+            ("group.drain_budget", group.drain_seconds),
+            "half of ",
+            2,
+            ("group.max_poll_interval", group.max_poll_interval),
             "the manager does not poll while it waits for drains",
         )
 
@@ -122,19 +131,26 @@ def _broker_side_times(settings: Sections) -> Iterator[Problem]:
 def _sizes(settings: Sections) -> Iterator[Problem]:
     flow, snapshot, kafka = settings.flow, settings.snapshot, settings.kafka
     if flow.low >= flow.high:
-        yield Problem(key="flow.low", value=str(flow.low), cause=f"must be less than flow.high ({flow.high})")
-    if snapshot.chunk_bytes > kafka.message_max_bytes * 0.9:
+        cause = (
+            f"must be less than flow.high ({flow.high}). Set flow.low to less than {flow.high}, or flow.high to more "
+            f"than {flow.low}"
+        )
+        yield Problem(key="flow.low", value=str(flow.low), cause=cause)
+    most, chunk, queue = kafka.message_max_bytes, snapshot.chunk_bytes, settings.output.queue_bytes
+    if chunk > most * 0.9:
         yield Problem(
             key="snapshot.chunk_bytes",
-            value=str(snapshot.chunk_bytes),
-            cause=f"must be at most nine tenths of kafka.message_max_bytes ({kafka.message_max_bytes}): a "
-            "chunk that does not compress must still fit into a message",
+            value=str(chunk),
+            cause=f"must be at most nine tenths of kafka.message_max_bytes ({most}): a chunk that does not compress "
+            f"must still fit into a message. Set snapshot.chunk_bytes to at most {most * 9 // 10}, or "
+            f"kafka.message_max_bytes to at least {-(-chunk * 10 // 9)}",
         )
-    if settings.output.queue_bytes < 2 * kafka.message_max_bytes:
+    if queue < 2 * most:
         yield Problem(
             key="output.queue_bytes",
-            value=str(settings.output.queue_bytes),
-            cause=f"must be at least twice kafka.message_max_bytes ({kafka.message_max_bytes})",
+            value=str(queue),
+            cause=f"must be at least twice kafka.message_max_bytes ({most}). Set output.queue_bytes to at least "
+            f"{2 * most}, or kafka.message_max_bytes to at most {queue // 2}",
         )
 
 
@@ -206,6 +222,25 @@ def _oauth(settings: Sections) -> Iterator[Problem]:
     if security.protocol == "sasl_plaintext":
         cause = "OAUTHBEARER sends the token in clear text; use sasl_ssl, or service.mode = 'development'"
         yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
+
+
+#: a setting and its seconds
+_Time = tuple[str, float]
+
+
+def _less(low: _Time, high: _Time, why: str) -> Problem:
+    """Return the problem that `low` is not less than `high`; it says how to set each, because either may be wrong."""
+    (key, value), (other, bound) = low, high
+    fix = f"Set {key} to less than {shown(bound)}, or {other} to more than {shown(value)}"
+    return _must(key, value, f"less than {other} ({shown(bound)})", f"{why}. {fix}")
+
+
+def _at_most(low: _Time, part: str, times: int, high: _Time, why: str) -> Problem:
+    """Return the problem that `low` is more than a part of `high`, such as a third."""
+    (key, value), (other, bound) = low, high
+    lowest, highest = math.ceil(value * times * 1000) / 1000, math.floor(bound / times * 1000) / 1000
+    fix = f"Set {key} to at most {shown(highest)}, or {other} to at least {shown(lowest)}"
+    return _must(key, value, f"at most {part}{other} ({shown(bound)})", f"{why}. {fix}")
 
 
 def _must(key: str, value: float, bound: str, why: str) -> Problem:

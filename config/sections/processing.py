@@ -227,7 +227,8 @@ class OutputSettings(Section, name="output"):
     compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = choice(
         "lz4",
         "Compression of batches on the wire and on the brokers' disks. lz4 was the fastest even on one machine "
-        "(JSON, large transactions: 10 to 30 % more records/s than none, for the same CPU time).",
+        "(JSON, large transactions: 10 to 30 % more records/s than none, for the same CPU time). To read lz4, zstd or "
+        "snappy, kafka-python and aiokafka need an extra, such as aiokafka[lz4]; other clients need none.",
     )
     linger: float = seconds(
         0.05,

@@ -21,7 +21,7 @@ class Rights:
     warns: ClassVar = "an optional one is missing"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, rights = FindingsOf(self), service(case.names, case.outputs)
+        seen, rights = FindingsOf(self), service(case.names, case.outputs, case.references)
         operations = allowed(case.admin, rights)
         for right in rights:
             here = operations.get((right.kind, right.name))

@@ -32,7 +32,7 @@ class Case:
     """Every property blocks the first time, and raises the error of its request.
 
     Without `names` only the cluster is checked. `probes` allows checks that write (to their own topic).
-    Without a known handler `sinks` is absent.
+    `references` are the topics of its reference data. Without a known handler `sinks` is absent, and they are empty.
     """
 
     def __init__(
@@ -44,9 +44,11 @@ class Case:
         probes: bool = True,
         deep: bool = False,
         sinks: Iterable[PartitionSink[Any]] | None = None,
+        references: Sequence[str] = (),
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings, self.given, self.outputs = settings, names, tuple(dict.fromkeys(outputs))
+        self.references = tuple(dict.fromkeys(references))
         self.probes, self.deep, self.wall = probes, deep, wall
         self.sinks = None if sinks is None else list(sinks)
 
@@ -116,10 +118,11 @@ class Case:
 
     @cached_property
     def topics(self) -> dict[str, Topic | None]:
-        """Return input, changelog, snapshot, outputs, control and internal topics; None for a missing one."""
+        """Return the service's topics, its reference topics and the internal ones; None for a missing one."""
         own = []
         if self.given is not None:
-            own = [*self.given.inputs, self.given.changelog, self.given.snapshot, self.given.control, *self.outputs]
+            names = self.given
+            own = [*names.inputs, names.changelog, names.snapshot, names.control, *self.outputs, *self.references]
         return self.cluster.topics(list(dict.fromkeys(own))) | self._internal()
 
     def _internal(self) -> dict[str, Topic | None]:
@@ -144,9 +147,9 @@ class Case:
 
     @property
     def data(self) -> list[str]:
-        """Return the existing topics of the service."""
-        others = [name for name in (*self.names.inputs, *self.outputs) if self.topics[name] is not None]
-        return list(dict.fromkeys([*others, *self.ours]))
+        """Return the existing topics of the service, and those of its reference data."""
+        others = (*self.names.inputs, *self.outputs, *self.references)
+        return list(dict.fromkeys([*(name for name in others if self.topics[name] is not None), *self.ours]))
 
     @cached_property
     def group(self) -> ConsumerGroup:

@@ -99,7 +99,7 @@ class Instances:
             yield seen.warned(
                 case.names.group,
                 f"{members} members for {count} partitions: {members - count} are idle",
-                f"stop some, or: statehold state repartition MODULE:SERVICE --to {members} --why ...",
+                f"stop some, or: statehold state repartition MODULE:SERVICE --to {members} --why TEXT --yes",
             )
 
 

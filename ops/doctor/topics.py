@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import ClassVar, Final
 
-from statehold.admin.topics import REQUIRED
+from statehold.admin.topics import COMPACTED, REQUIRED
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 
@@ -18,7 +18,7 @@ _SKEW_TIMES: Final = 4.0
 
 class Topics:
     name: ClassVar = "topics"
-    looks_at: ClassVar = "whether input, outputs, changelog and snapshot topic exist"
+    looks_at: ClassVar = "whether input, outputs, changelog, snapshot and reference topics exist"
     fails: ClassVar = "one is missing"
     warns: ClassVar = "-"
 
@@ -30,12 +30,18 @@ class Topics:
                 more = f" --output {topic}" if topic in case.outputs else ""
                 more += " --partitions N" if topic not in (names.changelog, names.snapshot) else ""
                 yield seen.failed(topic, "is missing", command + more)
+        for topic in case.references:
+            if case.topics[topic] is None:
+                settings = " ".join(f"--config {key}={value}" for key, value in COMPACTED.items())
+                fix = f"ask its owner to run: {case.kafka('kafka-topics', f'--create --topic {topic} {settings}')}"
+                yield seen.failed(topic, "is missing: the handler reads reference data from it", fix)
 
 
 class Replication:
     name: ClassVar = "replication"
     looks_at: ClassVar = (
-        f"replicas and min.insync.replicas of input, outputs, changelog, snapshot, `{OFFSETS}`, `{TRANSACTIONS}`"
+        "replicas and min.insync.replicas of input, outputs, changelog, snapshot, reference topics, "
+        f"`{OFFSETS}`, `{TRANSACTIONS}`"
     )
     fails: ClassVar = (
         "min.insync.replicas = replication factor > 1 (one broker's death stops everything); 1 of several (an "
@@ -94,9 +100,13 @@ def _reassign(case: Case, topic: str) -> str:
 class CleanupPolicy:
     name: ClassVar = "cleanup-policy"
     looks_at: ClassVar = (
-        "retention, cleanup.policy and timestamp type of changelog and snapshot; the input's cleanup.policy"
+        "retention, cleanup.policy and timestamp type of changelog and snapshot; cleanup.policy of input and reference "
+        "topics"
     )
-    fails: ClassVar = "they differ from what `statehold topics create` sets: state would be deleted or compacted away"
+    fails: ClassVar = (
+        "they differ from what `statehold topics create` sets: state would be deleted or compacted away; a reference "
+        "topic is not only compacted"
+    )
     warns: ClassVar = "the input is compacted: a replay would miss records"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -108,6 +118,16 @@ class CleanupPolicy:
                 value = case.topic_setting(topic, key)
                 if value != wanted:
                     yield seen.failed(topic, f"{key} is {value}, must be {wanted}", case.set_topic(topic, key, wanted))
+        for topic in case.references:
+            if case.topics[topic] is None:
+                continue
+            policy = case.topic_setting(topic, "cleanup.policy")
+            if policy != "compact":
+                yield seen.failed(
+                    topic,
+                    f"cleanup.policy is {policy}, must be compact: processes that start later would lack rows",
+                    case.set_topic(topic, "cleanup.policy", "compact"),
+                )
         for topic in names.inputs:
             case.topic(topic)
             policy = case.topic_setting(topic, "cleanup.policy")
@@ -128,10 +148,12 @@ class PartitionCounts:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
         counts = {topic: len(case.topic(topic).partitions) for topic in names.inputs}
+        # An interrupted repartition has extended changelog and snapshot topic, and no input yet.
+        counts |= {topic: len(case.topic(topic).partitions) for topic in (names.changelog, names.snapshot)}
         widest, count = max(counts.items(), key=lambda each: each[1])
-        fix = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
-        for topic in (*names.inputs, names.changelog, names.snapshot):
-            had = len(case.topic(topic).partitions)
+        command = f"statehold state repartition MODULE:SERVICE --to {count} --why TEXT --yes"
+        fix = f"stop service and producers, then: {command}"
+        for topic, had in counts.items():
             if had != count:
                 yield seen.failed(topic, f"has {had} partitions, {widest} has {count}", fix)
         for each in case.surveys:
@@ -174,7 +196,7 @@ class MessageSize:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, most = FindingsOf(self), case.settings.kafka.message_max_bytes
         for topic in case.data:
-            if topic in case.names.inputs and topic not in case.outputs:
+            if topic in (*case.names.inputs, *case.references) and topic not in case.outputs:
                 continue
             taken = int(case.topic_setting(topic, "max.message.bytes"))
             if taken < most:

@@ -50,7 +50,8 @@ class DoctorAtStart:
     def _case(self) -> Case:
         service = self._service
         sinks = sinks_of(service.handler_class).values()
-        return Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks)
+        topics = service.reference_topics
+        return Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks, references=topics)
 
     def _log(self) -> Log:
         return Log(service=self._service.names.group, instance=self._service.settings.service.identity)

@@ -22,6 +22,10 @@ _SPEAKER: Final = re.compile(r"^(?:(?:Group|Txn)Coordinator: )?(?:\S+:\d+(?:/\w+
 #: parts that differ between repetitions: counts, durations, librdkafka's own suppression; not an address
 _PASSING: Final = re.compile(r"(?<!\S)\d+(?=ms\b|\s)|, \d+ identical error\(s\) suppressed")
 _REMEMBERED: Final = 200
+#: a transaction that a rebalance of the group has overtaken; the event `rolled_back` reports it
+_OVERTAKEN: Final = re.compile(
+    r"\((?:ILLEGAL_GENERATION|UNKNOWN_MEMBER_ID|REBALANCE_IN_PROGRESS|STALE_MEMBER_EPOCH|FENCED_INSTANCE_ID)\b"
+)
 
 
 class KafkaLines:
@@ -40,8 +44,11 @@ class KafkaLines:
         if fields.get("event") != "kafka_log":
             fields["level"] = method
             return fields
-        fields["level"] = level = _LEVELS.get(str(fields.get("level")), "debug")
+        level = _LEVELS.get(str(fields.get("level")), "debug")
         code, text = split(str(fields.pop("message", "")))
+        if code == "TXNERR" and level == "warning" and _OVERTAKEN.search(text):
+            level = "debug"
+        fields["level"] = level
         if level != "debug":
             left_out = self._left_out(_PASSING.sub("", _SPEAKER.sub("", text)))
             if left_out is None:

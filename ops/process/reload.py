@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -32,6 +33,8 @@ def supervise(arguments: Sequence[str], folder: Path, files: Sequence[Path], pat
     except ImportError as error:
         raise UsageError("--reload needs watchfiles: pip install 'statehold[cli]'") from error
 
+    # It logs every change that it sees, which changes the log; a log in `folder` would feed itself.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
     stopping = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -40,9 +40,14 @@ class About(NamedTuple):
 _about: list[About] = []
 
 
-def remember(settings: Settings, names: Names, outputs: Callable[[], Sequence[str]] = list) -> None:
+def remember(
+    settings: Settings,
+    names: Names,
+    outputs: Callable[[], Sequence[str]] = list,
+    references: Callable[[], Sequence[str]] = list,
+) -> None:
     """Store the service of the command."""
-    _about[:] = [About(settings, names.group, lambda role: rights_of(role, names, outputs()))]
+    _about[:] = [About(settings, names.group, lambda role: rights_of(role, names, outputs(), references()))]
 
 
 def remember_topic(settings: Settings, topic: str) -> None:

@@ -17,7 +17,7 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.kafka.survey.open_transactions import fence_id, open_transaction_at
-from statehold.kafka.tools.group_lock import members
+from statehold.kafka.tools.group_lock import holders
 from statehold.ops.reports.transaction_tool import Owner, TransactionTool
 from statehold.telemetry.log_events import Log
 
@@ -124,10 +124,10 @@ class OpenTransactions:
         :raises ToolRefused: the group has members, and one of them would be fenced during its work.
         """
         assert self._names is not None
-        present = members(self._admin, self._names.group)
+        present = holders(self._admin, self._names.group)
         if present:
             raise ToolRefused(
-                f"group {self._names.group!r} has {len(present)} member(s): {', '.join(sorted(present))}. Its owner "
+                f"group {self._names.group!r} has {len(present)} member(s): {', '.join(map(str, present))}. Its owner "
                 f"ends the transaction itself, or who takes over; stop the service first. Nothing was changed"
             )
         producer = KafkaTransactions(

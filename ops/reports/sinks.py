@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,6 +23,10 @@ from statehold.worker.sinks.position import Disagreement, ahead_of, note_of
 
 if TYPE_CHECKING:
     from statehold.worker.sinks.postgres import PostgresSession
+
+
+#: SQLSTATE of a table that does not exist
+_NO_TABLE: Final = "42P01"
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -58,7 +62,10 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
     except DatabaseTrouble as error:
         raise SinkUnreachable(f"the database of the sinks: {error}; is sink.url right?") from error
     except RowsRefused as error:
-        advice = "" if make or adopt else "; `statehold sink init` makes the table of positions"
+        absent = not (make or adopt) and getattr(error.__cause__, "sqlstate", "") == _NO_TABLE
+        advice = (
+            ". Next: run `statehold sink init MODULE:SERVICE`, which creates the table of positions" if absent else ""
+        )
         raise SinkRefused(f"the database of the sinks: {error}{advice}") from error
 
 

@@ -45,7 +45,7 @@ compressed with zstd (docs/reference/format.md of statehold).
 If the service stores full snapshots outside Kafka, `full-P.jsonl` holds only their manifests, and `fulls/` holds their
 chunks in the layout of that store: frames, each preceded by its length (4 bytes, little endian).
 
-Restore it with `statehold snapshot restore MODULE:SERVICE --from DIRECTORY`.
+Restore it with `statehold snapshot restore MODULE:SERVICE --from DIRECTORY --why TEXT --yes`.
 """
 
 

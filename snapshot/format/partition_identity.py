@@ -101,8 +101,8 @@ class Place(msgspec.Struct, frozen=True):
         if now != known:
             raise PartitionCountChanged(
                 f"the state was built with {known} partitions, the topic has {now} now: keys have moved. Nothing was "
-                f"changed. Next: stop the service and its producers, then `statehold state repartition --to {now}` "
-                f"redistributes the state",
+                f"changed. Next: stop the service and its producers, then `statehold state repartition MODULE:SERVICE "
+                f"--to {now} --why TEXT --yes` redistributes the state",
                 topic=self.input,
                 partition=self.partition,
                 position=position,

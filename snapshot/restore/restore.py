@@ -20,6 +20,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, position_of
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.gc_control import no_collection
+from statehold.snapshot.lost_state import ways_back
 from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, damaged
 from statehold.snapshot.restore.discovery import last_commit_record, published
 from statehold.snapshot.restore.estimate import Spent, Workload
@@ -198,7 +199,16 @@ class _Attempt:
         if commit_record is None:
             start, end = self.reader.bounds(names.changelog, partition)
             if end > 0:
-                raise damaged(self.place, f"offsets {start} to {end} hold no commit record: it was there and is gone")
+                finding = f"offsets {start} to {end} hold no commit record: it was there and is gone"
+                first, last = self.reader.bounds(names.snapshot, partition)
+                if first < last:
+                    raise damaged(self.place, finding)
+                raise DamagedIncrement(
+                    f"{finding}, and {names.snapshot} holds no full snapshot from which `statehold repair rebase` "
+                    f"could continue. Nothing was changed. Next: {ways_back(names, self._input_start)}",
+                    topic=names.changelog,
+                    partition=partition,
+                )
             raise NoCommitRecord(
                 f"{names.changelog} holds no commit record, so there is neither a state nor a start position. Next: "
                 f"for a first start, `statehold topics create --start-at beginning|end|TIMESTAMP|group`",
@@ -208,6 +218,9 @@ class _Attempt:
         self.place.check(commit_record)
         self.place.require_here(commit_record)
         return commit_record
+
+    def _input_start(self, topic: str) -> int:
+        return self.reader.bounds(topic, self.place.partition)[0]
 
     def _bases(self, commit_record: CommitRecord) -> Iterator[_Base]:
         """Yield the full snapshots that the deltas reach, newest first, then the others, then the empty state."""

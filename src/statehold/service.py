@@ -280,6 +280,11 @@ class Service:
         outputs = [output.topic for output in declared(self.handler_class)[1].values()]
         return outputs + failure_topics(self.handler_class, self.names)
 
+    @property
+    def reference_topics(self) -> list[str]:
+        """The topics of the reference data that the handler declares."""
+        return [each.topic for each in references(self.handler_class).values()]
+
     def _require(self, admin: Admin, log: Log) -> dict[str, TopicFacts]:
         """Return the facts of the topics. :raises StartError: a topic or ACL is missing, or a topic is unsuitable."""
 
@@ -293,15 +298,12 @@ class Service:
                 if code_of(error) not in LOGIN:  # a rejected login gets no answer about ACLs
                     require_rights(self._settings, admin, self._rights(), log, cancelled)
                 raise
-            require_references(admin, self._references(), log)
+            require_references(admin, self.reference_topics, log)
         require_rights(self._settings, admin, self._rights(), log, cancelled)
         return facts
 
-    def _references(self) -> list[str]:
-        return [each.topic for each in references(self.handler_class).values()]
-
     def _rights(self) -> list[Right]:
-        return rights_of_service(self.names, self.outputs, self._references())
+        return rights_of_service(self.names, self.outputs, self.reference_topics)
 
     def _new_log(self) -> Log:
         return Log(recent=self.events, service=self.names.group, instance=self._settings.service.identity)

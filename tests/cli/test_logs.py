@@ -197,6 +197,19 @@ def test_levels_are_an_operators(report: Callable[..., Any], theirs: str, ours: 
     assert report(theirs, "GETPID [rdkafka#producer-4] [thrd:main]: no answer")["level"] == ours
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"), [("ILLEGAL_GENERATION", "debug"), ("UNKNOWN_MEMBER_ID", "debug"), ("_TIMED_OUT", "warning")]
+)
+def test_a_transaction_that_a_rebalance_overtakes_is_no_warning(
+    report: Callable[..., Any], name: str, ours: str
+) -> None:
+    text = (
+        f"Failed to commit offsets to transaction on broker 10.0.0.1:9092/1: (after 3ms) ({name}, requires epoch bump)"
+    )
+    line = f"TXNERR [a#producer-4] [thrd:main]: Current transaction failed in state InTransaction: {text}"
+    assert report("error", line)["level"] == ours
+
+
 def test_a_line_is_split_into_code_and_text() -> None:
     assert split("GETPID [vm#producer-4] [thrd:main]: Failed: retrying") == ("GETPID", "Failed: retrying")
     assert split("_ALL_BROKERS_DOWN(-187): 1/1 brokers are down") == ("_ALL_BROKERS_DOWN", "1/1 brokers are down")

@@ -120,6 +120,20 @@ def test_reload_waits_for_a_change_when_the_module_is_broken(on_kafka: Commands)
     assert daemon.process.wait(30) == 0
 
 
+def test_reload_does_not_log_what_its_own_log_changes(statehold: Commands) -> None:
+    """The log is a file in the directory that is watched, and each of its lines is a change."""
+    statehold.write_app("service = \n")
+    daemon = statehold.start("--reload", "--set", "log.level=debug")
+    daemon.wait_for("stopped", 2)  # by the child, which cannot import the module, and by its parent
+
+    statehold.write_app("service = None\n")
+
+    assert daemon.wait_for("reloading")["changed"] == "app.py"
+    daemon.wait_for("stopped", 4)
+    assert daemon.stop() == 0
+    assert [event for event in daemon.events() if event.get("logger", "").startswith("watchfiles")] == []
+
+
 def position(commands: Commands) -> int | None:
     reported = json.loads(commands.run("status", "--name", commands.name, "--json").stdout)
     return next((each["position"] for process in reported for each in process["partitions"]), None)

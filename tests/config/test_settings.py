@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 import subprocess
 import sys
 from typing import Any
@@ -25,6 +26,8 @@ from statehold.config import (
     SnapshotSettings,
 )
 from statehold.config.common.option import options_of
+from statehold.config.common.units import parse_duration
+from statehold.config.load import load
 from statehold.config.sections.effects_timers_sinks import SinkSettings
 from statehold.config.sections.tree import sections
 from statehold.errors import StateholdError
@@ -132,6 +135,53 @@ def test_values_that_contradict_each_other_are_rejected(given: dict[str, Any], k
     with pytest.raises(SettingsError) as raised:
         Settings(**given)
     assert [problem.key for problem in raised.value.problems] == [key]
+
+
+_FIX = re.compile(r"Set (\S+) to (.+) (\S+), or (\S+) to (.+) (\S+)$")
+_STRICT = {"less than": 0.9, "more than": 1.1, "at least": 1.0, "at most": 1.0}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"commit.timeout": "30s"},
+        {"commit.transaction_timeout": "15s"},
+        {"commit.interval": "17s"},
+        {"kafka.socket_timeout": "45s"},
+        {"sink.url": "postgresql://db", "sink.timeout": "40s"},
+        {"snapshot.delta_interval": "200ms", "commit.interval": "1s"},
+        {"group.session_timeout": "10s", "group.heartbeat_interval": "7s"},
+        {"group.session_timeout": "60s", "group.max_poll_interval": "40s"},
+        {"group.drain_budget": "200s"},
+        {"flow.high": "1000"},
+        {"flow.low": "20000"},
+        {"snapshot.chunk_bytes": "950000"},
+        {"kafka.message_max_bytes": "100KB"},
+        {"kafka.message_max_bytes": "50MB"},
+    ],
+    ids=str,
+)
+def test_of_two_settings_that_contradict_each_other_the_error_says_how_to_set_either(given: dict[str, str]) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(env={}, overrides=given)
+    (problem, *_) = raised.value.problems
+    found = _FIX.search(problem.cause)
+    assert found is not None, problem
+    assert found[1] == problem.key
+    for key, relation, text in (found.groups()[:3], found.groups()[3:]):
+        size = text.isdecimal()
+        number = (float(text) if size else parse_duration(text)) * _STRICT[relation]
+        left = [each for each in _remaining(given | {key: str(int(number) if size else number)}) if each == problem.key]
+        assert left == [], f"{key} = {number}"
+
+
+def _remaining(given: dict[str, str]) -> list[str]:
+    """The settings that are wrong now."""
+    try:
+        load(env={}, overrides=given)
+    except SettingsError as error:
+        return [problem.key for problem in error.problems]
+    return []
 
 
 def test_a_number_of_copies_is_shown_as_a_number() -> None:

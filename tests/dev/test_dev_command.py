@@ -70,8 +70,10 @@ def test_up_status_down_and_up_again(dev: Command, port: str) -> None:
     assert dev.run("status").returncode == 3
     assert dev.shown("down")["stopped"] == []
 
-    again = dev.shown("up")  # the port of last time, not the default
-    assert again["bootstrap_servers"] == up["bootstrap_servers"]
+    again = dev.run("up").stdout.splitlines()  # the port of last time, not the default
+    assert f"bootstrap servers: {up['bootstrap_servers']}" in again
+    assert f"export STATEHOLD_KAFKA__BOOTSTRAP_SERVERS={up['bootstrap_servers']}" in again
+    assert f"Stop: statehold dev down --dir {dev.directory}" in again
 
 
 def test_a_killed_broker_is_seen_and_up_recovers_it(dev: Command, port: str) -> None:

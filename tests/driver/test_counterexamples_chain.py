@@ -59,6 +59,25 @@ def test_a1_a_changelog_that_lost_its_commit_records_is_no_first_start() -> None
         driver.restore()
 
 
+@pytest.mark.parametrize(("begins", "said"), [(0, "all of it is there"), (1, "input begins at offset 1")])
+def test_a1_with_both_topics_emptied_the_error_names_what_is_left(begins: int, said: str) -> None:
+    """There is nothing that `repair rebase` could continue from."""
+    driver = Driver(Accounts)
+    driver.feed(ANN)
+    driver.feed(BOB)
+    assert driver.take_full() is not None
+    driver.crash()
+    for topic in (driver.names.changelog, driver.names.snapshot):
+        log = driver.broker.log(topic, 0)
+        log.truncate(log.end)
+    driver.broker.log("input", 0).truncate(begins)
+    with pytest.raises(DamagedIncrement, match="holds no full snapshot from which") as failure:
+        driver.restore()
+    assert said in str(failure.value)
+    for command in ("snapshot restore MODULE:SERVICE --from DIR", "topics create MODULE:SERVICE --start-at beginning"):
+        assert f"`statehold {command}" in str(failure.value)
+
+
 def test_a1_an_untouched_changelog_is_no_first_start_either() -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)

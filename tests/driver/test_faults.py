@@ -22,6 +22,7 @@ from statehold.errors import (
 )
 from statehold.testing import Driver
 from statehold.testing.memory.broker import Call
+from statehold.testing.stepped import EventLog
 from statehold.worker.common.lifecycle import Phase
 
 CALLS: tuple[Call, ...] = ("begin", "send", "increment", "offsets", "commit")
@@ -213,6 +214,18 @@ def test_a_partition_that_fails_aborts_unless_its_producer_is_suspect(suspect: b
     worker.step()
     assert worker.phase is Phase.FAILED
     assert calls.count("abort") == (not suspect)
+
+
+def test_a_rebalance_is_reported_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(EventLog, "warning", lambda _log, event, **_: warned.append(event))
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    driver.broker.generation += 1
+    driver.commit()
+    (cause,) = [fields["cause"] for event, fields in driver.events if event == "rolled_back"]
+    assert cause.startswith("the group has rebalanced: ILLEGAL_GENERATION")
+    assert warned == []
 
 
 def test_a_command_of_an_undone_transaction_is_acknowledged_once() -> None:

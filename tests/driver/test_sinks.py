@@ -411,8 +411,10 @@ def test_a_database_that_does_not_follow_from_the_commit_record_is_rejected(
     before = driver.database.held.pop(0)
     if held is not None:
         driver.database.held[0] = held
-    with pytest.raises(SinkDisagrees, match=why):
+    with pytest.raises(SinkDisagrees, match=why) as refused:
         driver.restore()
+    command = "statehold sink init MODULE:SERVICE" + (" --adopt" if held is not None else "")
+    assert f"`{command}`" in str(refused.value)
     driver.database.held[0] = before
     driver.restore()
     driver.feed(Op("ann", 2))

@@ -172,9 +172,7 @@ ALLOWED: dict[str, str] = {
         "admin.state admin.backup admin.repair ops.process ops.cli.common admin.inspection "
         "ops.cli.service"
     ),
-    "ops.cli.topics": (
-        "errors config common messages handler reference declared admin ops.remote ops.reports ops.cli.common"
-    ),
+    "ops.cli.topics": ("errors config common messages handler declared admin ops.remote ops.reports ops.cli.common"),
     "ops.cli": "errors common ports ops.reports ops.process ops.cli.common",
     "schema": "errors",
     "__main__": "ops.cli",

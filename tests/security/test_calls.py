@@ -224,8 +224,8 @@ def test_an_operator_uses_each_of_its_rights_and_no_other(telling: Secured, stag
     operate(telling, stage, ["snapshot", "backup", SERVED, "--to", str(tmp_path / "backup")])
     delete_own_topics(telling, stage)
     back = ["--from", str(tmp_path / "backup"), "--input-at", "same", "--accept-duplicates"]
-    operate(telling, stage, ["snapshot", "restore", SERVED, *back, *why])
-    operate(telling, stage, ["state", "repartition", SERVED, "--to", "3", "--quiet", "0", *why])
+    operate(telling, stage, ["snapshot", "restore", SERVED, *back, "--yes", *why])
+    operate(telling, stage, ["state", "repartition", SERVED, "--to", "3", "--quiet", "0", "--yes", *why])
     agrees(telling, stage, "operator")
 
 

@@ -67,4 +67,4 @@ def test_a_disagreement_is_reported_and_an_operator_may_adopt_it(stage: Stage) -
     stage.run("ALTER TABLE statehold_sink RENAME TO elsewhere")
     code, _, said = sink(stage, "show")
     assert code == 1
-    assert "`statehold sink init` makes the table" in said
+    assert "Next: run `statehold sink init MODULE:SERVICE`, which creates the table of positions" in said

@@ -292,6 +292,19 @@ def test_a_table_that_is_not_there_is_rejected_when_the_epoch_is_taken(labs: Lab
         lab.owner()(0, never).take(again=False)
 
 
+def test_a_database_that_was_not_prepared_holds_no_position(labs: Labs) -> None:
+    """Before `statehold sink init`; and when the table of positions is gone from below a running owner."""
+    lab = labs()
+    session = lab.owner()(0, never)
+    held = session.take(again=False)
+    assert held is not None
+    lab.run("DROP TABLE statehold_sink")
+    with pytest.raises(Outdated, match="its table statehold_sink does not exist") as rejected:
+        session.commit(held, 1, b"", [])
+    assert not rejected.value.fenced
+    assert lab.owner()(0, never).take(again=False) is None
+
+
 @pytest.fixture
 def wired(postgres: Postgres, labs: Labs) -> Iterator[tuple[PostgresLab, Wire]]:
     with Wire(postgres.port) as wire:

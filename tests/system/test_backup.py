@@ -94,8 +94,13 @@ def test_a_fresh_cluster_continues_as_an_unbroken_run(saved: Saved, elsewhere: s
     (tmp_path / "new").mkdir()
     stage = Stage(elsewhere, tmp_path / "new", 2, of=old)
 
+    shown = put_back(stage, source, dry_run=True)
+    assert not {stage.names.input, stage.names.changelog, stage.names.snapshot, stage.output} & set(stage.topics())
     done = put_back(stage, source)
 
+    assert [(each.old_position, each.keys, each.digest) for each in shown.partitions] == [
+        (each.old_position, each.keys, each.digest) for each in done.partitions
+    ]
     shift = {0: GONE, 1: 0}
     cuts = {each.partition: each.old_position for each in done.partitions}
     assert cuts == {each.partition: each.position for each in made.partitions}
@@ -127,8 +132,9 @@ def test_a_fresh_cluster_continues_as_an_unbroken_run(saved: Saved, elsewhere: s
     assert said(stage) == unbroken(rows, cuts, shift)
     with pytest.raises(ToolRefused, match=r"already holds records.*--accept-duplicates"):
         put_back(stage, source)
-    with pytest.raises(ToolRefused, match=r"never held a record: .*changelog\[0\] ends at"):
-        put_back(stage, source, accept_duplicates=True)
+    for dry_run in (True, False):
+        with pytest.raises(ToolRefused, match=r"never held a record: .*changelog\[0\] ends at"):
+            put_back(stage, source, accept_duplicates=True, dry_run=dry_run)
 
 
 def test_back_to_an_earlier_position_in_an_input_that_is_there(saved: Saved, tmp_path: Path) -> None:
@@ -137,9 +143,11 @@ def test_back_to_an_earlier_position_in_an_input_that_is_there(saved: Saved, tmp
     stage = Stage(old.servers, tmp_path / "beside", 2, namespace="rewound.", of=old)
     wanted = {p: len(each) // 2 for p, each in rows.items()}
 
+    shown = put_back(stage, source, cut=wanted, input_at="same", dry_run=True)
     done = put_back(stage, source, cut=wanted, input_at="same")
+    assert (shown.partitions, shown.lineage) == (done.partitions, "")
 
-    cuts = {each.partition: each.position for each in done.partitions}
+    cuts = {each.partition: sum(each.positions.values()) for each in done.partitions}
     assert all(wanted[p] - 100 < cuts[p] <= wanted[p] for p in wanted), "rounded down to a mark"
     assert done.offsets == ""
     with Local(stage) as local:

@@ -127,7 +127,7 @@ def one_partition_alone(stage: Stage) -> None:
         found = stopped.find(place)
         inputs = inputs_at(found.commit_record, stage.names)
         adoption = stopped.adoption(place, "other", found.commit_record, inputs, found.state, found.commit_record)
-        with GroupLock(stage.settings(), stage.names, stopped.admin, 2) as hold:
+        with GroupLock(stage.settings(), stage.names, stopped.admin, 2, "state migrate") as hold:
             stopped.adopt([adoption], hold.membership(), REASON)
 
 

@@ -146,7 +146,7 @@ def require_moved(pair: Keyed, before: list[dict[str, dict[Any, bytes]]]) -> Non
 
 
 def test_a_repartition_grows_both_inputs_and_moves_windows_and_joins(keyed: Keyed) -> None:
-    words = ("state", "repartition", "--to", "3", "--quiet", "0.2", *WHY)
+    words = ("state", "repartition", "--to", "3", "--quiet", "0.2", *WHY, "--yes")
     assert "add --key minutes=MODULE:FUNCTION" in keyed.command(*words, code=1)
     for number, (topic, feeder) in enumerate(keyed.feeders.items()):  # an unread record of either input is found
         feeder.send(b'{"id":400,"amount":1}', 0, key_of(0, 2))
@@ -173,7 +173,7 @@ def test_a_repartition_grows_both_inputs_and_moves_windows_and_joins(keyed: Keye
 
 def test_the_state_moves_to_new_topics_for_both_inputs(keyed: Keyed, stages: StageFactory) -> None:
     ends = ",".join(f"{topic}:{p}={at}" for (topic, p), at in positions(keyed).items())
-    words = ("state", "repartition", "--to", "3", "--quiet", "0.2", *WHY, *KEYS)
+    words = ("state", "repartition", "--to", "3", "--quiet", "0.2", *WHY, *KEYS, "--yes")
     into = f"{keyed.names.input}-wide,{keyed.second}-wide"
     said = keyed.command(*words, "--into", f"{keyed.names.input}-wide", "--barrier", "end", code=1)
     assert "name a new topic for each, in this order" in said
@@ -228,7 +228,7 @@ def test_a_backup_of_both_inputs_continues_on_another_cluster(keyed: Keyed, else
     ]
     (tmp_path / "new").mkdir()
     other = Keyed(Stage(elsewhere, tmp_path / "new", 2, of=keyed.stage))
-    done = other.ask("snapshot", "restore", "--from", str(tmp_path / "files"), *WHY)
+    done = other.ask("snapshot", "restore", "--from", str(tmp_path / "files"), *WHY, "--yes")
     moved = {(keyed.second, 0): 30}
     wanted = [{topic: at[topic, p] - moved.get((topic, p), 0) for topic in keyed.names.inputs} for p in range(2)]
     assert [each["positions"] for each in done["partitions"]] == wanted
@@ -252,7 +252,7 @@ def test_a_backup_continues_in_inputs_that_exist(keyed: Keyed, stages: StageFact
     files = str(tmp_path / "files")
     keyed.command("snapshot", "backup", "--to", files)
     other = Keyed(stages(2, namespace="rewound.", of=keyed.stage))
-    words = ("snapshot", "restore", "--from", files, "--to-offset", "300", *WHY)
+    words = ("snapshot", "restore", "--from", files, "--to-offset", "300", *WHY, "--yes")
     assert "without --with-input" in other.command(*words, code=1)
     assert f"such as {keyed.names.input}:0=120," in other.command(*words, "--input-at", "120", code=1)
     done = other.ask(*words, "--input-at", "same")

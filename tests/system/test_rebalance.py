@@ -51,6 +51,9 @@ def come_and_go(stage: Stage, cycles: int, protocol: dict[str, str]) -> None:
     assert revoked >= half * cycles
     assert len(host.events("drained")) == revoked
     assert handovers(stage.calls) >= half * cycles
+    reports = [*host.events("rolled_back", "kafka_log"), *guest.events("rolled_back", "kafka_log")]
+    faults = [event for event in reports if event["level"] in ("warning", "error", "critical")]
+    assert not faults, "a rebalance is no fault"
     if protocol is not KIP848:  # it rejects no member's retained partitions on this broker
         # Transactions that were under way when the generation moved were refused, and handled again (proof 5.8).
         assert rolled_back_while_retained(host) > 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,21 +13,27 @@ import pytest
 from tests.system.apps.tally import Event, Total, tally
 from tests.system.conftest import StageFactory
 from tests.system.local import Local
+from tests.system.processes import ROOT, await_true
 from tests.system.stage import Stage
+from tests.system.test_bury import TARGET, statehold
 from tests.system.verify import digest_of, read_all
 
 from statehold.admin.state.key_layout import KeyOf, Partitioner, crc32
 from statehold.admin.state.repartition import Repartitioned, repartition
 from statehold.common.partitioner import murmur2
-from statehold.errors import PartitionCountChanged, ToolRefused
+from statehold.errors import PartitionCountChanged, ToolRefused, TopicMismatch
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import examine
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Adopt
 from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
+#: session timeout in seconds: longer than the commands take that run before the session of a killed one has ended
+SESSION = "20"
 REASON = ReplacementReason(tool="test", who="ann", why="more load")
 
 
@@ -113,6 +122,52 @@ def test_a_repartition_is_rejected_while_a_record_is_unread_new_or_misplaced(two
     with Local(stage):
         stage.await_all()
     stage.verify()
+
+
+def test_a_repartition_that_was_killed_half_way_runs_again_at_once(two_partitions: Stage) -> None:
+    """Killed after it extended changelog and snapshot topic, and before the input: it watches for producers then."""
+    stage = two_partitions
+    stage.feed(500, keys=50)
+    with Local(stage):
+        stage.await_all()
+    wanted, words = totals(stage), ("state", "repartition", TARGET, "--to", "3", "--why", "more load")
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "statehold.ops.cli.entry", *words, "--quiet", "600", "--yes"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            **stage.environment(PROBE_COMMAND="1", STATEHOLD_GROUP__SESSION_TIMEOUT=SESSION),
+            "PYTHONPATH": str(ROOT),
+        },
+    )
+    admin = Admin(stage.settings(), stage.names.group)
+    try:
+        await_true(lambda: counts(admin, stage) == (2, 3, 3), "changelog and snapshot topic are extended")
+    finally:
+        killed.kill()
+        killed.wait()
+
+    with pytest.raises(TopicMismatch, match="repartition --to 3` was interrupted") as refused:
+        stage.service().start()
+    assert "run it again: `statehold state repartition MODULE:SERVICE --to 3 --why TEXT --yes`" in str(refused.value)
+    for finding in examine(Case(stage.settings(), stage.names, [stage.output], probes=False), ["partition-counts"]):
+        assert "statehold state repartition MODULE:SERVICE --to 3" in finding.fix
+    with pytest.raises(ToolRefused, match=r"`statehold state repartition`, statehold-state-.* at most 6 s"):
+        run(stage, 3)
+
+    assert "nothing was changed; --yes does it" in statehold(stage, *words)
+    assert counts(admin, stage) == (2, 3, 3)
+    said = statehold(stage, *words, "--quiet", "0.2", "--yes", STATEHOLD_GROUP__SESSION_TIMEOUT=SESSION)
+    assert "waits for the end of `statehold state repartition`, statehold-state-repartition." in said
+    assert counts(admin, stage) == (3, 3, 3)
+    stage.partitions = 3
+    assert {key: total for each in states(stage) for key, total in each.items()} == wanted
+
+
+def counts(admin: Admin, stage: Stage) -> tuple[int, ...]:
+    """Partitions of input, changelog and snapshot topic."""
+    found = admin.describe([stage.names.input, stage.names.changelog, stage.names.snapshot])
+    return tuple(fact.partitions if fact is not None else 0 for fact in found.values())
 
 
 @pytest.mark.long

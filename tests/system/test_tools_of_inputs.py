@@ -147,7 +147,7 @@ def test_a_rebase_without_commit_records_does_not_guess_the_order(gap: Pair) -> 
 
 def test_a_migration_keeps_the_position_of_every_input(stopped: Pair) -> None:
     changed = "links=tests.system.test_tools_of_inputs:as_it_is"
-    command(stopped, "state", "migrate", "--table", changed, "--why", "a test")
+    command(stopped, "state", "migrate", "--table", changed, "--why", "a test", "--yes")
     (listed,) = json.loads(command(stopped, "snapshot", "list", "--json"))
     assert listed["commit_record"]["position"] == 500
     stopped.produce(stopped.second, [3000])

@@ -111,7 +111,7 @@ class SinkCoordinator(Participant):
         try:
             self.ahead = ahead_of(held, record, self._tools.place.names)
         except Disagreement as error:
-            raise self._disagrees(str(error), record) from error
+            raise (self._disagrees(str(error), record) if held else self._unprepared(record)) from error
         self._held, self._written = held or SinkPosition(0, -1), None
         self._follow_database()
         self._tools.log.info("sink_open", epoch=self._held.epoch, position=self._held.position, ahead=self.barrier)
@@ -239,8 +239,19 @@ class SinkCoordinator(Participant):
         return self._failed(
             SinkDisagrees,
             f"the database of the sinks does not follow from the last commit record: {why}. Nothing was written. Next: "
-            f"run `statehold sink show MODULE:SERVICE`, which compares them; `statehold sink init` makes the database "
-            f"follow the commit records",
+            f"run `statehold sink show MODULE:SERVICE`, which compares them. When the rows are right, `statehold sink "
+            f"init MODULE:SERVICE --adopt` makes the positions follow the commit records",
+            record,
+        )
+
+    def _unprepared(self, record: CommitRecord) -> PartitionError:
+        """Return the error for a database on which `statehold sink init` did not run."""
+        table, partition = self._tools.settings.sink.table, self._tools.place.partition
+        return self._failed(
+            SinkDisagrees,
+            f"the database of the sinks holds no position of this partition in its table {table}. Nothing was written. "
+            f"Next: run `statehold sink init MODULE:SERVICE`, as before each first start, then `statehold retry "
+            f"{partition}`; if the service wrote rows before, it has another database now: correct sink.url instead",
             record,
         )
 

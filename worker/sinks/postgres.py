@@ -127,7 +127,10 @@ class PostgresSession:
             for sink in self._sinks:
                 self._connection.execute(self._sql("SELECT {columns} FROM {target} LIMIT 0", sink.table, sink.columns))
             self._connection.execute(_END_FROZEN, {"patience": self._settings.timeout})
-            row = self._connection.execute(self._sql(_TAKE), {**self._key, "again": again}).fetchone()
+            try:
+                row = self._connection.execute(self._sql(_TAKE), {**self._key, "again": again}).fetchone()
+            except psycopg.errors.UndefinedTable:  # without `statehold sink init` there is neither table nor position
+                return None
             if row is not None:
                 return SinkPosition(*row)
             self._outdated()
@@ -136,7 +139,11 @@ class PostgresSession:
     def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         values = {**self._key, "position": position, "note": note, "epoch": held.epoch, "expected": held.position}
         with self._call(), self._connection.transaction():
-            if self._connection.execute(self._sql(_COMMIT), values).rowcount != 1:
+            try:
+                updated = self._connection.execute(self._sql(_COMMIT), values).rowcount
+            except psycopg.errors.UndefinedTable as error:
+                raise Outdated(f"its table {self._settings.table} does not exist", fenced=False) from error
+            if updated != 1:
                 self._outdated(held)
                 raise Outdated("its row was deleted", fenced=False)
             for each in rows:

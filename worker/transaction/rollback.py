@@ -93,7 +93,10 @@ class Rollback:
         state = self._state
         state.aborts += 1
         count = self.undo()
-        self._tools.log.warning("rolled_back", cause=str(error), records=count, position=state.position)
+        # A stale membership is a rebalance of the group: part of normal operation, and no fault.
+        report = self._tools.log.info if error.stale else self._tools.log.warning
+        cause = f"the group has rebalanced: {error}" if error.stale else str(error)
+        report("rolled_back", cause=cause, records=count, position=state.position)
         if error.stale:
             await_newer_membership(self._tools, self._signals, state.membership)
         elif state.aborts > _ABORTS:

@@ -61,6 +61,11 @@ class Subject(NamedTuple):
         """Return the sinks of its handler, if that is known."""
         return list(sinks_of(self.service.handler_class).values()) if self.service is not None else None
 
+    @property
+    def references(self) -> list[str]:
+        """Return the topics of the reference data that its handler declares; none without the code."""
+        return self.service.reference_topics if self.service is not None else []
+
     def outputs(self, given: Sequence[str] | None = None) -> list[str]:
         """Return the output topics that its handler declares, or the given ones.
 

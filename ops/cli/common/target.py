@@ -189,7 +189,7 @@ def service_of(settings: Settings, target: str) -> Service:
     """Find the service and give it the settings of this command."""
     service = find_service(target)
     service.settings = settings
-    remember(settings, service.names, lambda: service.outputs)
+    remember(settings, service.names, lambda: service.outputs, lambda: service.reference_topics)
     return service
 
 

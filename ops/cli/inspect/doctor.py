@@ -54,8 +54,15 @@ def doctor(
         raise WrongOption(f"no check {sorted(strange)[0]!r}; there are {', '.join(each.name for each in CHECKS)}")
     if target or name or input_topic:
         about = subject_of(settings, target, name, input_topic)
-        topics, sinks = about.outputs(outputs), about.sinks
-        case = Case(about.settings, about.names, topics, probes=not no_probe, deep=deep, sinks=sinks)
+        case = Case(
+            about.settings,
+            about.names,
+            about.outputs(outputs),
+            probes=not no_probe,
+            deep=deep,
+            sinks=about.sinks,
+            references=about.references,
+        )
     else:
         case = Case(settings, None, outputs or [], probes=not no_probe, deep=deep)
     findings = examine(case, only or ())

@@ -76,7 +76,7 @@ def support_bundle(
     found = local_services.of_service(names.group)
     made.add_json("status.json", [each.status or {"socket": str(each.path), "trouble": each.trouble} for each in found])
     made.add_json("stacks.json", bundle.stacks_of(found))
-    case = Case(settings, names, about.outputs(), probes=False, sinks=about.sinks)
+    case = Case(settings, names, about.outputs(), probes=False, sinks=about.sinks, references=about.references)
     with patient(settings):
         made.add_json("doctor.json", msgspec.to_builtins(examine(case)))
         made.add_json("lag.json", _lag(settings, names))

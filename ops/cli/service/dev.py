@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from statehold.common.exit_codes import Answer
+from statehold.config import KafkaSettings
 from statehold.dev import daemon
 from statehold.dev.errors import NoCluster
 from statehold.dev.jars import DEFAULT_VERSION
@@ -100,6 +102,11 @@ def _show(seen: daemon.ClusterReport, as_json: bool) -> None:
     console.print(f"Kafka {seen.version} in {seen.directory}", soft_wrap=True)
     output.print_table(("broker", "state", "pid", "port", "log"), rows)
     console.print(f"bootstrap servers: [bold]{seen.bootstrap_servers}[/]", soft_wrap=True)
+    if KafkaSettings().bootstrap_servers not in seen.bootstrap_servers.split(","):
+        console.print("The other commands look elsewhere. In each shell, first:", soft_wrap=True)
+        console.print(f"export STATEHOLD_KAFKA__BOOTSTRAP_SERVERS={seen.bootstrap_servers}", soft_wrap=True)
+    if Path(seen.directory) != daemon.default_directory():
+        console.print(f"Stop: statehold dev down --dir {shlex.quote(seen.directory)}", soft_wrap=True)
 
 
 def _colour(state: daemon.State) -> str:

@@ -15,6 +15,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_settings, with_subject
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
+from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
 
 
 @with_subject
@@ -87,16 +88,21 @@ def restore(
         typer.Option(min=0, metavar="N", help="Create topics with this many replicas. [default: the brokers' default]"),
     ] = 0,
     who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore a stopped service onto a cluster where its topics are missing or never held a record.
 
     statehold snapshot restore examples.clearing.app:service \\
-        --from backups/today --why "cluster lost"
+        --from backups/today --why "cluster lost" --dry-run
 
-    Exit code 0: restored, the service may start; 1: rejected, and nothing was changed.
+    Without --yes it verifies the backup and the topics, shows the state, and changes nothing.
+
+    Exit code 0: restored, the service may start, or shown; 1: rejected, and nothing was changed.
     """
     service = service_of(settings, target)
+    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
     done = restoring.restore(
         settings,
         service.names,
@@ -109,6 +115,7 @@ def restore(
         input_at=input_at,
         accept_duplicates=accept_duplicates,
         replication=replication,
+        dry_run=not act,
     )
     if as_json:
         output.print_json(done)
@@ -119,6 +126,9 @@ def restore(
     ]
     columns = ("partition", "position before", "now", "records", "keys", "digest")
     output.print_table(columns, rows)
+    if not act:
+        output.report(SHOWN)
+        return
     output.report(
         f"restored, state generation {done.lineage}. Next: start the service, which continues at these positions"
     )

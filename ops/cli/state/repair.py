@@ -16,13 +16,9 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Partitions, Who, Why, partitions_of, replacement_reason, service_of
+from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
 
 app = typer.Typer(help="Repair partitions that refuse to start; records who did it and why.", no_args_is_help=True)
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change, as without --yes.")]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Make the change. The group must be empty; every partition is fenced first.")
-]
 
 
 @app.command("accept-gap")
@@ -131,11 +127,10 @@ def _run(
     settings: Settings,
     as_json: bool,
 ) -> None:
-    if dry_run and yes:
-        raise WrongOption("--dry-run and --yes contradict each other")
     service = service_of(settings, target)
+    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
     reason = replacement_reason(repair.name, who, why)
-    done = repairing.run(settings, service.names, service.handler, repair, reason, act=yes)
+    done = repairing.run(settings, service.names, service.handler, repair, reason, act=act)
     if as_json:
         output.print_json(done)
         return
@@ -144,7 +139,7 @@ def _run(
         what = f"{step.finding}; {step.consequence}" if step.finding else "as it is"
         rows.append((step.partition, step.old_position, step.position, step.keys, step.digest[:12], what))
     output.print_table(("partition", "position", "to", "keys", "digest", "what"), rows)
-    output.report(f"repaired, state generation {done.lineage}" if yes else "nothing was changed; --yes does it")
+    output.report(f"repaired, state generation {done.lineage}" if act else SHOWN)
 
 
 def _targets(text: str | None) -> dict[InputPartition, Target] | Target | None:

@@ -23,11 +23,10 @@ from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.spark import spark_options
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
+from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
 from statehold.snapshot.state_edits import read_patches
 
 app = typer.Typer(help="Migrate and repartition the state of a stopped service.", no_args_is_help=True)
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the resulting state.")]
 
 
 @app.command("migrate")
@@ -62,6 +61,7 @@ def migrate(
     ] = "1g",
     who: Who = None,
     dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Change the state of a stopped service, in all partitions at once; records who did it and why.
@@ -69,6 +69,7 @@ def migrate(
     statehold state migrate examples.clearing.app:service --why "ticket 7" \\
         --table positions=fixes:halve --dry-run
 
+    Without --yes it changes nothing and shows the resulting state.
     Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
     """
     service = service_of(settings, target)
@@ -78,8 +79,9 @@ def migrate(
         raise WrongOption("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
     reason = replacement_reason(migration.TOOL, who, why)
     what = settings, service.names, service.handler, functions, patches, reason
+    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
     if spark_master is None:
-        done = migration.migrate(*what, dry_run=dry_run)
+        done = migration.migrate(*what, dry_run=not act)
     else:
         options = spark_options("--spark-master needs", spark_master, spark_memory)
         from statehold.admin.state import migrate_spark
@@ -89,7 +91,7 @@ def migrate(
             path = filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", "")))
             os.environ["PYTHONPATH"] = os.pathsep.join(path)
         with spark_session("statehold state migrate", options) as spark:
-            done = migrate_spark.migrate(spark, *what, dry_run=dry_run)
+            done = migrate_spark.migrate(spark, *what, dry_run=not act)
     if as_json:
         output.print_json(done)
         return
@@ -108,7 +110,7 @@ def migrate(
         for each in done.partitions
     ]
     output.print_table(columns, rows)
-    output.report("dry run: nothing was changed" if dry_run else f"changed, state generation {done.lineage}")
+    output.report(f"changed, state generation {done.lineage}" if act else SHOWN)
 
 
 @app.command("repartition")
@@ -157,13 +159,15 @@ def repartition(
     ] = 5.0,
     who: Who = None,
     dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Redistribute the state of a stopped service to more partitions, and grow its topics. Stop the producers first.
 
     statehold state repartition examples.clearing.app:service \\
-        --to 8 --why "more load"
+        --to 8 --why "more load" --dry-run
 
+    Without --yes it changes nothing and shows the resulting state.
     With --into the producers write to a new topic instead, of more or fewer partitions, and the service continues
     there from the state at the barrier.
 
@@ -173,10 +177,11 @@ def repartition(
     place = PARTITIONERS.get(partitioner) or _function(partitioner)
     functions = {name: _function(text) for name, text in map(_pair, keys or ())}
     reason = replacement_reason(repartitioning.TOOL, who, why)
-    options: dict[str, Any] = {"quiet": quiet, "dry_run": dry_run, "spool_dir": spool_dir}
     what = settings, service.names, service.handler
     if (into is None) != (barrier is None):
         raise WrongOption("--into and --barrier belong together: where the new input is, and where the old one ends")
+    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
+    options: dict[str, Any] = {"quiet": quiet, "dry_run": not act, "spool_dir": spool_dir}
     if into is not None and barrier is not None:
         ends = None if barrier == "end" else offsets_of(barrier)
         done = move_input.move(*what, into, to, ends, place, functions, reason, **options)
@@ -189,8 +194,8 @@ def repartition(
     rows = [(each.partition, each.position, each.old_keys, each.keys, each.digest[:12]) for each in done.partitions]
     output.print_table(columns, rows)
     output.report(f"{done.keys} keys, {done.moved} in another partition; digest of all {done.digest}, as before")
-    if dry_run:
-        output.report("dry run: nothing was changed")
+    if not act:
+        output.report(SHOWN)
     else:
         output.report(f"changed, state generation {done.lineage}")
         if done.into:

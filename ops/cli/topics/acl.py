@@ -6,14 +6,13 @@ from typing import Annotated
 
 import typer
 
-from statehold.common.access_rights import ROLES, TOPIC, Right, principal_of, rights_of
+from statehold.common.access_rights import ROLES, principal_of, rights_of
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_names
 from statehold.ops.cli.common.target import Outputs
-from statehold.reference import references
 
 
 @with_names
@@ -41,11 +40,8 @@ def acl(
 
     The commands read the administrator's login from a file admin.properties.
     """
-    settings, names, service = about
-    chosen = {each: rights_of(each, names, about.outputs(outputs)) for each in role or ROLES}
-    if service and "service" in chosen:
-        read = references(service.handler_class).values()
-        chosen["service"] += [Right("READ", TOPIC, each.topic, "reference data") for each in read]
+    settings, names = about.settings, about.names
+    chosen = {each: rights_of(each, names, about.outputs(outputs), about.references) for each in role or ROLES}
     who = {each: principal or _principal(settings, names, each) for each in chosen}
     servers = settings.kafka.bootstrap_servers
     if as_json:

@@ -9,7 +9,6 @@ import typer
 from rich.text import Text
 
 from statehold.admin.topics import ServiceTopics, TopicFinding
-from statehold.common.names import Names
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
@@ -37,7 +36,11 @@ def create(
     outputs: Outputs = None,
     partitions: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Create a missing input and outputs, too, with N partitions."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Create a missing input and outputs, too, with N partitions; in development also reference topics.",
+        ),
     ] = 0,
     replication: Annotated[
         int, typer.Option(min=0, metavar="R", help="Set their replication factor. [default: the broker's]")
@@ -56,15 +59,8 @@ def create(
 
     Exit code 0: all is correct; 1: something is wrong.
     """
-    topics = ServiceTopics(about.settings, about.names, about.outputs(outputs))
-    _show(about.names, topics.create(start_at, partitions, replication, control=control), as_json)
-    codec = about.settings.output.compression
-    if codec in _EXTRA and not as_json:
-        output.report(
-            f"Outputs are compressed with {codec}. Java clients and librdkafka read them as they are; kafka-python and "
-            f"aiokafka need their extra ({', '.join(f'{each}[{codec}]' for each in _PYTHON_CLIENTS)}). "
-            f"output.compression = none or gzip needs no extra."
-        )
+    topics = ServiceTopics(about.settings, about.names, about.outputs(outputs), about.references)
+    _show(about, topics.create(start_at, partitions, replication, control=control), as_json)
 
 
 @app.command()
@@ -80,20 +76,17 @@ def check(
 
     Exit code 0: all is correct; 1: something is missing or differs.
     """
-    topics = ServiceTopics(about.settings, about.names, about.outputs(outputs))
-    _show(about.names, topics.check(), as_json)
+    topics = ServiceTopics(about.settings, about.names, about.outputs(outputs), about.references)
+    _show(about, topics.check(), as_json)
 
 
 app.command()(acl)
 
-#: codecs that Python clients without librdkafka read only with an extra package
-_EXTRA: Final = ("lz4", "snappy", "zstd")
-_PYTHON_CLIENTS: Final = ("kafka-python", "aiokafka")
 
 _COLOURS: Final = {"created": "green", "ok": "green", "missing": "red"}
 
 
-def _show(names: Names, findings: Sequence[TopicFinding], as_json: bool) -> None:
+def _show(about: Subject, findings: Sequence[TopicFinding], as_json: bool) -> None:
     good = all(finding.good for finding in findings)
     if as_json:
         output.print_json([{"topic": f.topic, "good": f.good, "state": f.state} for f in findings])
@@ -102,11 +95,15 @@ def _show(names: Names, findings: Sequence[TopicFinding], as_json: bool) -> None
         output.print_table(("topic", "state"), rows)
     if not good:
         wrong = [finding.topic for finding in findings if not finding.good]
-        missing = any(finding.state == "missing" for finding in findings)
-        remedy = (
-            "`statehold topics create ... --start-at ... --partitions N` creates the missing ones"
-            if missing
-            else "the table shows each wrong setting"
-        )
-        output.complain(f"{names.group}: wrong or missing topics: {', '.join(wrong)}; {remedy}")
+        missing = {finding.topic for finding in findings if finding.state == "missing"}
+        foreign = missing.intersection(about.references) if about.settings.service.mode == "production" else set()
+        remedies = ["the table shows each wrong setting"] if not missing else []
+        if missing - foreign:
+            remedies.append("`statehold topics create ... --start-at ... --partitions N` creates the missing ones")
+        if foreign:
+            remedies.append(
+                f"the owner of reference data creates {', '.join(sorted(foreign))} with cleanup.policy=compact "
+                f"(`topics create --partitions N` does it with service.mode = 'development')"
+            )
+        output.complain(f"{about.names.group}: wrong or missing topics: {', '.join(wrong)}; {'; '.join(remedies)}")
         raise typer.Exit(1)

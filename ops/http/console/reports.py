@@ -53,7 +53,8 @@ class Report:
 def doctor(service: Service) -> Any:
     """Run the checks of `statehold doctor --no-probe`. Blocks for seconds."""
     sinks = sinks_of(service.handler_class).values()
-    case = Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks)
+    topics = service.reference_topics
+    case = Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks, references=topics)
     return msgspec.to_builtins(examine(case))
 
 

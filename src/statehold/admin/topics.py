@@ -27,6 +27,9 @@ REQUIRED: dict[str, str] = {
 #: Required settings of the topics for dead letters, retries and commands: Kafka must not delete or compact them.
 KEPT: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
+#: Settings of a reference topic that `topics create` creates in development. Only the first one is required.
+COMPACTED: dict[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
+
 #: Consecutive answers that must name a new topic before it is used, and seconds between two of them.
 _SEEN, _SEEN_PAUSE = 8, 0.05
 #: Seconds for which a start describes the topics again; one request takes up to ten.
@@ -99,16 +102,9 @@ def require(
                 f"one partition of a service reads the same partition of each input. Next: give both the same number "
                 f"of partitions, written by producers with the same partitioner; if the service has a state, stop the "
                 f"producers and run `statehold state repartition MODULE:SERVICE --to "
-                f"{max(facts[each].partitions for each in names.inputs)}`, which adds the others'"
+                f"{largest_count(facts, names)} --why TEXT --yes`, which adds the others'"
             )
-    for topic in (names.changelog, names.snapshot):
-        if facts[topic].partitions != facts[names.input].partitions:
-            raise TopicMismatch(
-                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}; "
-                f"both need the same number. Next: if partitions were added to the input, keys have moved: stop the "
-                f"producers and run `statehold state repartition MODULE:SERVICE --to "
-                f"{facts[names.input].partitions}`"
-            )
+    _require_counts_of_state(facts, names)
     for topic in filter(names.is_for_letters, outputs):
         if facts[topic].partitions < facts[names.input].partitions:
             raise TopicMismatch(
@@ -117,6 +113,32 @@ def require(
                 f"--partitions {facts[names.input].partitions}`"
             )
     return facts
+
+
+def largest_count(facts: Mapping[str, TopicFacts], names: Names) -> int:
+    """Return the number of partitions that inputs, changelog and snapshot need, because Kafka can remove none."""
+    return max(facts[topic].partitions for topic in (*names.inputs, names.changelog, names.snapshot))
+
+
+def _require_counts_of_state(facts: Mapping[str, TopicFacts], names: Names) -> None:
+    """:raises TopicMismatch: changelog or snapshot topic has other partitions than the input."""
+    given, most = facts[names.input].partitions, largest_count(facts, names)
+    command = f"statehold state repartition MODULE:SERVICE --to {most} --why TEXT --yes"
+    for topic in (names.changelog, names.snapshot):
+        if facts[topic].partitions == given:
+            continue
+        differ = (
+            f"{topic} has {facts[topic].partitions} partitions, {names.input} has {given}; both need the same number"
+        )
+        if most > given:  # the command extends the inputs last
+            raise TopicMismatch(
+                f"{differ}: `statehold state repartition --to {most}` was interrupted before it replaced the state, "
+                f"which is unchanged. Next: stop the producers and run it again: `{command}`"
+            )
+        raise TopicMismatch(
+            f"{differ}. Next: if partitions were added to the input, keys have moved: stop the producers and run "
+            f"`{command}`"
+        )
 
 
 def require_references(admin: Admin, topics: Sequence[str], log: Log) -> None:
@@ -130,7 +152,8 @@ def require_references(admin: Admin, topics: Sequence[str], log: Log) -> None:
         if fact is None:
             raise TopicMissing(
                 f"{topic}: the reference topic does not exist. Next: ask its owner to create it with "
-                f"cleanup.policy=compact"
+                f"cleanup.policy=compact; with service.mode = 'development' `statehold topics create MODULE:SERVICE "
+                f"--start-at beginning --partitions N` creates it, too"
             )
         try:
             policy = TopicAdmin(admin).settings(topic).get("cleanup.policy", "")
@@ -173,8 +196,11 @@ class ServiceTopics:
     Every method blocks. Raises StartError if the cluster does not answer, KafkaTrouble if it fails later.
     """
 
-    def __init__(self, settings: Settings, names: Names, outputs: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: Settings, names: Names, outputs: Sequence[str] = (), references: Sequence[str] = ()
+    ) -> None:
         self._settings, self._names, self._outputs = settings, names, list(dict.fromkeys(outputs))
+        self._references = list(dict.fromkeys(references))
         self._admin = Admin(settings, names.group)
         self._topics = TopicAdmin(self._admin)
         self._log = Log(service=names.group)
@@ -184,12 +210,15 @@ class ServiceTopics:
         names = self._names
         with reaching(self._settings):
             facts = self._admin.describe(
-                [*names.inputs, names.changelog, names.snapshot, names.control, *self._outputs]
+                [*names.inputs, names.changelog, names.snapshot, names.control, *self._outputs, *self._references]
             )
         given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
-        plain = [names.input, *(topic for topic in self._outputs if topic not in letters)]
+        plain = [names.input, *(topic for topic in self._outputs if topic not in (*letters, *self._references))]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
         findings[1:1] = [TopicFinding(topic, _matches(facts[topic], given)) for topic in names.others]
+        for topic in self._references:
+            fact = facts[topic]
+            findings.append(TopicFinding(topic, self._expires(fact) if fact else "missing"))
         # Dead letters need the control topic, because its commands redrive and discard them; it is optional without.
         for topic in (*letters, *([names.control] if letters or facts[names.control] else [])):
             fact = facts[topic]
@@ -205,14 +234,16 @@ class ServiceTopics:
         """Create missing topics, check existing ones, and write missing initial commit records.
 
         `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` it also
-        creates a missing input and missing outputs, with `control` the control topic.
+        creates a missing input and missing outputs, and in development missing reference topics, which are another
+        program's in production; with `control` it creates the control topic.
 
         :raises TopicMissing: the input or an output does not exist and `partitions` is 0; nothing was created.
         :raises UsageError: `start_at` is not valid; nothing was created.
         :raises StartError: a start offset is unknown; no partition has an initial commit record then.
         """
         require_start(start_at)
-        wanted = dict.fromkeys((*self._names.inputs, *self._outputs), partitions)
+        references = self._references if self._settings.service.mode == "development" else ()
+        wanted = dict.fromkeys((*self._names.inputs, *self._outputs, *references), partitions)
         created, count = self._make_all(wanted, replication, control)
         retries = list(filter(self._names.is_for_retries, self._outputs))
         InitialCommits(self._settings, self._names, self._admin, self._topics, self._log, retries).begin(
@@ -238,9 +269,11 @@ class ServiceTopics:
             facts = self._admin.describe(list(plain))
         missing = [topic for topic, count in plain.items() if count <= 0 and facts[topic] is None]
         if missing:
+            also = set(missing) & set(self._references)
             raise TopicMissing(
                 f"missing on the cluster: {', '.join(missing)}. Nothing was created. Next: add --partitions N, which "
-                f"creates input and outputs, too, or create them yourself first"
+                f"creates {'input, outputs and reference topics' if also else 'input and outputs'}, too, or create "
+                f"them yourself first"
             )
         created = {topic for topic, count in plain.items() if self._make(topic, count, replication)}
         self._await(created)
@@ -269,6 +302,8 @@ class ServiceTopics:
         if partitions <= 0:
             return False
         settings = {"min.insync.replicas": "2" if replication >= 3 else "1"} if replication else {}
+        if topic in self._references:
+            settings |= COMPACTED
         return self._topics.create(topic, partitions, replication or -1, settings)
 
     def _await(self, created: set[str]) -> None:
@@ -290,6 +325,10 @@ class ServiceTopics:
         if given is not None and fact.partitions < given.partitions:
             return f"has {fact.partitions} partitions, the input has {given.partitions}"
         return self._fix(fact, KEPT) or "ok"
+
+    def _expires(self, fact: TopicFacts) -> str:
+        """Return the difference of a reference topic, or "ok": it must keep the newest value of each key."""
+        return self._fix(fact, {"cleanup.policy": COMPACTED["cleanup.policy"]}) or "ok"
 
     def _fix(self, fact: TopicFacts, wanted: Mapping[str, str]) -> str:
         """Return the settings that differ and the command that fixes them; '' if none differ."""

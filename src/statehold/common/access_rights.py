@@ -72,7 +72,7 @@ def service(names: Names, outputs: Sequence[str], references: Sequence[str] = ()
     ]
 
 
-def reader(names: Names, outputs: Sequence[str]) -> Rights:
+def reader(names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
     """Return the rights to read: snapshot list, show, verify and diff, cat, prove, lag, top, txn list, topics check."""
     return [
         *(Right("READ", TOPIC, topic, "cat and prove show records") for topic in names.inputs),
@@ -89,12 +89,17 @@ def reader(names: Names, outputs: Sequence[str]) -> Rights:
             Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings")
             for topic in filter(names.is_for_letters, outputs)
         ),
+        *(
+            Right(operation, TOPIC, topic, "topics check compares the settings of reference data")
+            for topic in references
+            for operation in ("DESCRIBE", "DESCRIBE_CONFIGS")
+        ),
         Right("DESCRIBE", TOPIC, names.control, "topics check asks whether it exists"),
         Right("DESCRIBE", GROUP, names.group, "members and offsets"),
     ]
 
 
-def commander(names: Names, outputs: Sequence[str]) -> Rights:
+def commander(names: Names, outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
     """Return the rights of `command`, `snapshot take` and `dlq`, which send commands and await their commit records."""
     return [
         Right("WRITE", TOPIC, names.input, "a command is a record of the input"),
@@ -105,12 +110,12 @@ def commander(names: Names, outputs: Sequence[str]) -> Rights:
     ]
 
 
-def producer(names: Names, _: Sequence[str]) -> Rights:
+def producer(names: Names, _outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
     """Return the rights of the programs that write the input; none of them is part of statehold."""
     return [Right("WRITE", TOPIC, topic, "records, with or without idempotence") for topic in names.inputs]
 
 
-def compactor(names: Names, _: Sequence[str]) -> Rights:
+def compactor(names: Names, _outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
     """Return the rights of `statehold compact`, on Spark."""
     return [
         *(Right("DESCRIBE", TOPIC, topic, "its partitions and its id") for topic in names.inputs),
@@ -123,12 +128,16 @@ def compactor(names: Names, _: Sequence[str]) -> Rights:
     ]
 
 
-def operator(names: Names, outputs: Sequence[str]) -> Rights:
+def operator(names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
     """Return the rights of `topics create`, of `state` and `repair` on a stopped service, and of a reader."""
     growing = (*names.inputs, names.changelog, names.snapshot, *filter(names.is_for_letters, outputs))
     every = dict.fromkeys((*names.inputs, *outputs, names.changelog, names.snapshot, names.control))
     return [
-        *(right for right in reader(names, outputs) if (right.operation, right.kind) != ("DESCRIBE", GROUP)),
+        *(
+            right
+            for right in reader(names, outputs, references)
+            if (right.operation, right.kind) != ("DESCRIBE", GROUP)
+        ),
         *(Right("CREATE", TOPIC, topic, "topics create, snapshot restore") for topic in every),
         *(Right("ALTER", TOPIC, topic, "state repartition") for topic in growing),
         Right("WRITE", TOPIC, names.changelog, "initial commit records and state-replacement records"),
@@ -156,7 +165,7 @@ def _state(names: Names) -> Rights:
     ]
 
 
-ROLES: Final[dict[str, Callable[[Names, Sequence[str]], Rights]]] = {
+ROLES: Final[dict[str, Callable[[Names, Sequence[str], Sequence[str]], Rights]]] = {
     "service": service,
     "producer": producer,
     "commander": commander,
@@ -166,11 +175,11 @@ ROLES: Final[dict[str, Callable[[Names, Sequence[str]], Rights]]] = {
 }
 
 
-def rights_of(role: str, names: Names, outputs: Sequence[str]) -> Rights:
+def rights_of(role: str, names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
     """:raises UsageError: the role does not exist."""
     if role not in ROLES:
         raise UsageError(f"the role {role!r} does not exist; use one of {', '.join(ROLES)}")
-    return ROLES[role](names, outputs)
+    return ROLES[role](names, outputs, references)
 
 
 def principal_of(settings: Settings) -> str:

@@ -69,7 +69,7 @@ def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> TopicCha
             PartitionCountChanged,
             f"{known.name} has {now.partitions} partitions, it had {known.partitions}: keys have moved. The state is "
             f"intact. Next: stop the service and the producers, then run `statehold state repartition MODULE:SERVICE "
-            f"--to {now.partitions}`",
+            f"--to {now.partitions} --why TEXT --yes`",
         )
     return None
 

@@ -167,10 +167,18 @@ class Driver(Wiring):
         With `via_control_topic` it is not part of the input: the next commit handles it after its last record, or the
         next second in which nothing else is to do. The command `take` takes a full, over the next seconds of the
         driver's time.
+
+        :raises UsageError: with `via_control_topic` its value takes more than a quarter of `kafka.message_max_bytes`.
         """
         header = command.header(name, id, "driver")
         if not via_control_topic:
             return self.feed(value, headers=[header], partition=partition, input=self.names.input)
+        most = self.settings.kafka.message_max_bytes // 4
+        if value is not None and len(value) > most:
+            raise UsageError(
+                f"command {name!r}: a value of {len(value)} bytes, the control topic's limit is {most}, a quarter of "
+                f"kafka.message_max_bytes. Next: send less, or leave out via_control_topic"
+            )
         self._lane(partition).live()
         log = self.broker.log(self.names.control, partition)
         return log.append(value, None, [header], int(self.clock.wall() * 1000))

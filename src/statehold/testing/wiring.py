@@ -163,15 +163,19 @@ class Wiring:
             clock=count(step=1000.0).__next__,  # whatever is due by time is due
         )
 
+    @property
+    def _most(self) -> int:
+        return self.settings.kafka.message_max_bytes
+
     def _tools(self, partition: int) -> Tools:
         return Tools(
             place=self._place(partition),
             locate=lambda: self._place(partition),
             settings=self.settings,
             handler=self._factory,
-            producer=lambda: MemoryTransactions(self.broker, self.names, partition),
+            producer=lambda: MemoryTransactions(self.broker, self.names, partition, self._most),
             reader=lambda cancelled: MemoryReader(self.broker, cancelled),
-            full_sink=lambda: MemoryFullSink(self.broker, self.names.snapshot, partition),
+            full_sink=lambda: MemoryFullSink(self.broker, self.names.snapshot, partition, self._most),
             offsets=self.offsets,
             control=lambda wake: MemoryControl(self.broker, self.names, partition),
             inputs=self._lanes[partition].read if self.names.others else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,8 @@ from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.backup.offsets import OffsetMap
 from statehold.snapshot.backup.reading import check_all, file_of
 from statehold.snapshot.format import digest
+from statehold.snapshot.inspect.past import PastState
+from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 TOOL: Final = "snapshot restore"
@@ -38,12 +40,13 @@ Positions = Mapping[tuple[str, int], int]
 class RestoredPartition(msgspec.Struct, kw_only=True):
     """Result for one partition: its cut-off position in the old input and its next offset in the new one.
 
-    With several inputs each is the sum of theirs; `positions` has the new offsets.
+    With several inputs each is the sum of theirs; `positions` has the new offsets. A dry run does not know them where
+    it would write the inputs: None, and empty.
     """
 
     partition: int
     old_position: int
-    position: int
+    position: int | None
     #: Next offset of each new input.
     positions: dict[str, int]
     keys: int
@@ -53,7 +56,7 @@ class RestoredPartition(msgspec.Struct, kw_only=True):
 
 
 class Restoration(msgspec.Struct, kw_only=True):
-    """Result of a restore; `lineage` is the new state generation."""
+    """Result of a restore; `lineage` is the new state generation, '' in a dry run."""
 
     lineage: str
     backup: str
@@ -75,12 +78,14 @@ def restore(
     input_at: str | None = None,
     accept_duplicates: bool = False,
     replication: int = 0,
+    dry_run: bool = False,
 ) -> Restoration:
     """Create the topics, write the inputs and the full snapshots, then replace the states in one transaction.
 
     `cut` restores the newest state up to a position of the old input, `at_time` the newest one that was committed by
     a time. With `input_at` the inputs already exist: the service continues at `beginning`, a time, an offset,
-    `0=120,1=90` (of several inputs `trades:0=120,prices:0=90`), or the `same` offset as in the old input.
+    `0=120,1=90` (of several inputs `trades:0=120,prices:0=90`), or the `same` offset as in the old input. A dry run
+    verifies the backup and the present topics, and creates and writes nothing.
 
     :raises ToolRefused: the service runs, or a topic already holds records. The state was not replaced.
     :raises UsageError: the backup is damaged, is of another service, or has no state at the cut-off position.
@@ -100,11 +105,14 @@ def restore(
             work.cut_offs.find_time(milliseconds(at_time, "--at-time"))
         else:
             work.cut_offs.find(cut)
+        if dry_run:
+            work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
+            return work.shown(input_at)
         work.make_topics(outputs, replication, with_input=input_at is None)
         work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
-        with GroupLock(settings, names, work.stopped.admin, work.count) as hold:
+        with GroupLock(settings, names, work.stopped.admin, work.count, TOOL) as hold:
             work.stopped.fence(range(work.count))
-            work.require_empty(with_input=input_at is None)
+            work.require_empty(work.stopped.facts(), with_input=input_at is None)
             place_input = work.write_input if input_at is None else lambda: work.look_up(input_at)
             return work.adopt(place_input(), hold, reason)
 
@@ -126,23 +134,45 @@ class _Work:
     def make_topics(self, outputs: Sequence[str], replication: int, *, with_input: bool) -> None:
         """Create missing topics: inputs and outputs as they were, changelog and snapshot without an initial commit."""
         inputs = self.names.inputs
-        missing = [topic for topic, fact in self.stopped.admin.describe(list(inputs)).items() if fact is None]
-        if missing and not with_input:
+        if not with_input:
+            self._require_inputs()
+        wanted = {topic: self.manifest.outputs.get(topic, self.count) for topic in outputs}
+        counts = {**wanted, **dict.fromkeys(inputs, self.count)}
+        ServiceTopics(self.settings, self.names).make(replication, counts)
+        self._require_counts(self.stopped.facts())
+
+    def _require_inputs(self) -> None:
+        """:raises ToolRefused: an input in which the service is to continue does not exist."""
+        found = self.stopped.admin.describe(list(self.names.inputs))
+        missing = [topic for topic, fact in found.items() if fact is None]
+        if missing:
             raise ToolRefused(
                 f"{', '.join(missing)}: continue in the existing input: it does not exist. Nothing was written. Next: "
                 f"mirror it first, or restore a backup made --with-input"
             )
-        wanted = {topic: self.manifest.outputs.get(topic, self.count) for topic in outputs}
-        counts = {**wanted, **dict.fromkeys(inputs, self.count)}
-        ServiceTopics(self.settings, self.names).make(replication, counts)
-        found = self.stopped.facts()
+
+    def _require_counts(self, found: Mapping[str, TopicFacts]) -> None:
         wrong = [f"{name} has {fact.partitions}" for name, fact in found.items() if fact.partitions != self.count]
         if wrong:
             raise ToolRefused(f"the backup has {self.count} partitions, but {', '.join(wrong)}. Nothing was written")
 
-    def require_empty(self, *, with_input: bool) -> None:
+    def shown(self, input_at: str | None) -> Restoration:
+        """Return what a restore would do, after checks that need no change."""
+        if input_at is not None:
+            self._require_inputs()
+        wanted = [*self.names.inputs, self.names.changelog, self.names.snapshot]
+        found = {topic: fact for topic, fact in self.stopped.admin.describe(wanted).items() if fact is not None}
+        self._require_counts(found)
+        self.require_empty(found, with_input=input_at is None)
+        positions = {} if input_at is None else self.look_up(input_at)
+        states = ((p, self.cut_offs.at(p)) for p in range(self.count))
+        partitions = [self._shown(p, found, self._state(p, found), positions) for p, found in states]
+        return Restoration(lineage="", backup=self.manifest.backup, partitions=partitions)
+
+    def require_empty(self, there: Collection[str], *, with_input: bool) -> None:
         """Check that the topics are empty. Runs after the fence, because an older owner cannot write afterwards."""
         topics = [self.names.changelog, self.names.snapshot, *(self.names.inputs if with_input else ())]
+        topics = [topic for topic in topics if topic in there]
         held = [
             f"{topic}[{partition}] ends at {end}"
             for topic in topics
@@ -235,25 +265,31 @@ class _Work:
         found = self.cut_offs.at(partition)
         commit_record = self.cut_offs.commit_record(partition, found)
         place = self.stopped.place(partition, self.count, facts)
-        where = f"{self.source}: partition {partition}"
-        state = load_contents(self.stopped.new_state(partition), found.contents, found.digest, where)
-        inputs = {topic: positions[topic, partition] for topic in self.names.inputs}
-        result.partitions.append(
-            RestoredPartition(
-                partition=partition,
-                old_position=found.position,
-                position=sum(inputs.values()),
-                positions=inputs,
-                keys=state.keys,
-                digest=digest.show(state.digest),
-                records=sum(offsets.records for (_, p), offsets in self.maps.items() if p == partition),
-            )
-        )
+        state = self._state(partition, found)
+        shown = self._shown(partition, found, state, positions)
+        result.partitions.append(shown)
+        inputs = shown.positions
         return msgspec.structs.replace(
             self.stopped.adoption(place, lineage, None, inputs, state, commit_record),
             source=commit_record,
             effects=commit_record.effects,
             control=control_position(self.stopped.admin, self.names, partition),
+        )
+
+    def _state(self, partition: int, found: PastState) -> State:
+        where = f"{self.source}: partition {partition}"
+        return load_contents(self.stopped.new_state(partition), found.contents, found.digest, where)
+
+    def _shown(self, partition: int, found: PastState, state: State, positions: Positions) -> RestoredPartition:
+        inputs = {topic: positions[topic, partition] for topic in self.names.inputs} if positions else {}
+        return RestoredPartition(
+            partition=partition,
+            old_position=found.position,
+            position=sum(inputs.values()) if inputs else None,
+            positions=inputs,
+            keys=state.keys,
+            digest=digest.show(state.digest),
+            records=sum(offsets.records for (_, p), offsets in self.maps.items() if p == partition),
         )
 
     def _write_map(self, lineage: str) -> Path:

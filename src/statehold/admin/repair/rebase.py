@@ -33,6 +33,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import salvage
 from statehold.snapshot.inspect.salvage import Salvaged
+from statehold.snapshot.lost_state import ways_back
 from statehold.snapshot.state import State
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.history import HandledRetry, RetryHistory, recall
@@ -98,9 +99,13 @@ class Rebase:
             side_inputs = SideInputs.find(stopped, reader, place, salvaged, last)
         where = f"{place.input}[{place.partition}]"
         if salvaged is None:
+
+            def starts(topic: str) -> int:
+                return stopped.bounds(topic, place.partition)[0]
+
             raise ToolRefused(
                 f"{where}: {finding}. No full snapshot is usable, and the deltas do not reach back to the first start. "
-                f"Nothing was changed. Next: run `statehold snapshot restore` with a backup, or create the topics again"
+                f"Nothing was changed. Next: {ways_back(place.names, starts)}"
             )
         _require_inputs(place, last, salvaged.commit_record)
         begins = inputs_at(salvaged.commit_record, place.names)

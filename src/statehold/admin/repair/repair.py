@@ -100,7 +100,7 @@ def run(
             steps, _ = _each(stopped, facts, count, repair, None)
             _require_work(steps, repair)
             return Repaired("", steps)
-        with GroupLock(settings, names, stopped.admin, count) as hold:
+        with GroupLock(settings, names, stopped.admin, count, repair.name) as hold:
             stopped.fence(range(count))
             lineage = state_replacement.new_lineage()
             steps, adoptions = _each(stopped, facts, count, repair, lineage)
@@ -177,7 +177,7 @@ def _partitions(facts: Mapping[str, TopicFacts], names: Names) -> int:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
         raise ToolRefused(
-            f"the topics have different numbers of partitions: {listed}. Nothing was changed. Next: run `statehold "
-            f"state repartition`"
+            f"the topics have different numbers of partitions: {listed}. Nothing was changed. Next: stop the producers "
+            f"and run `statehold state repartition MODULE:SERVICE --to {max(counts.values())} --why TEXT --yes`"
         )
     return counts[names.input]

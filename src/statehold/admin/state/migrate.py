@@ -76,7 +76,7 @@ def replace_states(
     """
     if dry_run:
         return Migration("", edit(None)[0])
-    with GroupLock(stopped.settings, stopped.names, stopped.admin, count) as hold:
+    with GroupLock(stopped.settings, stopped.names, stopped.admin, count, TOOL) as hold:
         stopped.fence(range(count))
         lineage = state_replacement.new_lineage()
         done, adoptions = edit(lineage)

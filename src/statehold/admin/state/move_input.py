@@ -80,7 +80,7 @@ def move(
         with closing(_Move(settings, old, new, to, layout, quiet, spool_dir)) as work:
             if dry_run:
                 return work.shown(barrier)
-            with GroupLock(settings, names, old.admin, work.before) as hold:
+            with GroupLock(settings, names, old.admin, work.before, TOOL) as hold:
                 return work.adopt(barrier, hold, reason)
 
 

@@ -57,7 +57,7 @@ def repartition(
         with closing(_Repartition(stopped, to, layout, quiet, spool_dir)) as work:
             if dry_run:
                 return work.shown()
-            with GroupLock(settings, names, stopped.admin, work.facts[names.input].partitions) as hold:
+            with GroupLock(settings, names, stopped.admin, work.facts[names.input].partitions, TOOL) as hold:
                 return work.adopt(hold, reason)
 
 

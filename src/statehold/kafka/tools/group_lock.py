@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
@@ -23,13 +25,41 @@ _CLOSE: Final = 5.0
 _END: Final = 10.0
 
 
-def members(admin: Admin, group: str) -> list[str]:
-    """Return client id and host of each member. Blocks until the group has a coordinator.
+#: a client id of a command begins with this, then the command with '-' for a space, a dot, and the process
+_COMMAND: Final = "statehold-"
+#: longest session that brokers grant by default under the protocol `consumer`, where no client chooses it
+_LONGEST_SESSION: Final = 60.0
+
+
+class Holder(NamedTuple):
+    """A member of the group, for a text."""
+
+    client_id: str
+    host: str
+
+    @property
+    def command(self) -> str:
+        """The command that joined as this member, such as `state repartition`; '' for an instance of the service."""
+        name, dot, _ = self.client_id.removeprefix(_COMMAND).partition(".")
+        return name.replace("-", " ") if dot and self.client_id.startswith(_COMMAND) else ""
+
+    def __str__(self) -> str:
+        command = f"`statehold {self.command}`, " if self.command else ""
+        return f"{command}{self.client_id} ({self.host})"
+
+
+def holders(admin: Admin, group: str) -> list[Holder]:
+    """Return the members. Blocks until the group has a coordinator.
 
     :raises KafkaTrouble: the coordinator does not answer.
     """
     found = find_group(admin.client, group, patience=_PATIENCE)
-    return [f"{member.client_id} ({member.host})" for member in found.members]
+    return sorted(Holder(member.client_id, member.host) for member in found.members)
+
+
+def longest_session(settings: Settings) -> float:
+    """Return the seconds after which the group has lost a member that was killed."""
+    return settings.group.session_seconds if settings.group.protocol == "classic" else _LONGEST_SESSION
 
 
 class GroupLock:
@@ -39,7 +69,9 @@ class GroupLock:
     with an older `membership`, and nothing of it is committed.
     """
 
-    def __init__(self, settings: Settings, names: Names, admin: Admin, partitions: int) -> None:
+    def __init__(self, settings: Settings, names: Names, admin: Admin, partitions: int, command: str) -> None:
+        """`command`: as its user calls it, such as `state repartition`."""
+        self._client_id = f"{_COMMAND}{command.replace(' ', '-')}.{socket.gethostname()}-{os.getpid()}"
         self._names, self._admin, self._wanted = names, admin, set(range(partitions))
         self._settings = settings
         self._owned: set[int] = set()
@@ -50,11 +82,14 @@ class GroupLock:
 
     def __enter__(self) -> Self:
         """:raises ToolRefused: the group has members. :raises KafkaTrouble: no answer."""
-        present = members(self._admin, self._names.group)
+        present = holders(self._admin, self._names.group)
         if present:
+            commands = all(each.command for each in present)
             raise ToolRefused(
-                f"group {self._names.group!r} has {len(present)} member(s): {', '.join(sorted(present))}. Stop the "
-                f"service first (one that was killed leaves when its session ends); nothing was changed"
+                f"group {self._names.group!r} has {len(present)} member(s): {', '.join(map(str, present))}. "
+                f"{'Wait for the end of that command' if commands else 'Stop the service first'}; a process that was "
+                f"killed leaves when its session ends, after at most {longest_session(self._settings):.0f} s. Nothing "
+                f"was changed"
             )
         self._thread.start()
         joined = self._ready.wait(_PATIENCE)
@@ -86,7 +121,9 @@ class GroupLock:
     # The consumer's thread
 
     def _run(self) -> None:
-        consumer = KafkaGroupConsumer(self._settings, self._names, Log(service=self._names.group))
+        consumer = KafkaGroupConsumer(
+            self._settings, self._names, Log(service=self._names.group), client_id=self._client_id
+        )
         self._consumer = consumer
         try:
             consumer.subscribe(self)

@@ -15,14 +15,15 @@ from statehold.ports import Asked, Bounds, Cancelled, FullSink, Noted
 from statehold.record import Message
 from statehold.testing.memory.broker import MemoryBroker
 from statehold.testing.memory.log import MemoryLog, Outcome
+from statehold.testing.memory.message_size import ANY_SIZE, require_size
 
 
 class MemoryTransactions:
     """Implements `ports.Transactions`."""
 
-    def __init__(self, broker: MemoryBroker, names: Names, partition: int) -> None:
+    def __init__(self, broker: MemoryBroker, names: Names, partition: int, most: int = ANY_SIZE) -> None:
         self._broker, self._id = broker, names.transactional_id(partition)
-        self._partition = partition
+        self._partition, self._most = partition, most
         self._epoch = -2
         self._joined: set[MemoryLog] = set()
         self._dropped = False
@@ -88,6 +89,7 @@ class MemoryTransactions:
         partition: int | None = None,
     ) -> None:
         self._alive()
+        require_size(log.topic, value, key, headers, self._most)
         transaction = self._broker.join(self._id, self._epoch, log, member=log in self._joined)
         self._joined.add(log)
         log.append(value, key, headers, timestamp, transaction, partition)
@@ -142,11 +144,12 @@ class StableMemoryReader(MemoryReader):
 class MemoryFullSink(FullSink):
     """Implements `ports.FullSink`."""
 
-    def __init__(self, broker: MemoryBroker, topic: str, partition: int) -> None:
-        self._broker, self._log = broker, broker.log(topic, partition)
+    def __init__(self, broker: MemoryBroker, topic: str, partition: int, most: int = ANY_SIZE) -> None:
+        self._broker, self._log, self._most = broker, broker.log(topic, partition), most
         self._offsets: list[int] = []
 
     def send(self, payload: bytes) -> None:
+        require_size(self._log.topic, payload, None, None, self._most)
         with self._broker.call("full"):
             self._offsets.append(self._log.append(payload))
         if self._broker.on_chunk is not None:

@@ -18,6 +18,7 @@ from statehold.testing.kafka.faults import CallFault
 from statehold.testing.kafka.offsets import CommittedOffset
 from statehold.testing.kafka.transactions import ProducerIdentity
 from statehold.testing.memory.log import MemoryLog, Outcome
+from statehold.testing.memory.message_size import require_size
 
 T = TypeVar("T")
 #: seconds of one try to fence, after which the caller may cancel
@@ -26,8 +27,6 @@ _FENCE_STEP = 0.05
 _RESEND = 0.02
 #: seconds between two tries to connect
 _RECONNECT = 0.5
-#: bytes of a record in addition to key, value and headers
-_OVERHEAD = 70
 
 
 class _Queued(NamedTuple):
@@ -127,9 +126,7 @@ class SimulatedTransactions:
         self, topic: str, partition: int, value: bytes | None, key: bytes | None, headers: Headers, timestamp: int
     ) -> None:
         self._alive()
-        size = _OVERHEAD + len(value or b"") + len(key or b"") + sum(len(k) + len(v) for k, v in headers)
-        if size > self._settings.kafka.message_max_bytes:
-            raise MessageRefused(f"MSG_SIZE_TOO_LARGE(10): {size} bytes to {topic}")
+        require_size(topic, value, key, headers, self._settings.kafka.message_max_bytes)
         count = self._kafka.partitions(topic)
         if partition >= count > 0:
             raise MessageRefused(f"_UNKNOWN_PARTITION(-190): {topic}[{partition}]")
