@@ -78,7 +78,7 @@ ALLOWED: dict[str, str] = {
         "worker.transaction"
     ),
     "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.common "
+        "errors config.sections common record sink messages ports telemetry snapshot.format worker.common "
         "worker.handler worker.failures worker.inputs worker.transaction"
     ),
     "worker.fulls": (
