@@ -128,7 +128,7 @@ class Real(World):
         return KafkaFullSink(self.settings(commit={"timeout": 2.0}), topic, partition)
 
     def offsets(self, names: Names) -> Admin:
-        # Kept, because the process crashes if an AdminClient is freed while its request is under way (pitfall P27).
+        # Kept, because a future whose client is gone never ends (pitfall P27).
         if names.group not in self._admins:
             self._admins[names.group] = Admin(self.settings(), names.group)
         return self._admins[names.group]
