@@ -156,8 +156,9 @@ class SinkCoordinator(Participant):
             return
         place = self._tools.place
         for pinned in self.ahead.side.pinned:
-            self._engine.obey(PinnedMessage(place.names.control, place.partition, pinned))
-        work.send()
+            message = PinnedMessage(place.names.control, place.partition, pinned)
+            self._engine.obey(message)
+            work.send(message)
         work.done = self.ahead.side
 
     def handled(self, message: Message) -> None:

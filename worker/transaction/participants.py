@@ -50,8 +50,9 @@ class SideWork(msgspec.Struct):
     position: int
     #: the transaction has handled no record
     idle: bool
-    #: sends the outputs of the last handled entry; raises RecordFailed if the broker rejects one
-    send: Callable[[], None]
+    #: sends the outputs of the last handled entry, which this message is
+    #: :raises RecordFailed: the broker rejects one, or the entry has written what the last commit could not store
+    send: Callable[[Message], None]
     done: SideInputs
     #: at most one entry may be handled
     alone: bool = False

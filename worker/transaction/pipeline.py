@@ -208,7 +208,9 @@ class TransactionPipeline:
             raise SideInputFailed(state.position, failure.error) from failure
         return work.done
 
-    def _send_side_outputs(self) -> None:
+    def _send_side_outputs(self, message: Message) -> None:
+        if self.rollback.searching:
+            self.rollback.require_storable(message)
         try:
             if outputs := self._engine.take_outputs():
                 self._emit(outputs, wait=False)
