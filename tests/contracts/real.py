@@ -149,7 +149,7 @@ class Real(World):
         return made.consumer_group_metadata()
 
     def control(self, names: Names, partition: int, wake: Callable[[], None]) -> ControlLane:
-        feed = ControlFeed(self.settings(), names, self._log)
+        feed = ControlFeed(self.settings(), names, self.offsets(names), self._log)
         self._closing.append(feed.close)
         return feed.lane(partition, wake)
 
