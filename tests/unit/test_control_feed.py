@@ -38,7 +38,12 @@ def feed_of(brokers: Any) -> ControlFeed:
 def test_it_reads_once_the_topic_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     read = threading.Event()
     monkeypatch.setattr(control_topic, "_LOOK", 0.001)
-    monkeypatch.setattr(Feed, "_run", lambda feed: (read.set(), feed.close()))
+
+    def run(feed: Feed) -> None:
+        read.set()
+        feed.close()
+
+    monkeypatch.setattr(Feed, "_run", run)
     brokers = Brokers(None, KafkaTrouble("no broker"), None, "there")
     lane = feed_of(brokers).lane(0, lambda: None)
     assert lane.waiting(7) == ([], 7)
