@@ -30,6 +30,10 @@ class FullUnusable(Exception):
     """This full snapshot cannot be a base; the text says why. It is never fatal: a restore tries the next base."""
 
 
+class FullDiffers(FullUnusable):
+    """Its contents are not those of its commit record: memory, the log or a store has changed them."""
+
+
 class FullWriter:
     """Writes one full snapshot from the commit boundary `mark` on. Call `advance` at each later boundary."""
 
@@ -109,26 +113,26 @@ class FullWriter:
         self._sink.send(payload)
 
     def _prove(self, found: Changes, raw: msgspec.Raw) -> None:
-        """Decode a chunk's entry as a restore would. :raises FullUnusable: it would load other keys or values."""
+        """Decode a chunk's entry as a restore would. :raises FullDiffers: it would load other keys or values."""
         try:
             loaded = self._decoder.decode(raw)
         except frame.BadFrame as error:
-            raise FullUnusable(f"a restore could not read table {found.table!r}: {error}") from error
+            raise FullDiffers(f"a restore could not read table {found.table!r}: {error}") from error
         if loaded.keys != found.keys or records.entry(loaded) != raw:
             wrong = [repr(key) for key, back in zip(found.keys, loaded.keys, strict=True) if _differs(key, back)]
             what = f"key {wrong[0]}" if wrong else f"one of {len(found.keys)} values"
-            raise FullUnusable(f"table {found.table!r}: {what} would be restored as another one")
+            raise FullDiffers(f"table {found.table!r}: {what} would be restored as another one")
         if self._through == self._first:
             self._digest += digest.table_digest(loaded.table, loaded.keys, loaded.values)  # type: ignore[arg-type]
 
     def _compare_digests(self) -> None:
         """Compare with the commit record, if all chunks are of its boundary. Otherwise a restore compares a later one.
 
-        :raises FullUnusable: they differ.
+        :raises FullDiffers: they differ.
         """
         written = digest.to_bytes(self._digest)
         if self._through == self._first and written != self._manifest.digest:
-            raise FullUnusable(
+            raise FullDiffers(
                 f"its digest is {digest.show(written)}, that of transaction {self._first} is "
                 f"{digest.show(self._manifest.digest)}: the state in memory differs from the committed one"
             )
@@ -223,7 +227,7 @@ def load(
     except frame.UnknownFormat as error:
         raise FullUnusable(f"a newer release wrote it: {error}") from error
     except (frame.BadFrame, DamagedIncrement) as error:
-        raise FullUnusable(f"damaged: {error}") from error
+        raise FullDiffers(f"damaged: {error}") from error
     return manifest
 
 
@@ -253,7 +257,7 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> 
         except SegmentGone as error:
             raise FullUnusable(str(error)) from error
         except frame.BadFrame as error:
-            raise FullUnusable(f"a segment in its store is damaged: {error}") from error
+            raise FullDiffers(f"a segment in its store is damaged: {error}") from error
         except StoreTrouble as error:
             raise RestoreTimeout(str(error), topic=place.names.snapshot, partition=place.partition) from error
         return
@@ -274,10 +278,10 @@ def _load_chunks(
         if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
             continue
         if chunk.i != seen or frame.body_checksum(data) != manifest.checksums[seen]:
-            raise FullUnusable(f"chunk {seen} of {wanted} is missing or damaged")
+            raise FullDiffers(f"chunk {seen} of {wanted} is missing or damaged")
         state.load(decoder.decode(chunk.entry))
         seen += 1
         if watch is not None:
             watch.chunk(data)
     if seen != wanted:
-        raise FullUnusable(f"{seen} of {wanted} chunks are there")
+        raise FullDiffers(f"{seen} of {wanted} chunks are there")

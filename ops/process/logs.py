@@ -15,16 +15,11 @@ from types import TracebackType
 from typing import Any, Final, TextIO
 
 from statehold.config.sections.service import LogSettings
+from statehold.telemetry.structlog_import import import_structlog
 
-# structlog imports rich for tracebacks that statehold does not show, which takes 0.15 s. The import fails with None.
-_hidden = "rich" not in sys.modules
-if _hidden:
-    sys.modules["rich"] = None  # type: ignore[assignment]
+import_structlog()
 import structlog  # noqa: E402
 from structlog.typing import EventDict, Processor  # noqa: E402
-
-if _hidden:
-    del sys.modules["rich"]
 
 from statehold.ops.process.librdkafka_log import KafkaLines  # noqa: E402
 

@@ -27,18 +27,23 @@ _SUFFIX: Final = ".sock"
 _SHORTENED: Final = 9
 _ANSWER_BYTES: Final = 16_000_000
 _GLANCE: Final = 0.01
+_TOO_LONG: Final = "its path is too long for a socket"
 
 
 def own_directory() -> Path:
     """Return the directory for this process's sockets; create it if it is missing.
 
     systemd's RUNTIME_DIRECTORY, else `statehold` in XDG_RUNTIME_DIR or, for root, in /run, else
-    `statehold-<uid>` in the temporary directory, which all users share.
+    `statehold-<uid>` in the temporary directory or in /tmp, which all users share. One whose path leaves no room for a
+    socket's name is passed over.
 
-    :raises PermissionError: each of them is writable by other users; the text names the reasons.
+    :raises PermissionError: none of them can be used; the text names the reasons.
     """
     refused = []
     for place in _candidates():
+        if _room(place, _tail(1)) < _SHORTENED:
+            refused.append(f"{place}: {_TOO_LONG}")
+            continue
         try:
             place.mkdir(mode=0o700, exist_ok=True)
             found = place.lstat()
@@ -54,21 +59,26 @@ def own_directory() -> Path:
 def _candidates() -> list[Path]:
     given = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     of_user = os.environ.get("XDG_RUNTIME_DIR", "")
-    temporary = Path(tempfile.gettempdir()) / f"statehold-{os.geteuid()}"
+    own = f"statehold-{os.geteuid()}"
     system = Path("/run/statehold")
     return [
         *([Path(given)] if given else []),
         *([Path(of_user) / "statehold"] if of_user else []),
         *([system] if os.geteuid() == 0 else []),
-        temporary,
+        *(place / own for place in _shared_places()),
     ]
+
+
+def _shared_places() -> list[Path]:
+    """Return the temporary directory; after it /tmp, because a path in $TMPDIR may be too long for a socket."""
+    return list(dict.fromkeys([Path(tempfile.gettempdir()), Path("/tmp")]))  # noqa: S108  with a directory of its own
 
 
 def known_directories() -> list[Path]:
     """Return every directory where a service of this machine may have its socket, and that this user may read."""
     system = Path("/run/statehold")
     shared = [system, *_inside(system), *_inside(Path("/run/user"), "*/statehold")]
-    temporary = _inside(Path(tempfile.gettempdir()), "statehold-[0-9]*")
+    temporary = [found for place in _shared_places() for found in _inside(place, "statehold-[0-9]*")]
     return list(dict.fromkeys([*_candidates(), *shared, *temporary]))
 
 
@@ -103,10 +113,10 @@ def listen(directory: Path, group: str) -> tuple[socket.socket, Path]:
 
 def _free_path(directory: Path, group: str) -> Path:
     for number in range(1, 1000):
-        tail = f"-{os.getpid()}{f'-{number}' if number > 1 else ''}{_SUFFIX}"
-        room = _PATH_BYTES - len(os.fsencode(directory)) - len(tail) - 1
+        tail = _tail(number)
+        room = _room(directory, tail)
         if room < len(group) and room < _SHORTENED:
-            raise OSError(f"{directory}: its path is too long for a socket")
+            raise OSError(f"{directory}: {_TOO_LONG}")
         # The name is for people; the answer to /status contains the group.
         name = (
             group
@@ -117,6 +127,15 @@ def _free_path(directory: Path, group: str) -> Path:
         if not path.exists() or _answered(path) is None:
             return path
     raise OSError(f"{directory}: too many sockets of this process")
+
+
+def _tail(number: int) -> str:
+    return f"-{os.getpid()}{f'-{number}' if number > 1 else ''}{_SUFFIX}"
+
+
+def _room(directory: Path, tail: str) -> int:
+    """Return the bytes for a name before `tail` in this directory."""
+    return _PATH_BYTES - len(os.fsencode(directory)) - len(tail) - 1
 
 
 @dataclass(frozen=True, slots=True)

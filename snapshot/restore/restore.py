@@ -18,7 +18,7 @@ from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, position_of
-from statehold.snapshot.full import FullUnusable
+from statehold.snapshot.full import FullDiffers, FullUnusable
 from statehold.snapshot.gc_control import no_collection
 from statehold.snapshot.lost_state import ways_back
 from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, damaged
@@ -180,7 +180,7 @@ class _Attempt:
                             mismatch = mismatch or error
                         elif not self.last and isinstance(error.__cause__, OutOfRange):
                             raise error.__cause__ from error  # truncated just now: there is a newer full (rule C5)
-                        self._reject(base, str(error))
+                        self._reject(base, str(error), differs=isinstance(error, (FullDiffers, DigestMismatch)))
                     self._empty()
                 else:
                     self._check_versions(commit_record)
@@ -284,14 +284,14 @@ class _Attempt:
             self.note("replaying_far", {"full": full, "position": position, "reach": commit_record.reach})
         return done
 
-    def _reject(self, base: _Base, finding: str) -> None:
-        """Log why this base cannot be used; the next one follows."""
+    def _reject(self, base: _Base, finding: str, *, differs: bool) -> None:
+        """Log why this base cannot be used; the next one follows. `differs`: its contents are not those written."""
         ref = base.ref
         self.findings.append(
             f"{f'full snapshot at offset {ref.offset}' if ref else 'without a full snapshot'}: {finding}"
         )
         if ref is not None:
-            self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": finding})
+            self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": finding, "differs": differs})
             self.unusable.append(ref)
 
     def _empty(self) -> None:

@@ -62,6 +62,14 @@ class PartitionSink(Sink[V]):
         if not self.muted:
             self._rows[key[0] if len(key) == 1 else key] = None
 
+    def holds(self, row: Rows) -> bool:
+        """Return whether the open transaction makes this one change."""
+        values = dict(zip(row.columns, row.puts[0], strict=True)) if row.puts else {}
+        key = tuple(values[name] for name in row.key) if row.puts else row.deletes[0]
+        found = key[0] if len(key) == 1 else key
+        # Compared as text, because NaN differs from itself.
+        return found in self._rows and repr(self.rows({found: self._rows[found]})) == repr(row)
+
     def take(self) -> dict[Any, V | None]:
         """Return the changes since the last call."""
         taken, self._rows = self._rows, {}
@@ -95,6 +103,10 @@ class Sinks:
         taken = [(sink, rows) for sink in self._sinks if (rows := sink.take())]
         return (lambda: [sink.rows(rows) for sink, rows in taken]) if taken else None
 
+    def holds(self, row: Rows) -> bool:
+        """Return whether the open transaction makes this one change."""
+        return any(sink.table == row.table and sink.holds(row) for sink in self._sinks)
+
     def forget(self) -> None:
         """Discard the changes of the open transaction after a rollback."""
         for sink in self._sinks:
@@ -127,6 +139,11 @@ class RowsRefused(StateholdError):
 class BadRow(RowsRefused):
     """A row violates a constraint or does not match its columns; the record that put it is at fault."""
 
+    def __init__(self, message: str, row: Rows | None = None) -> None:
+        super().__init__(message)
+        #: the one change that the database rejects; None: unknown
+        self.row = row
+
 
 class Outdated(StateholdError):
     """Another owner has taken a newer epoch, or the database has another position; the transaction was rejected."""
@@ -155,7 +172,8 @@ class Session(Protocol):
     def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         """Commit rows, position and note in one transaction, if `held` equals the database's row.
 
-        :raises Outdated: it differs. :raises RowsRefused, BadRow: the rows are rejected; discard the session.
+        :raises Outdated: it differs. :raises RowsRefused: the rows are rejected; discard the session.
+        :raises BadRow: a row is rejected, and it is named if it is found; the session can be used again.
         :raises DatabaseTrouble: the outcome is unknown.
         """
         ...

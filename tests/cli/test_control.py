@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -26,6 +27,8 @@ from statehold.ops.process.control import ControlServer
 from statehold.ops.remote import control_sockets, local_services
 from statehold.ops.remote.control_sockets import RequestRejected
 from statehold.ops.remote.local_services import NoProcess
+
+OF_ROOT = Path("/run/statehold")
 
 
 class Nothing(Handler[str]):
@@ -225,6 +228,33 @@ def test_a_directory_without_room_for_a_name_is_rejected(tmp_path: Path) -> None
 
     with pytest.raises(OSError, match="its path is too long for a socket"):
         ControlServer(a_service("clearing"), directory).open()
+
+
+@pytest.mark.parametrize("given", ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", "TMPDIR"])
+def test_a_directory_whose_path_leaves_no_room_is_passed_over(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands look where the service listens, so both must pass it over."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir(mode=0o700)
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv(given, str(deep))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    places = control_sockets._candidates
+    monkeypatch.setattr(control_sockets, "_candidates", lambda: [each for each in places() if each != OF_ROOT])
+
+    with ControlServer(a_service()) as control:
+        assert deep not in control.path.parents
+        assert control.path.parent.name == f"statehold-{os.geteuid()}"
+        assert [each.path for each in local_services.of_service(control._service.name)] == [control.path]
+
+
+def test_without_a_usable_directory_each_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 100)
+    monkeypatch.setattr(control_sockets, "_candidates", lambda: [deep, tmp_path / "absent" / "directory"])
+
+    with pytest.raises(PermissionError, match=f"{deep}: its path is too long .*; .*absent/directory: No such"):
+        control_sockets.own_directory()
 
 
 def test_a_directory_of_another_user_is_not_used(tmp_path: Path, runtime: Path) -> None:

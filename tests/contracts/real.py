@@ -128,7 +128,7 @@ class Real(World):
         return KafkaFullSink(self.settings(commit={"timeout": 2.0}), topic, partition)
 
     def offsets(self, names: Names) -> Admin:
-        # Kept, because the process crashes if an AdminClient is freed while its request is under way (pitfall P27).
+        # Kept, because a future whose client is gone never ends (pitfall P27).
         if names.group not in self._admins:
             self._admins[names.group] = Admin(self.settings(), names.group)
         return self._admins[names.group]
@@ -149,7 +149,7 @@ class Real(World):
         return made.consumer_group_metadata()
 
     def control(self, names: Names, partition: int, wake: Callable[[], None]) -> ControlLane:
-        feed = ControlFeed(self.settings(), names, self._log)
+        feed = ControlFeed(self.settings(), names, self.offsets(names), self._log)
         self._closing.append(feed.close)
         return feed.lane(partition, wake)
 

@@ -13,6 +13,7 @@ from statehold.config.sections.connection import KafkaSettings
 from statehold.errors import KafkaTrouble, NoUsableFull, OutputRefused, RestoreTimeout
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import FullRef
+from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.worker.fulls.truncation import Truncation
 
@@ -91,6 +92,7 @@ def test_a_rejected_chunk_abandons_the_full_snapshot_and_nothing_else(interval: 
     driver.broker.fail("full", KafkaTrouble("refused"))
     assert driver.take_full() is None
     assert events(driver, "full_abandoned")[-1]["cause"] == "refused"
+    assert differences(driver) == 0, "the broker rejected it: its contents are right"
     assert driver.take_full() is not None
     driver.crash()
     driver.restore()
@@ -106,14 +108,33 @@ def test_a_full_snapshot_that_a_restore_would_not_load_is_never_referred_to(inte
     table = next(iter(driver._lanes[0].live().engine.state.tables.values()))
     table.stored[b"planted"] = b"1"
     table.order.append(b"planted")
+    assert differences(driver) == 0
     assert driver.take_full() is None
     assert f"a restore could not read table {table.name!r}" in events(driver, "full_abandoned")[-1]["cause"]
+    assert differences(driver) == 1
     assert [
         ref.first for commit_record in commit_records(driver) for ref in commit_record.fulls if ref.first > good.first
     ] == []
     driver.crash()
     driver.restore()
     assert agrees(driver, OPS)
+
+
+def differences(driver: Driver) -> float:
+    """Full snapshots that a verification has found different; an alert counts them."""
+    labels = {"service": driver.names.group, "partition": "0", "outcome": "differs"}
+    return driver.metrics.registry.get_sample_value(metrics.FULLS.name, labels) or 0.0
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_state_in_memory_that_differs_from_the_committed_one_is_counted_for_an_alert(interval: Interval) -> None:
+    driver = filled(interval)
+    table = next(iter(driver._lanes[0].live().engine.state.tables.values()))
+    key = next(iter(table.stored))
+    table.stored[key] = table.stored[next(each for each in table.stored if table.stored[each] != table.stored[key])]
+    assert driver.take_full() is None
+    assert "the state in memory differs from the committed one" in events(driver, "full_abandoned")[-1]["cause"]
+    assert differences(driver) == 1
 
 
 def flip(data: bytes) -> bytes:
@@ -145,6 +166,8 @@ def test_a_full_snapshot_that_cannot_be_used_is_passed_over(interval: Interval, 
     DAMAGE[what](driver, ref.low, ref.offset)
     driver.restore()
     assert events(driver, "full_unusable")[-1]["full"] == ref.offset
+    gone = what in ("the manifest is missing", "all is truncated")
+    assert differences(driver) == (0 if gone else 1)
     assert events(driver, "restored")[-1]["full"] is None
     assert agrees(driver, OPS)
 
@@ -218,6 +241,7 @@ def test_nothing_is_deleted_behind_a_full_snapshot_that_cannot_be_read(interval:
     assert damaged is not None
     assert oldest is not None
     assert [event["full"] for event in events(driver, "full_unusable")] == [damaged.offset]
+    assert differences(driver) == 1
     assert [event["full_before"] for event in events(driver, "truncated")] == [oldest.low]
     assert len(driver.commit_record().fulls) == keep
 

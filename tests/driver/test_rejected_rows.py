@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,7 +16,7 @@ from tests.driver.apps import events, with_interval
 from statehold import Handler, Record, Sink, Table, Timer
 from statehold.errors import OutcomeUnknown, SinkRefused, TooManyFailures, TransactionAborted
 from statehold.failures import Policy, dead_letter, park, retry
-from statehold.sink import BadRow, DatabaseTrouble
+from statehold.sink import BadRow, DatabaseTrouble, PartitionSink, Rows
 from statehold.testing import Driver
 
 #: an amount that a constraint of the database does not allow
@@ -31,6 +32,11 @@ class Booking(msgspec.Struct, frozen=True):
     account: str
     number: int
     amount: int
+
+
+class Quote(msgspec.Struct, frozen=True):
+    id: int
+    price: float
 
 
 class Ledger(Handler[Pay]):
@@ -78,7 +84,7 @@ class Without(Ledger):
     on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
 
 
-def ledger(kind: type[Ledger] = Ledger, **options: Any) -> Driver:
+def ledger(kind: type[Handler[Pay]] = Ledger, **options: Any) -> Driver:
     driver = Driver(kind, autocommit=False, **{"batch": 50, **options})
     driver.database.refuses = lambda table, row: "check constraint" if row["amount"] == BAD else ""
     return driver
@@ -102,9 +108,11 @@ def dead_lettered(driver: Driver) -> list[int]:
     return [letter.offset for letter in driver.letters()]
 
 
+@pytest.mark.parametrize("found", [True, False], ids=["row known", "by halves"])
 @pytest.mark.parametrize("bad", [0, 1, 17, 38, 39], ids=str)
-def test_one_rejected_row_among_many_is_found_and_the_others_are_booked(bad: int) -> None:
+def test_one_rejected_row_among_many_is_found_and_the_others_are_booked(bad: int, found: bool) -> None:
     driver = ledger()
+    driver.database.finds_rows = found
     amounts = [BAD if number == bad else 100 + number for number in range(40)]
     pay(driver, *amounts)
     driver.commit()
@@ -113,11 +121,98 @@ def test_one_rejected_row_among_many_is_found_and_the_others_are_booked(bad: int
     (letter,) = driver.letters()
     assert (letter.error, letter.attempts) == ("SinkRefused", 1)
     assert "check constraint" in letter.text
-    assert driver.database.commits < 15, "halves, not one by one"
+    assert driver.database.commits < (4 if found else 15), "not one by one"
+    assert driver.database.connections == 1
     driver.restore()
     pay(driver, 7)
     driver.commit()
     assert booked(driver)["ann"][-1] == 7
+
+
+class InBatches(Handler[Pay]):
+    on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {SinkRefused: dead_letter(ordered=False)}
+    numbers = Table(key=str, value=int)
+    bookings = Sink("bookings", value=Booking, key=("account", "number"))
+
+    def on_batch(self, records: Sequence[Record[Pay]]) -> None:
+        for record in records:
+            account = record.value.account
+            number = self.numbers[account] = self.numbers.get(account, 0) + 1
+            self.bookings.put(Booking(account, number, record.value.amount))
+
+
+def test_a_batch_is_handled_record_by_record_to_find_the_one_that_put_the_row() -> None:
+    driver = ledger(InBatches)
+    pay(driver, *range(10), BAD, *range(20, 30))
+    driver.commit()
+    assert dead_lettered(driver) == [10]
+    assert booked(driver)["ann"] == [*range(10), *range(20, 30)]
+    assert driver.database.commits == 3
+
+
+def test_the_record_of_a_found_row_is_committed_if_its_row_is_accepted_alone() -> None:
+    """Its row refers to one of an earlier record, and the sinks' order puts that one later in a transaction."""
+    driver = ledger()
+
+    def follows(table: str, row: dict[str, Any]) -> str:
+        known = driver.database.tables.get(table, {})
+        return "foreign key" if row["amount"] == BAD and ("ann", row["number"] - 1) not in known else ""
+
+    driver.database.refuses = follows
+    pay(driver, 1, 2, BAD, 3, BAD, 4)
+    driver.commit()
+    assert dead_lettered(driver) == []
+    assert booked(driver)["ann"] == [1, 2, BAD, 3, BAD, 4]
+
+
+class Twice(Ledger):
+    """A later record of the transaction replaces the row."""
+
+    def on_record(self, record: Record[Pay]) -> None:
+        self.bookings.put(Booking(record.value.account, 1, record.value.amount))
+        self.numbers[record.value.account] = 1
+
+
+def test_the_row_of_the_last_record_that_put_its_key_is_searched() -> None:
+    driver = ledger(Twice)
+    pay(driver, 1, 2, BAD)
+    pay(driver, 5, BAD, 6, account="bob")
+    driver.commit()
+    assert dead_lettered(driver) == [2]
+    assert booked(driver) == {"ann": [2], "bob": [6]}
+
+
+class Drifting(Ledger):
+    """Puts another row each time it handles the record, so no search by the row finds it."""
+
+    calls = 0
+
+    def on_record(self, record: Record[Pay]) -> None:
+        type(self).calls += 1
+        amount = record.value.amount
+        self._book(record.value.account, -type(self).calls if amount == BAD else amount)
+
+
+def test_a_row_that_no_record_puts_again_is_searched_by_halves() -> None:
+    driver = ledger(Drifting)
+    driver.database.refuses = lambda table, row: "negative" if row["amount"] < 0 else ""
+    pay(driver, *range(10), BAD, *range(20, 30))
+    driver.commit()
+    assert dead_lettered(driver) == [10]
+    assert booked(driver)["ann"] == [*range(10), *range(20, 30)]
+
+
+def test_a_value_that_differs_from_itself_is_found() -> None:
+    bound = PartitionSink(Sink("quotes", value=Quote, key=("id",))).bind()
+    bound.put(Quote(1, math.nan))
+    bound.put(Quote(2, 1.0))
+    bound.delete(3)
+    wanted = Rows("quotes", ("id", "price"), ("id",), [(1, float("nan"))], [])
+    assert bound.holds(wanted)
+    assert not bound.holds(wanted._replace(puts=[(2, 2.0)]))
+    assert not bound.holds(wanted._replace(puts=[(3, 2.0)]))
+    assert not bound.holds(wanted._replace(puts=[(4, 2.0)]))
+    assert bound.holds(wanted._replace(puts=[], deletes=[(3,)]))
 
 
 def test_several_rejected_rows_in_one_transaction() -> None:
@@ -271,7 +366,7 @@ def test_a_row_rejected_once_and_in_no_half_fails_no_record() -> None:
     assert booked(driver)["ann"] == [1, 2]
 
 
-def test_a_rejected_session_is_abandoned_even_when_its_producer_is_replaced() -> None:
+def test_a_row_is_found_even_when_the_producer_is_replaced_after_its_rejection() -> None:
     driver = ledger()
     pay(driver, 1, BAD, 2)
     driver.broker.fail("abort", OutcomeUnknown("?"))
@@ -363,6 +458,7 @@ steps = st.lists(
         st.tuples(st.just("die at"), st.sampled_from(["kafka", "database"]), st.booleans()),
         st.just(("strict", False)),
         st.just(("strict", True)),
+        st.tuples(st.just("finds"), st.booleans()),
     ),
     max_size=40,
 )
@@ -383,6 +479,8 @@ def apply(driver: Driver, step: Any) -> None:
             driver.broker.fail("commit", KeyboardInterrupt(), after=after)
         case ("die at", _, after):
             driver.database.fail("commit", KeyboardInterrupt(), after=after)
+        case ("finds", finds):
+            driver.database.finds_rows = finds
         case ("strict", strict):
             driver.database.refuses = lambda table, row: "no" if strict and row["amount"] == BAD else ""
 

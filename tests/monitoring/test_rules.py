@@ -104,6 +104,10 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [counted("fulls_total", f'{P},outcome="given_up"', 0.1)],
         [counted("fulls_total", f'{P},outcome="written"', 0.1)],
     ),
+    "StateholdDigestDiffers": (
+        [counted("fulls_total", f'{P},outcome="differs"', 0.1)],
+        [counted("fulls_total", f'{P},outcome="given_up"', 0.1)],
+    ),
     "StateholdCompactionFailed": ([level("compaction_success", J, 0)], [level("compaction_success", J, 1)]),
     "StateholdCompactionOld": (
         [level("compaction_finished_timestamp_seconds", J, -2 * 86400)],

@@ -78,7 +78,7 @@ ALLOWED: dict[str, str] = {
         "worker.transaction"
     ),
     "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.common "
+        "errors config.sections common record sink messages ports telemetry snapshot.format worker.common "
         "worker.handler worker.failures worker.inputs worker.transaction"
     ),
     "worker.fulls": (
@@ -87,8 +87,8 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.inputs": "errors common record ports snapshot.format snapshot.restore worker.common",
     "worker.recovery": (
-        "errors common record messages ports snapshot.format snapshot snapshot.restore declared worker.common "
-        "worker.followers worker.handler worker.failures worker.inputs"
+        "errors common record messages ports telemetry snapshot.format snapshot snapshot.restore declared "
+        "worker.common worker.followers worker.handler worker.failures worker.inputs"
     ),
     "worker": (
         "errors record handler ports telemetry health snapshot.format declared worker.common worker.followers "

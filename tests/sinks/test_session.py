@@ -228,6 +228,55 @@ def test_few_rows_and_many_go_the_same_way(labs: Labs, count: int) -> None:
     assert lab.table() == sorted(expected.values(), key=lambda row: row[0])
 
 
+@pytest.mark.parametrize("count", [1, 30, 500], ids=str)
+@pytest.mark.parametrize("lab", ["memory", "postgres"], indirect=True)
+def test_a_rejected_row_is_found_on_the_same_connection(lab: Lab, count: int) -> None:
+    if isinstance(lab, MemoryLab):
+        lab.database.refuses = lambda table, row: "check" if row["amount"] == -13 else ""
+    session = lab.owner()(0, never)
+    held = session.take(again=False)
+    assert held is not None
+    good = [Row(number, "a", number) for number in range(count)]
+    for bad in {0, count // 2, count - 1}:
+        given = [*good[:bad], Row(bad, "a", -13), *good[bad + 1 :]]
+        with pytest.raises(BadRow, match="check") as rejected:
+            session.commit(held, 1, b"", rows(*given, deletes=((-1, "a"),)))
+        (wanted,) = rows(given[bad])
+        assert rejected.value.row == wanted
+    assert lab.table() == []
+    session.commit(held, 1, b"", rows(*good))
+    assert len(lab.table()) == count
+
+
+def test_a_deletion_that_the_database_rejects_is_found(labs: Labs) -> None:
+    lab = labs()
+    lab.run(
+        "CREATE TABLE children (id bigint, part text, FOREIGN KEY (id, part) REFERENCES rows); "
+        "INSERT INTO rows VALUES (1, 'a', 1, ''), (2, 'a', 1, ''); INSERT INTO children VALUES (2, 'a')"
+    )
+    session = lab.owner()(0, never)
+    held = session.take(again=False)
+    assert held is not None
+    with pytest.raises(BadRow, match="foreign key") as rejected:
+        session.commit(held, 1, b"", rows(Row(3, "a", 1), deletes=((1, "a"), (2, "a"))))
+    assert rejected.value.row == rows(deletes=((2, "a"),))[0]
+    session.commit(held, 1, b"", rows(Row(3, "a", 1), deletes=((1, "a"),)))
+    assert [row[0] for row in lab.table()] == [2, 3]
+
+
+def test_a_search_without_an_answer_names_no_row(wired: tuple[PostgresLab, Wire]) -> None:
+    lab, wire = wired
+    session = lab.owner()(0, never)
+    held = session.take(again=False)
+    assert held is not None
+    wire.strike(b"SAVEPOINT", "before")
+    with pytest.raises(BadRow, match="check constraint") as rejected:
+        session.commit(held, 1, b"", rows(Row(1, "a", -13), Row(2, "a", 1)))
+    assert rejected.value.row is None
+    with pytest.raises(DatabaseTrouble):
+        session.commit(held, 1, b"", rows(Row(2, "a", 1)))
+
+
 @pytest.mark.parametrize("count", [1, 500], ids=["insert", "copy"])
 def test_an_error_of_the_database_names_the_row(labs: Labs, count: int) -> None:
     lab = labs()

@@ -89,9 +89,6 @@ def test_an_operator_gets_past_a_record_and_a_kill_changes_nothing(stages: Stage
     advice = re.search(r"run `statehold (topics create [^`]*)`", missing)
     assert advice is not None
     statehold(stage, *shlex.split(advice[1]))
-    assert process.stop() == 0
-    process.start()
-    await_failure(process, bad)
 
     committed = statehold(stage, "dlq", "bury", "0", str(bad - 1), TARGET, *why, code=1)
     assert f"it is committed, the partition continues at {bad}" in committed
@@ -148,4 +145,25 @@ def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
     stage.await_partition(0, stage.ends()[0])
     check(stage, bad)
     await_true(lambda: len(dead(stage)) == len(bad), "one dead letter each")
+    assert process.stop() == 0
+
+
+def test_a_service_that_started_before_these_topics_existed_obeys_at_once(stages: StageFactory) -> None:
+    stage = stages(1)
+    stage.create_topics()
+    stage.poison.touch()
+    process = stage.process("a", **SPARSE).await_live(0)
+    bad = poison(stage, 1)
+    await_failure(process, bad)
+    bury = ("dlq", "bury", "0", str(bad), TARGET, "--why", "ticket 17", "--overtake")
+    advice = re.search(r"run `statehold (topics create [^`]*)`", statehold(stage, *bury, code=1))
+    assert advice is not None
+    statehold(stage, *shlex.split(advice[1]))
+    began = time.monotonic()
+    statehold(stage, *bury)
+    assert time.monotonic() - began < 30
+    stage.await_partition(0, stage.ends()[0])
+    statehold(stage, "pause", TARGET)
+    statehold(stage, "resume", TARGET)
+    check(stage, [bad])
     assert process.stop() == 0

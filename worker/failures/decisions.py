@@ -106,6 +106,7 @@ class FailureDecisions:
             or not isinstance(error, RecordError)
             or error.topic not in self._inputs
             or tools.control is None
+            or not tools.control_exists()
         ):
             return None
         found = find_bury_command(tools, self._signals, coordinates(message), record)

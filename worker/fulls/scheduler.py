@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from statehold.errors import KafkaTrouble
 from statehold.ports import Bounds
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.full import FullUnusable, FullWriter
+from statehold.snapshot.full import FullDiffers, FullUnusable, FullWriter
 from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -352,6 +352,8 @@ class FullSnapshots(Participant):
         after = _UNUSABLE_AFTER if isinstance(cause, FullUnusable) else _FORCE_AFTER
         self._again = self._tools.clock() + after
         self._tools.metrics.inc(metrics.FULLS, 1, "given_up")
+        if isinstance(cause, FullDiffers):
+            self._tools.metrics.inc(metrics.FULLS, 1, "differs")
         self._tools.log.warning("full_abandoned", cause=str(cause))
 
     def _abandon(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statehold.snapshot.format.records import CommitRecord, FullRef
+from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.fulls.orphan_cleanup import OrphanCleanup
 from statehold.worker.fulls.verification import Verification
@@ -46,6 +47,8 @@ class Truncation:
         self.sound = (self.sound | set(verification.sound)) & set(refs)
         for ref, finding in verification.unsound.items():
             log.warning("full_unusable", full=ref.offset, n=ref.first, finding=finding)
+        if verification.differs:
+            self._tools.metrics.inc(metrics.FULLS, len(verification.differs), "differs")
         if verification.trouble:
             self.due = False
             log.warning("truncation_failed", cause=f"verify the kept full snapshots: {verification.trouble}")

@@ -9,7 +9,7 @@ import msgspec
 from statehold.errors import StateholdError
 from statehold.ports import Cancelled
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef
-from statehold.snapshot.full import FullUnusable, load
+from statehold.snapshot.full import FullDiffers, FullUnusable, load
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.snapshot.state import State
 from statehold.table import Changes
@@ -29,6 +29,8 @@ class Verification:
         self.sound: list[FullRef] = []
         #: unusable full snapshots with reasons; excluded from retention
         self.unsound: dict[FullRef, str] = {}
+        #: those whose contents are not those of their commit record
+        self.differs: set[FullRef] = set()
         #: why the verification could not finish; a later one may
         self.trouble = ""
         self._reading = tools.run_background(self._run, f"readback-{tools.place.partition}")
@@ -68,6 +70,8 @@ class Verification:
                     self.sound.append(ref)
                 except FullUnusable as finding:
                     self.unsound[ref] = str(finding)
+                    if isinstance(finding, FullDiffers):
+                        self.differs.add(ref)
         finally:
             reader.close()
 

@@ -77,7 +77,7 @@ class ControlCommands(Participant):
         message = PinnedMessage(self._topic, self._tools.place.partition, pinned)
         try:
             done = self._engine.obey(message)
-            work.send()
+            work.send(message)
         except HandlingFailed as failure:
             if name not in REQUESTS or not self._decisions.decide_redriven((self._topic, pinned.offset), failure):
                 raise

@@ -45,8 +45,9 @@ class IdleClock(Participant):
         now = self._now()
         # The time is also the offset, so that the tick's effects and timers have unique keys.
         tick = Pinned(now, now, None, None, _HEADERS)
-        self._engine.obey(PinnedMessage(self._tools.place.names.control, self._tools.place.partition, tick))
-        work.send()
+        message = PinnedMessage(self._tools.place.names.control, self._tools.place.partition, tick)
+        self._engine.obey(message)
+        work.send(message)
         work.done = work.done._replace(pinned=(*work.done.pinned, tick))
 
     def contribute(self, draft: CommitDraft) -> None:

@@ -74,7 +74,7 @@ class RetryTopics(Participant):
     def _handle(self, topic: str, retried: Retried, work: SideWork) -> None:
         try:
             handle(self._engine, topic, retried)
-            work.send()
+            work.send(retried.message)
         except HandlingFailed as failure:
             if not self._decisions.decide_retried((topic, retried.at), retried, failure):
                 raise

@@ -30,6 +30,7 @@ from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import Restored, restore
 from statehold.snapshot.restore.standby_copy import Copy, go_on
 from statehold.snapshot.state import State
+from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.memory_guard import Room
 from statehold.worker.common.reporting import log_progress
@@ -296,6 +297,8 @@ class Recovery:
         )
 
     def _note(self, event: str, fields: dict[str, Any]) -> None:
+        if fields.get("differs"):
+            self._tools.metrics.inc(metrics.FULLS, 1, "differs")
         self._tools.log.warning(event, **fields)  # type: ignore[arg-type]
 
     def _log_retry(self, doing: str, state: tenacity.RetryCallState) -> None:

@@ -23,6 +23,7 @@ from statehold.errors import (
 )
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import Cancelled
+from statehold.record import Message
 from statehold.sink import BadRow, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, SinkPosition
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.records import CommitRecord
@@ -83,9 +84,12 @@ class SinkCoordinator(Participant):
     def recover(self, record: CommitRecord) -> None:
         """Connect again after a rollback: the database's position shows whether it has committed.
 
+        After a rejected row the connection is still open, and nothing has committed.
+
         :raises SinkFenced: another owner has taken an epoch. Otherwise as `opened`.
         """
-        self._open(record, again=True)
+        if self._session is None:
+            self._open(record, again=True)
 
     def _open(self, record: CommitRecord, *, again: bool) -> None:
         clock, signals = self._tools.clock, self._signals
@@ -152,9 +156,14 @@ class SinkCoordinator(Participant):
             return
         place = self._tools.place
         for pinned in self.ahead.side.pinned:
-            self._engine.obey(PinnedMessage(place.names.control, place.partition, pinned))
-        work.send()
+            message = PinnedMessage(place.names.control, place.partition, pinned)
+            self._engine.obey(message)
+            work.send(message)
         work.done = self.ahead.side
+
+    def handled(self, message: Message) -> None:
+        """:raises RecordUnknown: the rejected row is this record's."""
+        self._bisection.handled(message, self._sinks)
 
     def contribute(self, draft: CommitDraft) -> None:
         """Write the transaction's rows just before Kafka commits.
@@ -183,8 +192,11 @@ class SinkCoordinator(Participant):
         try:
             session.commit(self._held, position, packed, rows)
         except Outdated as error:
+            self.close()
             raise self._fenced(error, record) from error
-        except (BadRow, DatabaseTrouble) as error:
+        except BadRow as error:
+            raise ParticipantFailed(self, error) from error
+        except DatabaseTrouble as error:
             self.close()
             raise ParticipantFailed(self, error) from error
         except RowsRefused as error:
@@ -200,7 +212,7 @@ class SinkCoordinator(Participant):
         self._written, self._settles = None, False
         self._follow_database()
         if self._bisection.active:
-            self._bisection.committed(record)
+            self._bisection.committed(record, draft.records)
 
     def failed(self, error: Exception, draft: CommitDraft) -> HandlingFailed | None:
         """:raises SinkRefused: the database rejects a row, and the handler has no policy for such failures."""

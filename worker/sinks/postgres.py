@@ -10,6 +10,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import attrgetter
 from time import monotonic
 from typing import Any, Final, LiteralString, NamedTuple
 
@@ -137,6 +139,14 @@ class PostgresSession:
         return None
 
     def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
+        twins = dict(self._twins)
+        try:
+            self._commit(held, position, note, rows)
+        except BadRow as error:
+            self._twins = twins
+            raise BadRow(str(error), self._rejected(rows)) from error
+
+    def _commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         values = {**self._key, "position": position, "note": note, "epoch": held.epoch, "expected": held.position}
         with self._call(), self._connection.transaction():
             try:
@@ -198,6 +208,38 @@ class PostgresSession:
 
     # Rows
 
+    def _rejected(self, rows: Sequence[Rows]) -> Rows | None:
+        """Return the first change that the database rejects; None: unknown. Stores nothing."""
+        changes = [
+            each._replace(puts=puts, deletes=deletes)
+            for each in rows
+            for puts, deletes in [*(([], [key]) for key in each.deletes), *(([put], []) for put in each.puts)]
+        ]
+        try:
+            with self._call(), self._connection.transaction(force_rollback=True):
+                return self._first_rejected(changes)
+        except DatabaseTrouble:
+            self.close()  # the next call then reports it
+        except RowsRefused:
+            pass
+        return None
+
+    def _first_rejected(self, changes: list[Rows]) -> Rows | None:
+        """Bisect by savepoints; the accepted changes before the rejected one stay in the transaction."""
+        try:
+            with _translated(), self._connection.transaction():
+                for _, group in groupby(changes, attrgetter("table")):
+                    some = list(group)
+                    self._delete(some[0]._replace(deletes=[key for each in some for key in each.deletes]))
+                    self._upsert(some[0]._replace(puts=[put for each in some for put in each.puts]), copy=False)
+                self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except BadRow:
+            half = len(changes) // 2
+            if half == 0:
+                return changes[0]
+            return self._first_rejected(changes[:half]) or self._first_rejected(changes[half:])
+        return None
+
     def _insertion(self, rows: Rows) -> tuple[sql.Composed, sql.Composed]:
         """Return the statement before and after the rows."""
         others = [sql.Identifier(name) for name in rows.columns if name not in rows.key]
@@ -207,19 +249,19 @@ class PostgresSession:
         conflict = sql.SQL(" ON CONFLICT ({}) DO {}").format(_names(rows.key), change if others else sql.SQL("NOTHING"))
         return self._sql("INSERT INTO {target} ({columns}) ", rows.table, rows.columns), conflict
 
-    def _upsert(self, rows: Rows) -> None:
+    def _upsert(self, rows: Rows, *, copy: bool = True) -> None:
         if not rows.puts:
             return
         insert, conflict = self._insertion(rows)
         with self._connection.cursor() as cursor:
-            if len(rows.puts) < _COPY_FROM:
+            if len(rows.puts) < _COPY_FROM or not copy:
                 values = sql.SQL("VALUES ({})").format(sql.SQL(", ").join([sql.Placeholder()] * len(rows.columns)))
                 cursor.executemany(insert + values + conflict, rows.puts)
                 return
             twin = self._twin(rows)
-            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(twin, _names(rows.columns))) as copy:
+            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(twin, _names(rows.columns))) as stream:
                 for row in rows.puts:
-                    copy.write_row(row)
+                    stream.write_row(row)
             # In one order, because two partitions with a key in common would deadlock otherwise.
             select = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(_names(rows.columns), twin, _names(rows.key))
             cursor.execute(insert + select + conflict)
@@ -231,7 +273,7 @@ class PostgresSession:
                 cursor.executemany(self._sql("DELETE FROM {target} WHERE ", rows.table) + same, rows.deletes)
 
     def _twin(self, rows: Rows) -> sql.Identifier:
-        """Return the temporary table, empty at each commit. A rollback drops it; the session ends then, too."""
+        """Return the temporary table, empty at each commit. A rollback drops it if its transaction created it."""
         twin = self._twins.get(rows.table)
         if twin is None:
             twin = self._twins[rows.table] = sql.Identifier(f"statehold_sink_{len(self._twins)}")
@@ -256,18 +298,8 @@ class PostgresSession:
     def _call(self) -> Iterator[None]:
         """Bound a call in time, and translate psycopg's errors."""
         self._until = monotonic() + self._settings.timeout
-        try:
+        with _translated():
             yield
-        except psycopg.Error as error:
-            state = error.sqlstate or ""
-            if isinstance(error, psycopg.OperationalError) or state.startswith(_PASSING):
-                raise DatabaseTrouble(_said(error)) from error
-            # Without a state psycopg itself cannot write a value.
-            unwritable = not state and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError))
-            kind = BadRow if unwritable or state.startswith(_OF_A_ROW) else RowsRefused
-            raise kind(_said(error)) from error
-        except (TypeError, ValueError, OverflowError) as error:  # psycopg cannot write the value: a set in a dict, ...
-            raise BadRow(f"{type(error).__name__}: {error}") from error
 
     def _sql(self, text: LiteralString, target: str = "", columns: Sequence[str] = (), **more: Any) -> sql.Composed:
         parts: dict[str, Any] = {"table": _identifier(self._settings.table), "mine": sql.SQL(_MINE), **more}
@@ -286,6 +318,22 @@ def connect(
 
     owner = f"{owner}/{uuid.uuid4().hex[:8]}"
     return session
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        state = error.sqlstate or ""
+        if isinstance(error, psycopg.OperationalError) or state.startswith(_PASSING):
+            raise DatabaseTrouble(_said(error)) from error
+        # Without a state psycopg itself cannot write a value.
+        unwritable = not state and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError))
+        kind = BadRow if unwritable or state.startswith(_OF_A_ROW) else RowsRefused
+        raise kind(_said(error)) from error
+    except (TypeError, ValueError, OverflowError) as error:  # psycopg cannot write the value: a set in a dict, ...
+        raise BadRow(f"{type(error).__name__}: {error}") from error
 
 
 def _identifier(name: str) -> sql.Identifier:

@@ -12,6 +12,7 @@ import msgspec
 from statehold.common.names import Names
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
+from statehold.record import Message
 from statehold.reference import Version
 from statehold.snapshot.format.records import CommitRecord, Effect, FullRef
 from statehold.snapshot.state import Frozen
@@ -49,8 +50,9 @@ class SideWork(msgspec.Struct):
     position: int
     #: the transaction has handled no record
     idle: bool
-    #: sends the outputs of the last handled entry; raises RecordFailed if the broker rejects one
-    send: Callable[[], None]
+    #: sends the outputs of the last handled entry, which this message is
+    #: :raises RecordFailed: the broker rejects one, or the entry has written what the last commit could not store
+    send: Callable[[Message], None]
     done: SideInputs
     #: at most one entry may be handled
     alone: bool = False
@@ -122,6 +124,9 @@ class Participant:
 
     def side_inputs(self, work: SideWork) -> None:
         """Handle entries of other topics and add them to `work.done`. :raises HandlingFailed:"""
+
+    def handled(self, message: Message) -> None:
+        """After a record that was handled alone in order to find the one to blame. :raises RecordUnknown:"""
 
     def contribute(self, draft: CommitDraft) -> None:
         """Set fields of the next commit record; the transaction's writes are frozen."""
@@ -197,6 +202,7 @@ class Participants:
         self.on_began = [m.began for m in members if _defines(m, "began")]
         self.on_blocks = [m.blocks for m in members if _defines(m, "blocks")]
         self.on_wants_commit = [m.wants_commit for m in members if _defines(m, "wants_commit")]
+        self.on_handled = [m.handled for m in members if _defines(m, "handled")]
         self.on_side_inputs = [m.side_inputs for m in members if _defines(m, "side_inputs")]
         self.on_contribute = [m.contribute for m in members if _defines(m, "contribute")]
         self.on_committed = [m.committed for m in members if _defines(m, "committed")]

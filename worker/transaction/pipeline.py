@@ -14,7 +14,7 @@ from typing import Final
 
 from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted, UnstorableValue
 from statehold.output import Sent
-from statehold.record import at
+from statehold.record import Message, at
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -87,8 +87,8 @@ class TransactionPipeline:
         policy.handled(len(messages), began)
         with _UNTRACED if tools.tracing is None else tools.tracing.batch(messages):
             handled = self._engine.run(messages, one_by_one=careful)
-            if careful and self.rollback.unstorable is not None:
-                self.rollback.require_storable(messages[0])
+            if careful:
+                self._search(messages[0])
         if handled < len(messages):
             state.buffer.put_back(handled)
             policy.cut(len(messages) - handled)
@@ -106,6 +106,13 @@ class TransactionPipeline:
         if handled:
             state.newest = messages[handled - 1]
             state.position = at(state.newest) + 1
+
+    def _search(self, message: Message) -> None:
+        """Check a record that was handled alone. :raises HandlingFailed, RecordUnknown: it is to blame."""
+        if self.rollback.unstorable is not None:
+            self.rollback.require_storable(message)
+        for handled in self.participants.on_handled:
+            handled(message)
 
     def _emit(self, outputs: Sequence[Sent], *, wait: bool) -> None:
         """Send outputs, or keep them behind those that wait."""
@@ -201,7 +208,9 @@ class TransactionPipeline:
             raise SideInputFailed(state.position, failure.error) from failure
         return work.done
 
-    def _send_side_outputs(self) -> None:
+    def _send_side_outputs(self, message: Message) -> None:
+        if self.rollback.searching:
+            self.rollback.require_storable(message)
         try:
             if outputs := self._engine.take_outputs():
                 self._emit(outputs, wait=False)

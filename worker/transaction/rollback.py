@@ -21,7 +21,7 @@ from statehold.worker.common.ownership import await_newer_membership
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import require_storable
+from statehold.worker.handler.record_failure import HandlingFailed, require_storable
 from statehold.worker.transaction.kafka_transaction import Stage
 from statehold.worker.transaction.participants import ParticipantFailed, Participants
 from statehold.worker.transaction.state import TransactionState
@@ -50,6 +50,8 @@ class Rollback:
         self._state, self._participants, self._decisions = state, participants, decisions
         #: what the last commit could not store
         self.unstorable: UnstorableValue | None = None
+        #: number of the last transaction before a search for its writer that has found none yet
+        self._searched_after = -1
 
     def undo(self) -> int:
         """Abort, then forget; return how many records will be handled again.
@@ -109,19 +111,30 @@ class Rollback:
         self._signals.pause(min(first * 2**state.aborts, longest))
 
     def after_unstorable(self, error: UnstorableValue) -> None:
-        """Roll back; the records are handled again one by one, each followed by `require_storable`.
+        """Roll back; records and side inputs are handled again one by one, each followed by `require_storable`.
 
-        :raises UnstorableValue: no record has written it.
+        :raises UnstorableValue: none of them has written it.
         """
-        if not error.table or not self._state.buffer.suspect():
+        last, before = self._state.kafka.record.n, self._searched_after
+        self._searched_after = last
+        if not error.table or not (self._state.buffer.suspect() or last != before):
             raise error
         self.unstorable = error
         self.undo()
 
+    @property
+    def searching(self) -> bool:
+        """Return whether the side inputs of the next commit are checked, because no record may have written it."""
+        return self._searched_after == self._state.kafka.record.n
+
     def require_storable(self, message: Message) -> None:
-        """:raises HandlingFailed: this record has written what the last commit could not store."""
+        """:raises HandlingFailed: this record or side input has written what the last commit could not store."""
         assert self.unstorable is not None
-        require_storable(self._engine.state.tables, self.unstorable, message)
+        try:
+            require_storable(self._engine.state.tables, self.unstorable, message)
+        except HandlingFailed:
+            self._searched_after = -1
+            raise
 
     def after_participant(self, failure: ParticipantFailed) -> None:
         """Roll back a transaction that a participant refused before its commit; then that participant recovers."""

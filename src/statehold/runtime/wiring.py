@@ -34,7 +34,7 @@ from statehold.kafka.clients.full_producer import KafkaFullSink
 from statehold.kafka.clients.hanging_markers import HiddenRecords
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
-from statehold.kafka.feeds.control_topic import control_feed
+from statehold.kafka.feeds.control_topic import ControlFeed
 from statehold.kafka.feeds.input_feed import InputFeeds
 from statehold.kafka.feeds.retry_topic import RetryFeed
 from statehold.ports import Access, WorkerReport
@@ -125,7 +125,7 @@ class ServiceWiring:
         self._tracing = tracing_of(service.settings, service.names)
         self._database = partial(database_of, service.handler_class, service.settings, service.names)
         self._database()  # raises at the start if something is missing
-        self._feed = control_feed(service.settings, service.names, admin, log)
+        self._control = ControlFeed(service.settings, service.names, admin, log)
         #: None for a service with one input, whose records the manager delivers.
         self._inputs = InputFeeds(service.settings, service.names, log) if service.names.others else None
         #: None without standby replicas.
@@ -146,13 +146,20 @@ class ServiceWiring:
             self.standbys.start()
         if self.references is not None:
             self.references.start()
-        readers = (self._feed, self._inputs, *self._delayed.values(), self.standbys, self.references)
+        readers = (self._control, self._inputs, *self._delayed.values(), self.standbys, self.references)
         renew = [self._admin.renew, consumer.renew, *(each.renew for each in readers if each is not None)]
         self._renewal = CredentialRotation(self._service.settings, self._log, renew)
         self._renewal.start()
 
     def close(self) -> None:
-        for each in (self.standbys, self._renewal, self.references, self._feed, self._inputs, *self._delayed.values()):
+        for each in (
+            self.standbys,
+            self._renewal,
+            self.references,
+            self._control,
+            self._inputs,
+            *self._delayed.values(),
+        ):
             if each is not None:
                 each.close()
 
@@ -271,7 +278,8 @@ class ServiceWiring:
             references=self.references or NoReferences(),
             delayed=lambda topic: self._delayed[topic].lane(partition),
             database=self._database(),
-            control=partial(self._feed.lane, partition) if self._feed is not None else None,
+            control=partial(self._control.lane, partition),
+            control_exists=self._control.exists,
         )
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:

@@ -7,6 +7,8 @@ from collections import deque
 from itertools import count
 from typing import Any, Final, Literal, get_args
 
+from statehold.telemetry.structlog_import import import_structlog
+
 #: In the order of a partition's life, then errors.
 Event = Literal[
     "starting",
@@ -136,9 +138,7 @@ class Log:
 
     def __init__(self, logger: Any = None, *, recent: RecentEvents | None = None, **bound: object) -> None:
         if logger is None:
-            import structlog  # here, because it imports rich if that is installed, which takes 0.2 s
-
-            logger = structlog.get_logger("statehold")
+            logger = import_structlog().get_logger("statehold")
         self._logger = logger.bind(**bound) if bound else logger
         self._recent, self._bound = recent, bound
 

@@ -243,7 +243,11 @@ SINCE_FULL: Final = _gauge(
     "increment_since_full_bytes", "Bytes of the changelog that a restore would read after the newest full snapshot."
 )
 FULLS: Final = _counter(
-    "fulls", "Full snapshots by outcome: written, given_up.", "outcome", values=("written", "given_up")
+    "fulls",
+    "Full snapshots by outcome: written, given_up, differs (a verification has found other contents than those of its "
+    "commit record: when it was written, before a deletion, or in a restore).",
+    "outcome",
+    values=("written", "given_up", "differs"),
 )
 FULL_BYTES: Final = _counter("full_bytes", "Bytes of the chunks of complete full snapshots, before compression.")
 FULL_PAUSE_SECONDS: Final = _histogram("full_pause_seconds", "Pause of processing for one slice of a full snapshot.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from confluent_kafka import Message
 
@@ -16,21 +17,35 @@ from statehold.messages.command import BadCommand
 from statehold.ports import Asked
 from statehold.telemetry.log_events import Log
 
-
-def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> ControlFeed | None:
-    """Return the feed of the control topic; None if the topic does not exist or is not readable. Blocks."""
-    try:
-        there = admin.describe([names.control])[names.control] is not None
-    except KafkaTrouble as error:
-        log.warning("kafka_retry", doing=f"describe {names.control}", cause=str(error))
-        return None
-    return ControlFeed(settings, names, log) if there else None
+#: seconds between two looks for a topic that does not exist or is not readable
+_LOOK: Final = 10.0
 
 
 class ControlFeed(Feed):
-    def __init__(self, settings: Settings, names: Names, log: Log) -> None:
+    """Its thread waits for the topic, because a service runs without it, and it may be created later."""
+
+    def __init__(self, settings: Settings, names: Names, admin: Admin, log: Log) -> None:
         super().__init__(settings, names.group, names.control, log)
-        self._largest = largest_command(settings)
+        self._largest, self._admin = largest_command(settings), admin
+        self._exists, self._reported = False, ""
+
+    def exists(self) -> bool:
+        """Return whether the topic exists and is readable. Blocks for seconds until it does."""
+        if not self._exists:
+            try:
+                self._exists = self._admin.describe([self.topic])[self.topic] is not None
+            except KafkaTrouble as error:
+                if str(error) != self._reported:
+                    self._reported = str(error)
+                    self.log.warning("kafka_retry", doing=f"describe {self.topic}", cause=self._reported)
+        return self._exists
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            if self.exists():
+                super()._run()
+            else:
+                self._ending.wait(_LOOK)
 
     def lane(self, partition: int, wake: Callable[[], None]) -> ControlLane:
         """`wake` ends the wait of an idle partition; the feed's thread calls it."""

@@ -28,6 +28,10 @@ class MemoryDatabase:
         self.on_commit: Callable[[SinkPosition, SinkPosition, Sequence[Rows]], None] | None = None
         #: why the database rejects a row of a table (its values by column), or ''
         self.refuses: Callable[[str, dict[str, Any]], str] = lambda table, row: ""
+        #: whether a rejection names its row
+        self.finds_rows = True
+        #: connections that were opened
+        self.connections = 0
         self._faults: list[tuple[Call, BaseException, bool]] = []
 
     def fail(self, call: Call, error: BaseException, *, after: bool = False, times: int = 1) -> None:
@@ -40,6 +44,7 @@ class MemoryDatabase:
 
         def connect(partition: int, _ends: Callable[[], bool] = bool) -> MemorySession:
             self.strike("connect", after=False)
+            self.connections += 1
             return MemorySession(self, partition, owner)
 
         return connect
@@ -84,8 +89,7 @@ class MemorySession:
         for each in rows:
             for values in each.puts:
                 if why := database.refuses(each.table, dict(zip(each.columns, values, strict=True))):
-                    self._closed = True
-                    raise BadRow(why)
+                    raise BadRow(why, each._replace(puts=[values], deletes=[]) if database.finds_rows else None)
         database.held[partition] = SinkPosition(held.epoch, position, note)
         if database.on_commit is not None:
             database.on_commit(now, database.held[partition], rows)
