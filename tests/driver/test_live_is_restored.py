@@ -71,7 +71,7 @@ class Pair(NamedTuple):
 
 class Tree(msgspec.Struct, frozen=True):
     value: float
-    children: "tuple[Tree, ...]" = ()
+    children: tuple[Tree, ...] = ()
 
 
 class Checked(msgspec.Struct, frozen=True):
