@@ -29,7 +29,7 @@ ALLOWED: dict[str, str] = {
     "messages": "errors common output record",
     "tables": "errors record declarations table",
     "failures": "errors",
-    "handler": "errors common record tables failures",
+    "handler": "errors common record tables failures serde",
     "reference": "errors serde common declarations",
     "ports": "common output record messages",
     "telemetry": "common",

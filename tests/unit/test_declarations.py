@@ -246,4 +246,4 @@ def test_a_method_of_an_input_with_other_parameters_is_rejected() -> None:
     def price(self: Handler[int]) -> None: ...
 
     with pytest.raises(UsageError, match=r"price takes .* Next: def price\(self, record\)"):
-        on("prices", value=int)(price)
+        on("prices", value=int)(price)  # type: ignore[arg-type]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from types import UnionType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from statehold import serde
 from statehold.declarations.base import Declaration
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 V = TypeVar("V")
 
@@ -34,9 +36,15 @@ class Output(Declaration, Generic[V]):
     in Java producers. Use it on the partition's thread only.
     """
 
+    @overload
     def __init__(
-        self, topic: str, *, value: type[V] | UnionType | serde.Serde[V], partitioner: Partitioner | None = None
-    ) -> None:
+        self, topic: str, *, value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None
+    ) -> None: ...
+
+    @overload
+    def __init__(self, topic: str, *, value: TypeForm[V], partitioner: Partitioner | None = None) -> None: ...
+
+    def __init__(self, topic: str, *, value: Any, partitioner: Partitioner | None = None) -> None:
         self._options = OutputOptions(topic, value, serde.for_messages(value, topic), partitioner)
 
     def send(
