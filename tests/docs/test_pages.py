@@ -16,10 +16,17 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: each of its blocks is a module of its own
 RECIPES = "how-to/write/recipes.md"
+#: their blocks are files, which test_tutorial.py and test_how_to.py run with the commands of the page
+PROGRAMS = [
+    "tutorial/build.md",
+    "how-to/operate/embed.md",
+    "how-to/operate/scale.md",
+    "how-to/operate/several-services.md",
+]
 PAGES = [
     page
     for page in sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-    if "```python" in (DOCS / page).read_text() and page != RECIPES
+    if "```python" in (DOCS / page).read_text() and page not in (RECIPES, *PROGRAMS)
 ]
 
 
@@ -53,3 +60,10 @@ def test_a_recipe_runs_by_itself(number: int, monkeypatch: pytest.MonkeyPatch) -
 def test_each_recipe_has_one_block() -> None:
     text = (DOCS / RECIPES).read_text()
     assert text.count("\n## ") == len(blocks(RECIPES, "python"))
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_a_page_is_markdown_that_github_renders(page: Path) -> None:
+    """A block that begins with `:caption:` cannot be pasted, and a directive is shown as code."""
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^(?:```\{.*|:::.*|:\w+:.*|\{\w+\}`.*)$", text, re.MULTILINE) == []

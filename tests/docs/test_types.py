@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.docs.test_pages import DOCS, RECIPES
+from tests.docs.shell import File, steps
+from tests.docs.test_pages import DOCS, PROGRAMS, RECIPES
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +27,8 @@ LEFT_OUT = {
     "reference/ops.md": "from fastapi import FastAPI\nfrom statehold import Handler, Service\n"
     "app = FastAPI()\nservice = Service('web', input='orders', handler=Handler[str])\n",
 }
+#: signatures
+API = "reference/api/"
 #: programs of other libraries, which are not installed here
 FOREIGN = {"how-to/migrate/faust.md", "how-to/migrate/quix-streams.md"}
 #: modules that a page imports and this environment lacks
@@ -146,8 +149,12 @@ def no_key(amount: int) -> None: ...
 def programs() -> dict[str, str]:
     """Return the Python of the pages by the name of a module: a page's blocks together, a recipe by itself."""
     found = {"readme": "".join(_blocks(ROOT / "README.md", "python")).replace("from totals import Totals\n", "")}
+    files = [step for page in PROGRAMS for step in steps(DOCS / page) if isinstance(step, File)]
+    found |= {file.name.removesuffix(".py"): file.text for file in files}
     for page in sorted(DOCS.rglob("*.md")):
         name = page.relative_to(DOCS).as_posix()
+        if name in PROGRAMS or name.startswith(API):
+            continue
         module = re.sub(r"\W", "_", name.removesuffix(".md"))
         for number, block in enumerate(_blocks(page, "python")):
             one = f"{module}_{number}" if name == RECIPES else module
