@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from statehold.common.declarations import require_plain
+from statehold.common.declarations import require_parameters, require_plain
 from statehold.errors import UsageError
 from statehold.failures import Policy
 from statehold.record import Record
@@ -76,27 +76,11 @@ def on(topic: str, *, value: Any) -> Callable[[Method[H, Any]], Method[H, Any]]:
 
     def declare(method: Method[H, Any]) -> Method[H, Any]:
         require_plain(method, f"{method.__qualname__}, the method of the input {topic!r},")
-        _require_parameters(method.__qualname__, method, ("self", "record"))
+        require_parameters(method, method.__qualname__, ("self", "record"))
         vars(method)[DECLARATION] = InputDeclaration(topic, value)
         return method
 
     return declare
-
-
-def _require_parameters(name: str, hook: Callable[..., object], passed: Sequence[str]) -> None:
-    """:raises UsageError: a call with these positional arguments would fail."""
-    try:
-        signature = inspect.signature(hook)
-    except ValueError:  # a function written in C may have none
-        return
-    try:
-        signature.bind(*passed)
-    except TypeError as error:
-        called = name.rpartition(".")[2]
-        raise UsageError(
-            f"{name} takes {signature}, and statehold calls it with {len(passed)} arguments. Next: "
-            f"def {called}({', '.join(passed)})"
-        ) from error
 
 
 #: attribute of a method that `on` has decorated
@@ -130,7 +114,7 @@ class Handler(Generic[V]):
             passed = tuple(inspect.signature(getattr(Handler, name)).parameters)
             if isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod):
                 passed = passed[1:]
-            _require_parameters(f"{cls.__name__}.{name}", hook, passed)
+            require_parameters(hook, f"{cls.__name__}.{name}", passed)
 
     _note_effect: Callable[[Callable[..., object], tuple[Any, ...], Mapping[str, Any]], None]
     _timers: Timers | None = None

@@ -28,7 +28,7 @@ ALLOWED: dict[str, str] = {
     "table": "errors common declarations",
     "messages": "errors common output record",
     "tables": "errors record declarations table",
-    "failures": "errors",
+    "failures": "common errors",
     "handler": "errors common record tables failures serde",
     "reference": "errors serde common declarations",
     "ports": "common output record messages",

@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from statehold import serde
+from statehold.common.declarations import require_parameters
 from statehold.declarations.base import Declaration
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Output(Declaration, Generic[V]):
 
     `value` is a type or a serde. `partitioner(key, partitions)` returns a partition; the default is murmur2_random, as
     in Java producers. Use it on the partition's thread only.
+
+    :raises UsageError: the type of the value is not supported, or the partitioner takes other arguments.
     """
 
     @overload
@@ -45,6 +48,8 @@ class Output(Declaration, Generic[V]):
     def __init__(self, topic: str, *, value: TypeForm[V], partitioner: Partitioner | None = None) -> None: ...
 
     def __init__(self, topic: str, *, value: Any, partitioner: Partitioner | None = None) -> None:
+        if partitioner is not None:
+            require_parameters(partitioner, f"Output({topic!r}): the partitioner", ("key", "partitions"))
         self._options = OutputOptions(topic, value, serde.for_messages(value, topic), partitioner)
 
     def send(

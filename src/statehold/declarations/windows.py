@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from statehold import serde
 from statehold.common import versioned_values
+from statehold.common.declarations import require_parameters
 from statehold.common.table_types import require_key_type, require_ordered_key
 from statehold.declarations.base import Declaration
 from statehold.declarations.table import Table, milliseconds
@@ -243,6 +244,7 @@ class Session(Windows[K, V]):
         **options: Any,
     ) -> None:
         quiet = span(self, "gap", gap, least=1)
+        require_parameters(merge, f"{type(self).__name__}: merge", ("earlier", "later"))
         self._windows = WindowOptions(span(self, "grace", grace, least=0), gap=quiet, merge=merge)
         super().__init__(key=key, value=value, **options)
 
