@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from script.generate import cli_page, doctor_page, figures, metrics_page, runbook_pages, settings_page
+from script.generate import api_pages, cli_page, doctor_page, figures, metrics_page, runbook_pages, settings_page
 
 from statehold.ops.generate import scaffold
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "reference/cli-reference.md": cli_page.document,
     "reference/doctor.md": doctor_page.document,
     "reference/metrics.md": metrics_page.document,
@@ -19,7 +20,9 @@ PAGES = {
     "reference/events.md": runbook_pages.events,
     "reference/exit-codes.md": runbook_pages.exit_codes,
     "reference/settings.md": settings_page.document,
-} | {
+}
+PAGES |= {f"reference/api/{name}.md": partial(api_pages.document, name) for name in api_pages.PAGES}
+PAGES |= {
     f"../deploy/{name.removeprefix('deploy/') if '/' in name else f'container/{name}'}": partial(str, text)
     for name, text in scaffold.files("clearing").items()
     if name == "Dockerfile" or name.startswith("deploy/kubernetes/")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from statehold.common.declarations import require_parameters
 from statehold.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,10 +71,12 @@ def retry(times: int, *, seconds: float = 0.1, longest: float = 10.0, wait: Any 
     A pause is random: up to `seconds`, doubled each time, never above `longest`. Or give `wait`, a wait of tenacity. A
     stop or a rebalance ends a pause at once. After the last retry the partition is paused, unless `.then(...)` differs.
 
-    :raises UsageError: the number of retries is not positive, or seconds are negative.
+    :raises UsageError: the number of retries is not positive, seconds are negative, or `wait` takes other arguments.
     """
     if times < 1 or seconds < 0 or longest < seconds:
         raise UsageError("retry(times, seconds=, longest=): at least one try, and 0 <= seconds <= longest")
+    if wait is not None:
+        require_parameters(wait, "retry(wait=...)", ("retry_state",))
     return Policy(retries=times, seconds=seconds, longest=longest, wait=wait)
 
 

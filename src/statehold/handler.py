@@ -5,16 +5,34 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    overload,
+)
 
-from statehold.common.declarations import require_plain
+from statehold.common.declarations import require_parameters, require_plain
 from statehold.errors import UsageError
 from statehold.failures import Policy
 from statehold.record import Record
+from statehold.serde import Serde
 from statehold.tables.timers import Timer, Timers
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
 V = TypeVar("V")
-M = TypeVar("M", bound=Callable[..., None])
+H = TypeVar("H")
+P = ParamSpec("P")
+#: a method of an input of these values
+Method = Callable[[H, Record[V]], None]
 
 #: the key of a side effect outside Kafka: topic, partition, offset, index
 EffectKey = tuple[str, int, int, int]
@@ -39,7 +57,15 @@ class InputDeclaration(NamedTuple):
     value: Any
 
 
-def on(topic: str, *, value: Any) -> Callable[[M], M]:
+@overload
+def on(topic: str, *, value: type[V] | Serde[V]) -> Callable[[Method[H, V]], Method[H, V]]: ...
+
+
+@overload
+def on(topic: str, *, value: TypeForm[V]) -> Callable[[Method[H, V]], Method[H, V]]: ...
+
+
+def on(topic: str, *, value: Any) -> Callable[[Method[H, Any]], Method[H, Any]]:
     """Declare that a method of a `Handler` handles the records of one of several inputs.
 
         @on("prices", value=Price)
@@ -48,29 +74,13 @@ def on(topic: str, *, value: Any) -> Callable[[M], M]:
     `value` is the type of the input's values, or a serde. A method that a subclass overrides keeps its declaration.
     """
 
-    def declare(method: M) -> M:
+    def declare(method: Method[H, Any]) -> Method[H, Any]:
         require_plain(method, f"{method.__qualname__}, the method of the input {topic!r},")
-        _require_parameters(method.__qualname__, method, ("self", "record"))
+        require_parameters(method, method.__qualname__, ("self", "record"))
         vars(method)[DECLARATION] = InputDeclaration(topic, value)
         return method
 
     return declare
-
-
-def _require_parameters(name: str, hook: Callable[..., object], passed: Sequence[str]) -> None:
-    """:raises UsageError: a call with these positional arguments would fail."""
-    try:
-        signature = inspect.signature(hook)
-    except ValueError:  # a function written in C may have none
-        return
-    try:
-        signature.bind(*passed)
-    except TypeError as error:
-        called = name.rpartition(".")[2]
-        raise UsageError(
-            f"{name} takes {signature}, and statehold calls it with {len(passed)} arguments. Next: "
-            f"def {called}({', '.join(passed)})"
-        ) from error
 
 
 #: attribute of a method that `on` has decorated
@@ -104,9 +114,9 @@ class Handler(Generic[V]):
             passed = tuple(inspect.signature(getattr(Handler, name)).parameters)
             if isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod):
                 passed = passed[1:]
-            _require_parameters(f"{cls.__name__}.{name}", hook, passed)
+            require_parameters(hook, f"{cls.__name__}.{name}", passed)
 
-    _note_effect: Callable[[Callable[..., object], tuple[Any, ...]], None]
+    _note_effect: Callable[[Callable[..., object], tuple[Any, ...], Mapping[str, Any]], None]
     _timers: Timers | None = None
 
     def on_record(self, record: Record[V]) -> None:
@@ -156,14 +166,19 @@ class Handler(Generic[V]):
     def on_stop(self) -> None:
         """Clean up before the partition leaves this process. Nothing that you write here is kept."""
 
-    def effect(self, function: Callable[..., object], *args: Any) -> None:
+    def effect(
+        self, function: Callable[Concatenate[EffectKey, P], object], /, *args: P.args, **keywords: P.kwargs
+    ) -> None:
         """Call `function(key, *args)` at least once after the commit of this record, and never in a replay.
 
         `key` is (topic, partition, offset, index), the same in every retry of this effect. Use it to let the other side
         ignore a second call. The function runs on a thread of its own and must not touch tables.
+
+        :raises UsageError: the function does not take these arguments, cannot be found after a restart, or its body
+            would not run; an argument is not plain data; no record is being handled.
         """
         require_plain(function, f"effect {getattr(function, '__qualname__', function)!r}")
-        self._note_effect(function, args)
+        self._note_effect(function, args, keywords)
 
     def schedule(self, at: datetime | int, payload: Any = None, *, id: str = "") -> str:
         """Call `on_timer` when the partition's time reaches `at` (with a zone, or milliseconds since 1970).

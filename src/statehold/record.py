@@ -11,7 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 import xxhash
 
-V = TypeVar("V")
+#: covariant, because a record is immutable: a method for any Order takes a Record[Refund], too
+V_co = TypeVar("V_co", covariant=True)
 
 
 class Message(Protocol):
@@ -113,7 +114,7 @@ def at(message: Message) -> int:
     return message.at if isinstance(message, MergedMessage) else message.offset() or 0
 
 
-class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
+class Record(msgspec.Struct, Generic[V_co], frozen=True, gc=False):
     """A record of an input topic with its decoded `value`.
 
     Other fields are read from the message on access, so unused fields cost nothing. `now`, `random()` and `uuid()`
@@ -122,7 +123,7 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
     message: Message
     #: decoded; None only if the handler's type allows it
-    value: V
+    value: V_co
 
     @property
     def topic(self) -> str:

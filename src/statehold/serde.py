@@ -34,8 +34,6 @@ class Json:
     :raises UsageError: msgspec does not support the type or a part of it.
     """
 
-    __slots__ = ("decode", "encode", "type")
-
     def __init__(self, type: Any = Any) -> None:
         _require_supported(type)
         self.type = type
@@ -45,8 +43,6 @@ class Json:
 
 class MsgPack:
     """MessagePack of any type that msgspec supports; the default of tables. Raises as `Json`."""
-
-    __slots__ = ("decode", "encode", "type")
 
     def __init__(self, type: Any = Any) -> None:
         _require_supported(type)
@@ -109,8 +105,6 @@ class Nullable:
 
 class Pydantic:
     """JSON of a type with Pydantic models, which validate it. For messages only: pydantic must be installed."""
-
-    __slots__ = ("decode", "encode")
 
     def __init__(self, type: Any) -> None:
         from pydantic import TypeAdapter

@@ -146,9 +146,9 @@ def effects_in_replay() -> None:
 
     note = EffectRecorder.note
 
-    def loud(self: EffectRecorder, function: Any, args: tuple[Any, ...]) -> None:
+    def loud(self: EffectRecorder, function: Any, args: tuple[Any, ...], keywords: Any) -> None:
         replaying, self._handler.replaying = self._handler.replaying, False
-        note(self, function, args)
+        note(self, function, args, keywords)
         self._handler.replaying = replaying
 
     EffectRecorder.note = loud  # type: ignore[method-assign]

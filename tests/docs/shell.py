@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FENCE = re.compile(
-    r"^```(?:\{code-block\} )?(python|console|toml)\n(?::caption: (\S+)\n\n)?(.*?)^```", re.DOTALL | re.MULTILINE
+    r"(?:Save this as `(\S+)`[^`\n]*\n\n)?^```(python|console|toml)\n(.*?)^```", re.DOTALL | re.MULTILINE
 )
 #: commands that only read: a reader repeats one until it shows what the page shows
 READS = ("statehold status", "statehold lag", "statehold cat", "statehold snapshot list", "grep ", "cat ", "python -c ")
@@ -40,7 +40,7 @@ class File(NamedTuple):
 def steps(page: Path) -> list[Command | File]:
     """Return what a reader of the page does, in its order."""
     found: list[Command | File] = []
-    for language, name, text in FENCE.findall(page.read_text(encoding="utf-8")):
+    for name, language, text in FENCE.findall(page.read_text(encoding="utf-8")):
         if name:
             found.append(File(name, text))
         elif language == "console":

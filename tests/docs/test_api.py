@@ -68,7 +68,17 @@ INTERNAL = {
 
 def documented() -> set[str]:
     pages = "".join(page.read_text(encoding="utf-8") for page in API.glob("*.md"))
-    return set(re.findall(r"^\.\. (?:auto\w+|py:data):: (\S+)$", pages, re.MULTILINE))
+    found = re.findall(r"^## `(\w+)`\n\n`from (\S+) import (\w+)`$", pages, re.MULTILINE)
+    assert all(heading == name for heading, _, name in found)
+    return {f"{module}.{name}" for _, module, name in found}
+
+
+def test_every_member_has_a_heading() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in API.glob("*.md"))
+    shown = set(re.findall(r"^##+ `(\S+)`$", pages, re.MULTILINE))
+    assert {
+        name for name in anchors() if not {name.rpartition(".")[2], ".".join(name.split(".")[-2:])} & shown
+    } == set()
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -79,7 +89,7 @@ def test_every_public_name_has_an_entry(module: str) -> None:
 
 def test_an_entry_is_a_public_name() -> None:
     known = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names}
-    assert documented() - known == {"statehold.errors"}
+    assert documented() - known == errors()
 
 
 def members(name: str) -> set[str]:
@@ -93,15 +103,16 @@ def members(name: str) -> set[str]:
     return {each for base in own for each in vars(base) if not each.startswith("_")} - hidden
 
 
+def errors() -> set[str]:
+    """Return every error, by the name with its module."""
+    module = importlib.import_module("statehold.errors")
+    kinds = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+    return {f"statehold.errors.{name}" for name, kind in kinds.items() if issubclass(kind, StateholdError)}
+
+
 def anchors() -> set[str]:
-    """Return what the built pages must show: every public name, every error, and their members."""
-    names = {f"{module}.{name}" for module, each in PUBLIC.items() for name in each}
-    errors = importlib.import_module("statehold.errors")
-    names |= {
-        f"statehold.errors.{name}"
-        for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, StateholdError)
-    }
+    """Return what the pages must show: every public name, every error, and their members."""
+    names = {f"{module}.{name}" for module, each in PUBLIC.items() for name in each} | errors()
     operators = {"__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__len__"}
     table = {name for name in vars(Table) if not name.startswith("_")} | operators
     shown = names | {f"{name}.{member}" for name in names for member in members(name)}

@@ -27,12 +27,17 @@ def test_the_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.kafka
 def test_the_quick_start_runs_as_shown(tmp_path: Path) -> None:
+    quick_start(tmp_path, Path(sys.executable).parent)
+
+
+def quick_start(tmp_path: Path, programs: Path) -> None:
+    """Do what the quick start says, with the programs of an environment; the last command's output is compared."""
     port = free_ports(1)[0]
     (tmp_path / "totals.py").write_text(BLOCKS[0], encoding="utf-8")
     shell = Shell(
         tmp_path,
         {"127.0.0.1:9092": f"127.0.0.1:{port}", "statehold dev up": f"statehold dev up --port {port}"},
-        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        PATH=f"{programs}:{os.environ['PATH']}",
         XDG_STATE_HOME=str(tmp_path / "state"),
         XDG_RUNTIME_DIR=str(tmp_path),
         STATEHOLD_KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{port}",

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.docs.test_api import anchors
 from tests.support.browser import Browser, missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,11 +33,9 @@ def test_the_site_has_every_page(site: Path) -> None:
     assert {page.relative_to(docs).with_suffix(".html").as_posix() for page in docs.rglob("*.md")} <= pages
 
 
-def test_the_api_reference_shows_every_member_and_no_markup(site: Path) -> None:
+def test_the_api_reference_shows_no_markup(site: Path) -> None:
     pages = [page.read_text(encoding="utf-8") for page in (site / "reference" / "api").glob("*.html")]
     text = "".join(page[page.index("<article") : page.index("</article>")] for page in pages)
-    shown = set(re.findall(r'<dt class="sig[^>]* id="([^"]+)"', text))
-    assert anchors() - shown == set()
     plain = re.sub(r"<[^>]+>", "", text)
     for stray in ("\\", "``", ":raises", ":param", ":py:", ":doc:", "object at 0x", "~statehold", "docs/"):
         found = [plain[max(0, at.start() - 40) : at.end() + 40] for at in re.finditer(re.escape(stray), plain)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from statehold import Handler, Record, Table, Timer
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.sections.processing import CommitSettings
+from statehold.errors import HandlerFailed
 from statehold.handler import EffectKey
 from statehold.testing import Driver
 from statehold.worker.handler.effect_calls import weight
@@ -140,3 +143,56 @@ def test_each_commit_record_names_the_effects_of_older_transactions_that_are_not
     driver.restore()
     driver.advance(60.0)
     assert [call.arguments[0] for call in driver.effects] == ["one", "two"]
+
+
+def pay(key: EffectKey, account: str, cents: int = 1, *, note: str = "") -> None:
+    """An external system with more parameters."""
+
+
+class Paying(Handler[str]):
+    """Requests an effect as a test says."""
+
+    request: Callable[[Any], None]
+
+    def on_record(self, record: Record[str]) -> None:
+        type(self).request(self)
+
+    def own(self, key: EffectKey, account: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("request_", "arguments"),
+    [
+        (lambda self: self.effect(pay, "ann"), ("ann",)),
+        (lambda self: self.effect(pay, "ann", 5), ("ann", 5)),
+        (lambda self: self.effect(pay, cents=5, account="ann"), ("ann", 5)),
+        (lambda self: self.effect(pay, account="ann"), ("ann", 1)),
+        (lambda self: self.effect(self.own, account="ann"), ("ann",)),
+        (lambda self: self.effect(print, "ann", 5), ("ann", 5)),
+    ],
+)
+def test_arguments_of_an_effect_are_stored_by_position(
+    request_: Any, arguments: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Paying, "request", request_, raising=False)
+    driver = Driver(Paying)
+    driver.feed("a")
+    assert [call.arguments for call in driver.effects] == [arguments]
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (lambda self: self.effect(pay), "'pay' takes .*account.*: missing a required argument: 'account'"),
+        (lambda self: self.effect(pay, "ann", 5, "x"), r"with \(key, 'ann', 5, 'x'\): too many positional arguments"),
+        (lambda self: self.effect(pay, "ann", cent=5), r"with \(key, 'ann', cent=5\): .*'cent'"),
+        (lambda self: self.effect(pay, "ann", note="x"), "takes note by name only"),
+        (lambda self: self.effect(self.own), r"own' takes .*: missing a required argument: 'account'"),
+    ],
+)
+def test_arguments_that_an_effect_does_not_take_are_rejected_in_the_handler(
+    request_: Any, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Paying, "request", request_, raising=False)
+    with pytest.raises(HandlerFailed, match=text):
+        Driver(Paying).feed("a")

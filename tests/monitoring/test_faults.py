@@ -30,6 +30,7 @@ from statehold.admin.topics import ServiceTopics
 from statehold.config.sections.processing import FailureSettings, SnapshotSettings
 from statehold.dev import Cluster
 from statehold.dev.pytest_plugin import ClusterFactory
+from statehold.handler import EffectKey
 from statehold.messages.command import PAUSE, TAKE
 from statehold.ops.http.server import OpsServer
 from statehold.ops.process.job_metrics import JobMetrics
@@ -73,7 +74,7 @@ class Effective(Desk):
         self.effect(broken, record.value.amount)
 
 
-def broken(amount: int) -> None:
+def broken(key: EffectKey, amount: int) -> None:
     raise OSError("the other system is away")
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
+from collections.abc import Iterable
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.docs.test_readme import BLOCKS, quick_start
 from tests.packaging.environments import find_uv, run
 from tests.packaging.test_architecture import modules
 
@@ -24,10 +26,10 @@ assert len([loaded(command) for command in get_command(app).commands.values()]) 
 """
 
 
-def closure(wanted: str) -> set[str]:
-    """Return the normalised names of what `statehold` with that extra needs, by what is installed here."""
-    found: set[str] = set()
-    open_ends = [("statehold", wanted)]
+def closure(wanted: str, others: Iterable[str] = ()) -> set[str]:
+    """Return the normalised names of what `statehold` with that extra, and others, need, by what is installed here."""
+    found: set[str] = {*others}
+    open_ends = [("statehold", wanted), *((name, "") for name in others)]
     while open_ends:
         name, extra = open_ends.pop()
         for line in requires(name) or []:
@@ -39,14 +41,14 @@ def closure(wanted: str) -> set[str]:
     return found
 
 
-def install(root: Path, wheel: Path, python: str, target: Path, extra: str = "") -> Path:
-    """Make an environment that holds nothing but the wheel and what it asks for; return its bin folder.
+def install(root: Path, wheel: Path, python: str, target: Path, extra: str = "", others: Iterable[str] = ()) -> Path:
+    """Make an environment that holds nothing but the wheel, others, and what they ask for; return its bin folder.
 
     From the lock and uv's cache alone: the second run of script/test must not need a network.
     """
     uv = find_uv()
     assert run(uv, "venv", "--quiet", "--python", python, str(target)).returncode == 0
-    names = closure(extra)
+    names = closure(extra, others)
     blocks = re.split(r"\n(?=\S)", (root / "requirements.lock").read_text(encoding="utf-8"))
     subset = target / "subset.lock"
     subset.write_text("\n".join(block for block in blocks if block.split("==")[0] in names) + "\n")
@@ -113,3 +115,18 @@ def test_the_example_runs_from_the_wheel(root: Path, wheel: Path, python: str, t
 
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert reported.stdout.splitlines()[-1] == "demo ok"
+
+
+@pytest.mark.kafka
+def test_the_quick_start_runs_from_the_wheel(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
+    """As a stranger pastes it: an environment with the wheel and pytest alone, and a directory without the clone."""
+    programs = install(root, wheel, python, tmp_path / "env", "dev", ["pytest"])
+    directory = tmp_path / "stranger"
+    directory.mkdir()
+
+    quick_start(directory, programs)
+
+    (directory / "test_totals.py").write_text(BLOCKS[1], encoding="utf-8")
+    tested = run(str(programs / "pytest"), "-q", "test_totals.py", cwd=directory)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "1 passed" in tested.stdout

@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pytest
 
-from statehold import Dedupe, Handler, Output, Record, Service, Table, on
+from statehold import Dedupe, Handler, Output, Record, Service, Session, Table, on
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UsageError
+from statehold.failures import retry
 from statehold.handler import HOOKS
 from statehold.testing import Driver
 
@@ -246,4 +247,37 @@ def test_a_method_of_an_input_with_other_parameters_is_rejected() -> None:
     def price(self: Handler[int]) -> None: ...
 
     with pytest.raises(UsageError, match=r"price takes .* Next: def price\(self, record\)"):
-        on("prices", value=int)(price)
+        on("prices", value=int)(price)  # type: ignore[arg-type]
+
+
+def nothing() -> None: ...
+
+
+def pair(one: Any, two: Any) -> Any: ...
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], str, int]] = {
+    "upcaster": (lambda f: Table(key=int, value=int, version=2, upcasters={1: f}), "the upcaster of version 1", 1),
+    "upcaster with a type": (
+        lambda f: Table(key=int, value=int, version=2, upcasters={1: (str, f)}),
+        "the upcaster of version 1",
+        1,
+    ),
+    "partitioner": (lambda f: Output("out", value=int, partitioner=f), r"Output\('out'\): the partitioner", 2),
+    "merge": (lambda f: Session(60, key=str, value=int, merge=f), "Session: merge", 2),
+    "wait": (lambda f: retry(3, wait=f), r"retry\(wait=...\)", 1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_with_other_parameters_is_rejected_where_it_is_declared(name: str) -> None:
+    declare, text, arguments = FUNCTIONS[name]
+    wrong: list[Any] = [nothing, pair if arguments == 1 else str.upper]
+    for function in wrong:
+        with pytest.raises(UsageError, match=f"{text} takes .*statehold calls it with {arguments} argument"):
+            declare(function)
+    with pytest.raises(UsageError, match=f"{text} takes .* Next: lambda "):
+        declare(lambda: None)
+    with pytest.raises(UsageError, match=f"{text} is 5, and it has to be a function"):
+        declare(5)
+    declare(lambda *arguments: None)

@@ -19,7 +19,7 @@ class Base(Handler[None]):
 
 class Changed(Base):
     @on("prices", value=float)
-    def price(self, record: Record[float]) -> None: ...  # type: ignore[override]
+    def price(self, record: Record[float]) -> None: ...
 
 
 def test_methods_are_found_base_classes_first_and_the_last_declaration_holds() -> None:

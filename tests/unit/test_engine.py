@@ -199,7 +199,8 @@ def test_effects_that_could_not_run_after_a_restart_are_rejected() -> None:
     with pytest.raises(UsageError, match="belongs to a record"):
         engine.handler.on_live()
     engine.run(batch(1))
-    for function in (lambda key: None, Engine(Effects, 0).handler.on_record):
+    strangers: list[Callable[[Any], None]] = [lambda key: None, Engine(Effects, 0).handler.on_record]
+    for function in strangers:
         with pytest.raises(UsageError, match="could not be found after a restart"):
             engine.handler.effect(function)
     with pytest.raises(UsageError, match="plain data"):

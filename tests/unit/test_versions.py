@@ -90,6 +90,36 @@ def test_each_step_is_taken_from_whatever_version_is_stored() -> None:
     assert not new.freeze().keys, "reading is no writing"
 
 
+def test_an_upcaster_gets_the_same_whether_the_value_was_stored_or_made_by_the_one_before() -> None:
+    seen: list[Any] = []
+
+    def plain(old: Any) -> Priced:
+        seen.append(old)
+        return Priced(Money(old["whole"], old["hundredths"]), "EUR")
+
+    new = table(Priced, 3, v1=to_money, v2=plain)
+    stored = [msgspec.msgpack.encode(Cents(250)), b"\xc1\x02" + msgspec.msgpack.encode(Money(2, 50))]
+    assert [new.decode(data) for data in stored] == [Priced(Money(2, 50), "EUR")] * 2
+    assert seen == [{"whole": 2, "hundredths": 50}] * 2
+
+
+def test_an_annotated_upcaster_gets_its_type_from_one_that_returns_plain_values() -> None:
+    new = table(Priced, 3, v1=lambda old: {"whole": old["cents"] // 100, "hundredths": 0}, v2=to_priced)
+    assert new.decode(msgspec.msgpack.encode(Cents(250))) == Priced(Money(2, 0), "EUR")
+
+
+def test_a_handler_gets_the_same_before_and_after_the_key_is_written() -> None:
+    new = table(Money, 2, v1=lambda old: {"whole": old["cents"], "hundredths": 0})
+    made = new.decode(msgspec.msgpack.encode(Cents(2)))
+    assert made == new.decode(new.encode(made)) == Money(2, 0)
+
+
+def test_an_upcaster_whose_result_cannot_be_stored_is_named() -> None:
+    new = table(Money, 2, v1=lambda old: {"whole": "two"})
+    with pytest.raises(UsageError, match=r"upcaster of version 1 returned .*two.* cannot be read as version 2: "):
+        new.decode(msgspec.msgpack.encode(Cents(2)))
+
+
 STEPS: dict[str, tuple[Any, bytes]] = {
     "by its annotation": (to_money, msgspec.msgpack.encode(Cents(250))),
     "as plain values": (lambda old: Money(*divmod(old["cents"], 100)), msgspec.msgpack.encode(Cents(250))),

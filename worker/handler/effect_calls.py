@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import math
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final
 
@@ -39,6 +42,58 @@ def note(
         return Effect(name, *key, _encode(args), zlib.crc32(record_key or b""), time)
     except (TypeError, OverflowError) as error:
         raise UsageError(f"effect {name}: encode the arguments: they must be plain data (msgpack): {error}") from error
+
+
+def positional(function: Callable[..., object], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return an effect's arguments in the order of the function's parameters, because a commit record has no names.
+
+    :raises UsageError: the function does not take them, so each call after the commit would fail.
+    """
+    first: tuple[Any, ...] = ("key",)
+    if (owner := getattr(function, "__self__", None)) is not None:
+        function, first = getattr(function, "__func__", function), (owner, "key")
+    signature, least, most = _parameters(function)
+    if not keywords and least <= len(first) + len(args) <= most:
+        return args
+    called = getattr(function, "__qualname__", repr(function))
+    try:
+        call = signature.bind(*first, *args, **keywords)
+    except TypeError as error:
+        given = ", ".join(("key", *map(repr, args), *(f"{name}={value!r}" for name, value in keywords.items())))
+        raise UsageError(
+            f"effect {called!r} takes {signature}, and would be called with ({given:.200}): {error}"
+        ) from error
+    if not keywords:
+        return args
+    call.apply_defaults()
+    if named := ", ".join(name for name in keywords if name in call.kwargs):
+        raise UsageError(
+            f"effect {called!r} takes {named} by name only, and a commit record stores no names. Next: let it take "
+            f"{named} by position"
+        )
+    return call.args[len(first) :]
+
+
+@lru_cache(maxsize=256)
+def _parameters(function: Callable[..., object]) -> tuple[inspect.Signature, int, float]:
+    """Return the signature of a function, and the least and the most arguments that it takes by position.
+
+    A function that is written in C may show no signature; every call by position fits it.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return inspect.signature(_any), 0, math.inf
+    found = signature.parameters.values()
+    if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in found):
+        return signature, 1, 0  # no call by position fits it
+    by_position = [each for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    least = sum(each.default is each.empty for each in by_position)
+    return signature, least, math.inf if any(each.kind is each.VAR_POSITIONAL for each in found) else len(by_position)
+
+
+def _any(*args: Any) -> None:
+    """Takes any arguments by position."""
 
 
 def _name(handler: Handler[Any], function: Callable[..., object]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -13,7 +13,7 @@ from statehold.handler import Handler
 from statehold.record import Numbering
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.activity import Handling
-from statehold.worker.handler.effect_calls import note, weight
+from statehold.worker.handler.effect_calls import note, positional, weight
 
 
 class EffectRecorder:
@@ -31,7 +31,7 @@ class EffectRecorder:
         # Weak, because a cycle would keep a dropped state: a restore freezes the collector (snapshot.garbage).
         handler._note_effect = partial(_note, ref(self))
 
-    def note(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def note(self, function: Callable[..., object], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         record = self._handling.record
         if record is None:
             raise UsageError("effect() belongs to a record. Next: call it from on_record, on_batch or on_command")
@@ -41,7 +41,7 @@ class EffectRecorder:
             join, self.on_first = self.on_first, None
             join()
         key = (record.topic, record.partition, record.offset, self._numbering.next(record))
-        effect = note(self._handler, function, key, args, record.key, record.timestamp)
+        effect = note(self._handler, function, key, positional(function, args, keywords), record.key, record.timestamp)
         self.noted.append(effect)
         self._weight += weight((effect,))
         if self.crowded:
@@ -68,8 +68,13 @@ def effect_room(settings: Settings) -> int:
     return settings.kafka.message_max_bytes // 8
 
 
-def _note(recorder: ref[EffectRecorder], function: Callable[..., object], args: tuple[Any, ...]) -> None:
+def _note(
+    recorder: ref[EffectRecorder],
+    function: Callable[..., object],
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+) -> None:
     alive = recorder()
     if alive is None:
         raise UsageError("effect() was called on a handler whose partition is closed")
-    alive.note(function, args)
+    alive.note(function, args, keywords)

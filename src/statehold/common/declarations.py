@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -33,3 +33,23 @@ def require_plain(function: Any, what: str) -> None:
         raise UsageError(f"{what} is async: statehold calls it and never awaits it, so its body would not run. Use def")
     if inspect.isgeneratorfunction(function):
         raise UsageError(f"{what} is a generator: its body would not run. Return nothing, and use no yield")
+
+
+def require_parameters(function: Callable[..., object], name: str, passed: Sequence[str]) -> None:
+    """:raises UsageError: a call with these positional arguments would fail."""
+    if not callable(function):
+        raise UsageError(f"{name} is {function!r:.100}, and it has to be a function of ({', '.join(passed)})")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a function written in C may have none
+        return
+    try:
+        signature.bind(*passed)
+    except TypeError as error:
+        called = name.rpartition(".")[2]
+        called = called if called.isidentifier() else getattr(function, "__name__", "")
+        advice = f"def {called}({', '.join(passed)})" if called.isidentifier() else f"lambda {', '.join(passed)}: ..."
+        raise UsageError(
+            f"{name} takes {signature}, and statehold calls it with {len(passed)} argument{'s' * (len(passed) != 1)}. "
+            f"Next: {advice}"
+        ) from error

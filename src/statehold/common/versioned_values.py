@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, get_type_hints
 
 from statehold import serde
-from statehold.common.declarations import require_plain
+from statehold.common.declarations import require_parameters, require_plain
 from statehold.errors import UnknownSchema, UsageError
 from statehold.serde import Serde
 
@@ -33,7 +33,7 @@ def version_of(stored: bytes) -> int:
 class Versioned:
     """The serde of a table with a version above 1."""
 
-    __slots__ = ("_decode_current", "_decoders", "_prefix", "_steps", "current", "version")
+    __slots__ = ("_decode_current", "_prefix", "_serdes", "_steps", "current", "version")
 
     def __init__(self, current: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]) -> None:
         """:raises UsageError: a version out of range, a missing step, or a serde that may write the marker."""
@@ -42,11 +42,13 @@ class Versioned:
         self._decode_current = current.decode
         self._prefix = MARKER + bytes((version,))
         self._steps: dict[int, Callable[[Any], Any]] = {}
-        self._decoders: dict[int, Callable[[bytes], Any]] = {}
+        #: the serde of each version
+        self._serdes: dict[int, Serde[Any]] = {version: current}
         for number, given in upcasters.items():
-            require_plain(given[1] if isinstance(given, tuple) else given, f"the upcaster of version {number}")
-            old, self._steps[number] = _parted(current, given)
-            self._decoders[number] = old.decode
+            step, what = given[1] if isinstance(given, tuple) else given, f"the upcaster of version {number}"
+            require_plain(step, what)
+            require_parameters(step, what, ("old",))
+            self._serdes[number], self._steps[number] = _parted(current, given)
 
     def encode(self, value: Any, /) -> bytes:
         return self._prefix + self.current.encode(value)
@@ -59,13 +61,28 @@ class Versioned:
         if data[:2] == self._prefix:
             return self._decode_current(data[2:])
         found = version_of(data)
-        decode = self._decoders.get(found)
-        if decode is None:
+        if found not in self._steps:
             raise UnknownSchema(f"a value has version {found}, this code reads {self.oldest} to {self.version}")
-        value = decode(data if found == 1 else data[2:])
-        for step in range(found, self.version):
-            value = self._steps[step](value)
+        value = self._serdes[found].decode(data if found == 1 else data[2:])
+        for number in range(found, self.version):
+            value = self._as_stored(number + 1, self._steps[number](value))
         return value
+
+    def _as_stored(self, version: int, value: Any) -> Any:
+        """Return what an upcaster has made, as the bytes of its version would be read.
+
+        So the next upcaster gets the same whether a value of this version was stored or made, and the handler the same
+        before and after its key is written.
+
+        :raises UsageError: no reader of that version could read it.
+        """
+        try:
+            return self._serdes[version].decode(self._serdes[version].encode(value))
+        except Exception as error:  # a serde may raise anything
+            raise UsageError(
+                f"the upcaster of version {version - 1} returned {value!r:.100}, which cannot be read as version "
+                f"{version}: {error}"
+            ) from error
 
     @property
     def oldest(self) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from datetime import timedelta
 from types import GenericAlias
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
 import msgspec
 
@@ -17,6 +17,9 @@ from statehold.declarations.table import Table
 from statehold.declarations.windows import span
 from statehold.errors import UsageError
 from statehold.record import Record
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 K = TypeVar("K")
 L = TypeVar("L")
@@ -78,6 +81,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
 
     _join_options: JoinOptions
 
+    @overload
     def __init__(
         self,
         within: float | timedelta,
@@ -85,6 +89,35 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         key: type[K],
         left: type[L],
         right: type[R],
+        join: Literal["inner", "left", "outer"] = "inner",
+        grace: float | timedelta = 0,
+        version: int = 1,
+        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
+        mutable: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        within: float | timedelta,
+        *,
+        key: TypeForm[K],
+        left: TypeForm[L],
+        right: TypeForm[R],
+        join: Literal["inner", "left", "outer"] = "inner",
+        grace: float | timedelta = 0,
+        version: int = 1,
+        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
+        mutable: bool = False,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        within: float | timedelta,
+        *,
+        key: Any,
+        left: Any,
+        right: Any,
         join: Literal["inner", "left", "outer"] = "inner",
         grace: float | timedelta = 0,
         version: int = 1,
@@ -102,7 +135,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
             {LEFT: _class_of(LEFT, left), RIGHT: _class_of(RIGHT, right)},
         )
         row_key: Any = GenericAlias(tuple, (key, str, int, int))
-        value: Any = BufferedRecord[left, right]  # type: ignore[valid-type]
+        value: Any = BufferedRecord[left, right]
         super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters)
 
     def left(self, record: Record[Any], key: K, value: L | None = None) -> list[R]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from types import UnionType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from statehold import serde
+from statehold.common.declarations import require_parameters
 from statehold.declarations.base import Declaration
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 V = TypeVar("V")
 
@@ -32,11 +35,21 @@ class Output(Declaration, Generic[V]):
 
     `value` is a type or a serde. `partitioner(key, partitions)` returns a partition; the default is murmur2_random, as
     in Java producers. Use it on the partition's thread only.
+
+    :raises UsageError: the type of the value is not supported, or the partitioner takes other arguments.
     """
 
+    @overload
     def __init__(
-        self, topic: str, *, value: type[V] | UnionType | serde.Serde[V], partitioner: Partitioner | None = None
-    ) -> None:
+        self, topic: str, *, value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None
+    ) -> None: ...
+
+    @overload
+    def __init__(self, topic: str, *, value: TypeForm[V], partitioner: Partitioner | None = None) -> None: ...
+
+    def __init__(self, topic: str, *, value: Any, partitioner: Partitioner | None = None) -> None:
+        if partitioner is not None:
+            require_parameters(partitioner, f"Output({topic!r}): the partitioner", ("key", "partitions"))
         self._options = OutputOptions(topic, value, serde.for_messages(value, topic), partitioner)
 
     def send(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from statehold import serde
 from statehold.declarations.base import Declaration
 from statehold.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,7 +46,13 @@ class Reference(Declaration, Generic[K, V]):
     :raises UsageError: the key type is not supported.
     """
 
-    def __init__(self, topic: str, *, key: type[K], value: type[V] | serde.Serde[V]) -> None:
+    @overload
+    def __init__(self, topic: str, *, key: type[K], value: type[V] | serde.Serde[V]) -> None: ...
+
+    @overload
+    def __init__(self, topic: str, *, key: TypeForm[K], value: TypeForm[V]) -> None: ...
+
+    def __init__(self, topic: str, *, key: Any, value: Any) -> None:
         if key not in _KEYS:
             raise UsageError(f"Reference({topic!r}): key must be str, int or bytes")
         self._options = ReferenceOptions(topic, key, value, _KEYS[key], serde.for_messages(value, topic).decode)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from statehold import serde
 from statehold.common import versioned_values
 from statehold.common.table_types import require_immutable, require_key_type, require_ordered_key
 from statehold.declarations.base import Declaration
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -57,11 +60,37 @@ class Table(Declaration, Generic[K, V]):
     :raises UsageError: the type of the key or of the value is not supported, or a version has no upcaster.
     """
 
+    @overload
     def __init__(
         self,
         *,
         key: type[K],
         value: type[V] | serde.Serde[V],
+        sorted: bool = False,
+        version: int = 1,
+        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
+        ttl: float | timedelta = 0,
+        mutable: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        sorted: bool = False,
+        version: int = 1,
+        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
+        ttl: float | timedelta = 0,
+        mutable: bool = False,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        value: Any,
         sorted: bool = False,
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,

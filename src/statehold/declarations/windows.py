@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import GenericAlias
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from statehold import serde
 from statehold.common import versioned_values
+from statehold.common.declarations import require_parameters
 from statehold.common.table_types import require_key_type, require_ordered_key
 from statehold.declarations.base import Declaration
 from statehold.declarations.table import Table, milliseconds
 from statehold.errors import UsageError
 from statehold.record import Record
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,11 +45,33 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
 
     _windows: WindowOptions
 
+    @overload
     def __init__(
         self,
         *,
         key: type[K],
         value: type[V] | serde.Serde[V],
+        version: int = 1,
+        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
+        mutable: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        version: int = 1,
+        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
+        mutable: bool = False,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *,
+        key: Any,
+        value: Any,
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
@@ -83,6 +109,7 @@ class Hopping(Windows[K, V]):
     A record falls into size / every windows. See `Tumbling`.
     """
 
+    @overload
     def __init__(
         self,
         size: float | timedelta,
@@ -90,6 +117,29 @@ class Hopping(Windows[K, V]):
         *,
         key: type[K],
         value: type[V] | serde.Serde[V],
+        grace: float | timedelta = 0,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        size: float | timedelta,
+        every: float | timedelta,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        grace: float | timedelta = 0,
+        **options: Any,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        size: float | timedelta,
+        every: float | timedelta,
+        *,
+        key: Any,
+        value: Any,
         grace: float | timedelta = 0,
         **options: Any,
     ) -> None:
@@ -118,12 +168,34 @@ class Tumbling(Hopping[K, V]):
     `value`, `version`, `upcasters` and `mutable` are as for a `Table`.
     """
 
+    @overload
     def __init__(
         self,
         size: float | timedelta,
         *,
         key: type[K],
         value: type[V] | serde.Serde[V],
+        grace: float | timedelta = 0,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        size: float | timedelta,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        grace: float | timedelta = 0,
+        **options: Any,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        size: float | timedelta,
+        *,
+        key: Any,
+        value: Any,
         grace: float | timedelta = 0,
         **options: Any,
     ) -> None:
@@ -137,6 +209,7 @@ class Session(Windows[K, V]):
     sessions when a record bridges them. Sessions are sorted by key, then by start.
     """
 
+    @overload
     def __init__(
         self,
         gap: float | timedelta,
@@ -146,8 +219,32 @@ class Session(Windows[K, V]):
         merge: Callable[[V, V], V],
         grace: float | timedelta = 0,
         **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        gap: float | timedelta,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        merge: Callable[[V, V], V],
+        grace: float | timedelta = 0,
+        **options: Any,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        gap: float | timedelta,
+        *,
+        key: Any,
+        value: Any,
+        merge: Callable[[V, V], V],
+        grace: float | timedelta = 0,
+        **options: Any,
     ) -> None:
         quiet = span(self, "gap", gap, least=1)
+        require_parameters(merge, f"{type(self).__name__}: merge", ("earlier", "later"))
         self._windows = WindowOptions(span(self, "grace", grace, least=0), gap=quiet, merge=merge)
         super().__init__(key=key, value=value, **options)
 

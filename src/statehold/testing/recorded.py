@@ -17,7 +17,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.testing.memory.broker import MemoryBroker
 from statehold.testing.memory.clients import MemoryReader, StableMemoryReader
-from statehold.testing.replay import Seen
+from statehold.testing.rerun import Seen
 from statehold.worker.failures.history import At, HandledRetry, RetryHistory
 from statehold.worker.followers.reference import history
 from statehold.worker.handler.dead_letters import FailureDecision

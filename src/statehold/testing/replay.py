@@ -1,165 +1,110 @@
-"""Handles the same input in other batches and compares tables, outputs and effects (rule M4)."""
+"""Compares what a handler makes of the same input in other batches, and with another hash seed (rule M4)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle, zip_longest
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final
 
 from statehold.errors import UsageError
-from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
 from statehold.output import ORIGIN, ORIGIN_HEADER
-from statehold.record import MemoryMessage, Message
-from statehold.reference import Version
-from statehold.snapshot.format import digest
+from statehold.record import MemoryMessage
 from statehold.table import PartitionTable
-from statehold.testing.memory.database import Tables, apply
+from statehold.testing.hash_seed import run_elsewhere
+from statehold.testing.memory.database import Tables
 from statehold.testing.memory.log import MemoryLog
+from statehold.testing.rerun import Past, Results, Sent
 from statehold.testing.stepped import EffectCall
-from statehold.worker.failures.history import At, HandledRetry
-from statehold.worker.failures.retry_records import handle
-from statehold.worker.handler.dead_letters import FailureDecision
-from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
-#: value, key, headers, partition
-_Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
-
-
-class Seen(NamedTuple):
-    """Versions of the reference topics that the records from here on saw."""
-
-    versions: Mapping[str, Version]
+#: hash seeds of other processes: the first one is tried, the others confirm a difference
+_SEEDS: Final = (1, 2, 3, 4, 5)
 
 
 class BatchesMatter(UsageError):
-    """Handling the same input in other batches gave another result."""
+    """Handling the same input in other batches, or with another hash seed, gave another result."""
 
 
 class Replay:
-    """Handles one partition's input again and compares the result with the recorded one."""
+    """Handles one partition's past again and compares the result with the recorded one."""
 
-    def __init__(
-        self,
-        engine: Callable[[], Engine],
-        partition: int,
-        messages: Sequence[Message],
-        pinned: Sequence[Placed[Pinned | HandledRetry | Seen]],
-        control: str,
-        expected: bytes,
-        tables: Mapping[str, PartitionTable[Any, Any]],
-    ) -> None:
+    def __init__(self, past: Past, expected: bytes, tables: Mapping[str, PartitionTable[Any, Any]]) -> None:
         """`expected`: the digest of the state that `tables` hold."""
-        self._engine, self._partition = engine, partition
-        self._messages, self._pinned, self._digest, self._tables = messages, pinned, expected, tables
-        self._control = control
-        self._outputs: dict[str, list[_Sent]] = {}
+        self._past, self._digest, self._tables = past, expected, tables
+        self._outputs: dict[str, list[Sent]] = {}
         self._effects: list[object] = []
         self._rows: Tables | None = None
-        self._decisions: dict[At, FailureDecision] = {}
-        self._see: Callable[[Engine, Seen], None] = lambda engine, seen: None
-
-    def refer(self, see: Callable[[Engine, Seen], None]) -> None:
-        """Set the function that shows an engine the reference data of a version."""
-        self._see = see
 
     def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
         """Set what the comparison expects: the outputs of this partition by topic, and its effects."""
         self._outputs = {topic: [*filter(None, map(self._own, log.committed()))] for topic, log in logs.items()}
-        self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._partition))
+        self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._past.partition))
 
     def expect_rows(self, tables: Tables) -> None:
         """Set the expected rows of the sinks. Only for a driver with one partition: all write to the same tables."""
         self._rows = tables
 
-    def decide(self, decisions: dict[At, FailureDecision]) -> None:
-        """Set the recorded failure decisions: a replay makes none of its own."""
-        self._decisions = decisions
-
     def run(self, sizes: Sequence[int]) -> None:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
-        engine = self._engine()
-        if self._decisions:
-            engine.open_dead_letters().decisions = dict(self._decisions)
-        outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
-        effects: list[object] = []
-        rows: Tables = {}
-        for batch in in_order(self._batches(sizes), self._pinned):
-            self._handle(engine, batch)
-            for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
-                blob = key.encode() if isinstance(key, str) else key
-                if topic in outputs:  # the others are dead letters
-                    outputs[topic].append((value, blob, tuple(headers or ()), partition))
-            effects += [effect.key for effect in engine.effects.take()]
-            for each in ((engine.sinks and engine.sinks.take()) or list)():
-                apply(rows.setdefault(each.table, {}), each)
-            engine.state.commit(engine.freeze(), delta=True)
-        self._compare(sizes, engine, outputs, effects)
-        if self._rows is not None and rows != self._rows:
-            self._differs(sizes, f"the sinks hold {rows}, they held {self._rows}")
+        if finding := self._difference(self._past.run(sizes)):
+            raise BatchesMatter(
+                f"with batches of {list(sizes)} records: {finding}. How records are cut into batches must not matter, "
+                f"nor anything but the records and the tables: a replay would give another state"
+            )
 
-    def _batches(self, sizes: Sequence[int]) -> Iterator[Sequence[Message]]:
-        at, size = 0, cycle(sizes)
-        while at < len(self._messages):
-            yield self._messages[at : (at := at + max(1, next(size)))]
+    def run_with_another_hash_seed(self) -> None:
+        """Do the same in a process with another hash seed, if it can import the handler.
 
-    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | HandledRetry | Seen) -> None:
-        """Handle a batch as the worker does: record by record if on_batch raises."""
-        try:
-            if isinstance(batch, Pinned):
-                engine.obey(PinnedMessage(self._control, self._partition, batch))
+        A result that all other processes share, and this one does not, depends on this process, such as a handler that
+        a test has patched. It is not reported.
+
+        :raises BatchesMatter: results differ from hash seed to hash seed.
+        """
+        first = run_elsewhere(self._past, _SEEDS[0])
+        finding = self._difference(first) if first is not None else ""
+        if not finding:
+            return
+        for seed in _SEEDS[1:]:
+            other = run_elsewhere(self._past, seed)
+            if other is None:
                 return
-            if isinstance(batch, HandledRetry):
-                handle(engine, *batch)
-                return
-            if isinstance(batch, Seen):
-                self._see(engine, batch)
-                return
-            try:
-                engine.run(batch)
-            except HandlingFailed as poison:
-                if not isinstance(poison, BatchFailed):
-                    raise
-                engine.rollback()
-                engine.run(batch, one_by_one=True)
-        except HandlingFailed as poison:
-            raise poison.error from poison
+            if other != first:
+                raise BatchesMatter(
+                    f"with another hash seed (PYTHONHASHSEED={_SEEDS[0]}): {finding}. The order of a set, and what "
+                    f"hash() returns for text and bytes, differ from process to process, so a replay would give "
+                    f"another result. Next: use sorted(...), a dict or a tuple"
+                )
 
-    def _compare(
-        self, sizes: Sequence[int], engine: Engine, outputs: dict[str, list[_Sent]], effects: list[object]
-    ) -> None:
-        for topic, sent in outputs.items():
-            for i, (now, before) in enumerate(zip_longest(sent, self._outputs[topic])):
-                if now != before:
-                    self._differs(sizes, f"output {i} of {topic!r} is {now}, it was {before}")
-        if effects != self._effects:
-            self._differs(sizes, f"the effects are {effects}, they were {self._effects}")
-        if digest.to_bytes(engine.state.digest) != self._digest:
-            self._differs(sizes, f"the tables differ: {self._difference(engine.state.tables)}")
+    def _difference(self, now: Results) -> str:
+        """Return the first difference to what was recorded; empty if all is equal."""
+        for topic, sent in now.outputs.items():
+            for i, (is_now, was) in enumerate(zip_longest(sent, self._outputs[topic])):
+                if is_now != was:
+                    return f"output {i} of {topic!r} is {is_now}, it was {was}"
+        if now.effects != self._effects:
+            return f"the effects are {now.effects}, they were {self._effects}"
+        if now.digest != self._digest:
+            return f"the tables differ: {self._key_that_differs(now)}"
+        if self._rows is not None and now.rows != self._rows:
+            return f"the sinks hold {now.rows}, they held {self._rows}"
+        return ""
 
-    def _difference(self, tables: Mapping[str, PartitionTable[Any, Any]]) -> str:
+    def _key_that_differs(self, now: Results) -> str:
         """Return the first key whose value differs, with both values."""
-        for name, table in tables.items():
-            now, before = table.stored, self._tables[name].stored
-            for key in dict.fromkeys((*before, *now)):
-                if now.get(key) != before.get(key):
-                    is_now, was = (_shown(table, each.get(key)) for each in (now, before))
+        for name, stored in now.stored.items():
+            table = self._tables[name]
+            for key in dict.fromkeys((*table.stored, *stored)):
+                if stored.get(key) != table.stored.get(key):
+                    is_now, was = (_shown(table, each.get(key)) for each in (stored, table.stored))
                     return f"table {name!r}, key {key!r}: the value is {is_now}, it was {was}"
         return "no key does, so the digests were computed differently"
 
-    def _own(self, message: MemoryMessage) -> _Sent | None:
+    def _own(self, message: MemoryMessage) -> Sent | None:
         headers = tuple(message.headers() or ())
         for name, data in headers:
-            if name == ORIGIN_HEADER and ORIGIN.unpack_from(data)[0] != self._partition:
+            if name == ORIGIN_HEADER and ORIGIN.unpack_from(data)[0] != self._past.partition:
                 return None
         mine = tuple(header for header in headers if header[0] != ORIGIN_HEADER)
         return message.value(), message.key(), mine, message.partition()
-
-    def _differs(self, sizes: Sequence[int], finding: str) -> None:
-        raise BatchesMatter(
-            f"with batches of {list(sizes)} records: {finding}. How records are cut into batches must not matter, nor "
-            f"anything but the records and the tables: a replay would give another state"
-        )
 
 
 def _shown(table: PartitionTable[Any, Any], data: bytes | None) -> str:
