@@ -70,7 +70,7 @@ class FreezeGuard:
     """
 
     def __init__(self, seconds: float) -> None:
-        if seconds < 2:  # noqa: PLR2004
+        if seconds < 2:
             raise UsageError(f"FreezeGuard({seconds:g}): the shortest time is 2 s, because a sign of life takes 1 s")
         last = max(1, round(seconds / _LAST_PART))
         self._first, self._last = seconds - last, last

@@ -56,8 +56,8 @@ class TracedTable(PartitionTable[K, V]):
         owner: threading.Thread = self.__dict__.setdefault("_owner", me)
         if owner is not me:
             raise UsageError(
-                f"table {self.name!r} belongs to thread {owner.name!r} and was used on thread {me.name!r}: its partition "
-                f"may commit or move meanwhile. Next: read what the other thread needs on the partition's thread, and "
+                f"table {self.name!r} belongs to thread {owner.name!r} and was used on thread {me.name!r}: its "
+                f"partition may commit or move meanwhile. Next: read what the other thread needs on the partition's thread, and "
                 f"pass it on; a program outside reads the state with key_lookup.Finder (docs/reference/ops.md)"
             )
 
