@@ -90,7 +90,7 @@ def abort(
 ) -> None:
     """End an open transaction: one of the service by taking its id over, another one by Kafka's tool.
 
-    statehold txn abort 'order-totals.totals[3]' order_totals.app:service --foreign
+    statehold txn abort 'order-totals.totals[3]' order_totals.app:service
 
     It rejects an id of the service while its group has members. Kafka discards what the transaction wrote.
 
