@@ -20,7 +20,8 @@ from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
 from statehold.common.table_types import EXACT_TYPES, exact_check
 from statehold.declarations.base import options_of
-from statehold.declarations.exact_values import difference, forgets, quick_check
+from statehold.declarations.difference import difference
+from statehold.declarations.exact_values import forgets, quick_check
 from statehold.declarations.table import Table, TableOptions
 from statehold.errors import UnstorableValue, UsageError
 

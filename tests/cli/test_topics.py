@@ -139,6 +139,12 @@ def test_reference_topics_are_checked_and_created_in_development(on_kafka: Comma
     assert f"the owner of reference data creates {prices} with cleanup.policy=compact" in rejected.stderr
     assert {finding["about"]: finding["level"] for finding in diagnosed(on_kafka, "topics")} == {prices: "FAIL"}
 
+    acl = json.loads(on_kafka.run("topics", "acl", "app:service", "--json").stdout)
+    assert {(each["role"], each["operation"]) for each in acl if each["name"] == prices} == {
+        ("service", "READ"),
+        *((role, operation) for role in ("reader", "operator") for operation in ("DESCRIBE", "DESCRIBE_CONFIGS")),
+    }
+
     on_kafka.environment["STATEHOLD_SERVICE__MODE"] = "development"
     without = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
     assert f"{prices}. Nothing was created. Next: add --partitions N" in without.stderr

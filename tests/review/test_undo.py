@@ -94,7 +94,7 @@ def test_without_group_metadata_a_transaction_waits_for_the_manager() -> None:
     made.commit()
     assert made._membership.metadata is not None  # the worker has asked for it
     causes = [fields["cause"] for event, fields in made.events if event == "rolled_back"]
-    assert causes == ["the group metadata is not known yet"]
+    assert causes == ["the group has rebalanced: the group metadata is not known yet"]
     assert agrees(made, [FIRST])
 
 

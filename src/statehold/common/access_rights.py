@@ -95,6 +95,7 @@ def reader(names: Names, outputs: Sequence[str], references: Sequence[str] = ())
             for operation in ("DESCRIBE", "DESCRIBE_CONFIGS")
         ),
         Right("DESCRIBE", TOPIC, names.control, "topics check asks whether it exists"),
+        Right("DESCRIBE_CONFIGS", TOPIC, names.control, "topics check compares its settings, if it exists"),
         Right("DESCRIBE", GROUP, names.group, "members and offsets"),
     ]
 

@@ -2,14 +2,14 @@
 
 A handler reads a live value until its partition moves, and after that what was decoded from the value's bytes. A value
 that only equals what comes back, such as 1 in a float field, would make the two owners send different outputs.
-`quick_check` says of most values at once that they come back, and `difference` finds out for the others.
+`quick_check` says of most values at once that they come back; `statehold.declarations.difference` finds out for the
+others.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import count
@@ -60,67 +60,6 @@ def forgets(given: serde.Serde[Any]) -> bool:
     """Return whether its values have sets, whose order after a restore is another one."""
     kind = _type_of(given)
     return kind is not _UNKNOWN and _has(inspect.type_info(kind), (inspect.SetType, inspect.FrozenSetType), set())
-
-
-def difference(live: Any, back: Any) -> str | None:
-    """Return where two values are not the same, and both: `.amount is 1 (int) and would be 1.0 (float)`; else None.
-
-    The order of a set is no difference. It needs no recursion, because values may be nested as deeply as msgspec reads.
-    """
-    open_pairs = [("", live, back)]
-    while open_pairs:
-        path, live, back = open_pairs.pop()
-        parts = _parts(live, back)
-        if parts is None:
-            return f"{path or 'the value'} is {_shown(live)} and would be {_shown(back)} after a restore"
-        open_pairs += [(f"{path}{place}", one, other) for place, one, other in parts]
-    return None
-
-
-def _shown(value: Any) -> str:
-    try:
-        return f"{value!r:.100} ({type(value).__qualname__})"
-    except RecursionError:
-        return f"a deeply nested {type(value).__qualname__}"
-
-
-def _parts(live: Any, back: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return the parts that remain to be compared, in reverse; None if the two differ."""
-    if type(live) is not type(back):
-        return None
-    if isinstance(live, list | tuple):
-        if len(live) != len(back):
-            return None
-        named = getattr(live, "_fields", None)
-        places = [f".{name}" for name in named] if named else [f"[{number}]" for number in range(len(live))]
-        return list(zip(places, live, back, strict=True))[::-1]
-    if isinstance(live, dict):
-        if difference(list(live), list(back)) is not None:
-            return None
-        return [(f"[{key!r:.50}]", value, back[key]) for key, value in live.items()][::-1]
-    if isinstance(live, set | frozenset):
-        same = {(type(item), item) for item in live} == {(type(item), item) for item in back}
-        return [] if same else None
-    if (names := _fields(live)) is not None:
-        if _undeclared(live) != _undeclared(back):
-            return None
-        return [(f".{name}", getattr(live, name, None), getattr(back, name, None)) for name in reversed(names)]
-    same = live is back or repr(live) == repr(back)
-    return [] if same and getattr(live, "fold", 0) == getattr(back, "fold", 0) else None
-
-
-def _undeclared(value: Any) -> set[str]:
-    """Return the attributes that are no declared fields, which no bytes hold."""
-    return set(getattr(value, "__dict__", ())) - set(_fields(value) or ())
-
-
-def _fields(value: Any) -> tuple[str, ...] | None:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    if dataclasses.is_dataclass(value):
-        return tuple(field.name for field in dataclasses.fields(value))
-    attrs = getattr(type(value), "__attrs_attrs__", None)
-    return None if attrs is None else tuple(each.name for each in attrs)
 
 
 class _Unknown:
@@ -203,30 +142,32 @@ class _Code:
             return f"(type({v}) is {self._name(_PLAIN[kind])}{limits})"
         if kind in _SEQUENCES:
             return self._each(found, v, f"type({v}) is {self._name(_SEQUENCES[kind])}", v, found.item_type)
-        match found:
-            case inspect.Metadata():
-                return self._test(found.type, v, depth)
-            case inspect.UnionType():
-                return f"({' or '.join(self._test(each, v, depth) for each in found.types)})"
-            case inspect.AnyType() if not self._in_json:
-                return f"{self._name(_is_plain)}({v})"
-            case inspect.DateTimeType() | inspect.TimeType():
-                return self._moment(found, v)
-            case inspect.EnumType() if not issubclass(found.cls, enum.Flag):
-                return f"(type({v}) is {self._name(found.cls)})"
-            case inspect.LiteralType():
-                kinds = self._name(frozenset(map(type, found.values)))
-                return f"(type({v}) in {kinds} and {v} in {self._name(found.values)})"
-            case inspect.TupleType():
-                items = [self._test(each, f"{v}[{place}]", depth + 1) for place, each in enumerate(found.item_types)]
-                return f"({' and '.join([f'type({v}) is tuple and len({v}) == {len(items)}', *items])})"
-            case inspect.DictType():
-                keys = self._each(found, v, f"type({v}) is dict", v, found.key_type)
-                return f"({keys} and {self._each(None, v, 'True', f'{v}.values()', found.value_type)})"
-            case inspect.StructType() | inspect.DataclassType() | inspect.NamedTupleType():
-                return self._object(found, v, depth)
-            case _:
-                return "False"
+        write = _WRITERS.get(kind)
+        return "False" if write is None else write(self, found, v, depth)
+
+    def _annotated(self, found: Any, v: str, depth: int) -> str:
+        return self._test(found.type, v, depth)
+
+    def _union(self, found: Any, v: str, depth: int) -> str:
+        return f"({' or '.join(self._test(each, v, depth) for each in found.types)})"
+
+    def _any(self, found: Any, v: str, depth: int) -> str:
+        return "False" if self._in_json else f"{self._name(_is_plain)}({v})"
+
+    def _enum(self, found: Any, v: str, depth: int) -> str:
+        return "False" if issubclass(found.cls, enum.Flag) else f"(type({v}) is {self._name(found.cls)})"
+
+    def _literal(self, found: Any, v: str, depth: int) -> str:
+        kinds = self._name(frozenset(map(type, found.values)))
+        return f"(type({v}) in {kinds} and {v} in {self._name(found.values)})"
+
+    def _tuple(self, found: Any, v: str, depth: int) -> str:
+        items = [self._test(each, f"{v}[{place}]", depth + 1) for place, each in enumerate(found.item_types)]
+        return f"({' and '.join([f'type({v}) is tuple and len({v}) == {len(items)}', *items])})"
+
+    def _dict(self, found: Any, v: str, depth: int) -> str:
+        keys = self._each(found, v, f"type({v}) is dict", v, found.key_type)
+        return f"({keys} and {self._each(None, v, 'True', f'{v}.values()', found.value_type)})"
 
     def _object(self, found: Any, v: str, depth: int) -> str:
         cls = _class_of(found)
@@ -280,12 +221,29 @@ class _Code:
         if self._in_json and isinstance(found, inspect.FloatType):
             yield f"{v} - {v} == 0"  # JSON has no infinity, and no nan
 
-    def _moment(self, found: Any, v: str) -> str:
+    def _moment(self, found: Any, v: str, depth: int) -> str:
         kind = self._name(datetime if isinstance(found, inspect.DateTimeType) else time)
         zone = {None: f"({v}.tzinfo is None or {v}.tzinfo is UTC)", True: f"{v}.tzinfo is UTC"}.get(
             found.tz, f"{v}.tzinfo is None"
         )
         return f"(type({v}) is {kind} and {v}.fold == 0 and {zone})"
+
+
+#: how the code for a type is written; a type that is not here is never certain
+_WRITERS: Final[Mapping[type, Callable[[_Code, Any, str, int], str]]] = {
+    inspect.Metadata: _Code._annotated,
+    inspect.UnionType: _Code._union,
+    inspect.AnyType: _Code._any,
+    inspect.DateTimeType: _Code._moment,
+    inspect.TimeType: _Code._moment,
+    inspect.EnumType: _Code._enum,
+    inspect.LiteralType: _Code._literal,
+    inspect.TupleType: _Code._tuple,
+    inspect.DictType: _Code._dict,
+    inspect.StructType: _Code._object,
+    inspect.DataclassType: _Code._object,
+    inspect.NamedTupleType: _Code._object,
+}
 
 
 def _class_of(found: Any) -> type:

@@ -57,8 +57,9 @@ class TracedTable(PartitionTable[K, V]):
         if owner is not me:
             raise UsageError(
                 f"table {self.name!r} belongs to thread {owner.name!r} and was used on thread {me.name!r}: its "
-                f"partition may commit or move meanwhile. Next: read what the other thread needs on the partition's thread, and "
-                f"pass it on; a program outside reads the state with key_lookup.Finder (docs/reference/ops.md)"
+                f"partition may commit or move meanwhile. Next: read what the other thread needs on the "
+                f"partition's thread, and pass it on; the program around the service "
+                f"reads the state with key_lookup.Finder (docs/reference/ops.md)"
             )
 
     def rollback(self) -> None:
