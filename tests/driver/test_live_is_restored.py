@@ -180,6 +180,8 @@ LOOK_ALIKES: list[tuple[Any, Any, str]] = [
     (frozenset[datetime], frozenset({NOW}), "Europe/Berlin"),
     (Json(dict[int | str, int]), {1: 1}, r"is \{1: 1\} \(dict\) and would be \{'1': 1\}"),
     (Json(dict[tuple[int, int], int]), {(1, 1): 1}, "cannot be encoded"),
+    (Chain | Any, Chain(1), r"is Chain\(x=1, rest=None\) \(Chain\) and would be \{"),
+    (UUID | Any, UUID(int=7), r"UUID\('.*'\) \(UUID\) and would be '"),
     (Open, opened(), r"\.more is 5 \(int\) and would be absent"),
     (Unset, Unset(None), r"UNSET|None|would not come back"),  # type: ignore[arg-type]
     (int, 10**5000, "cannot be encoded"),

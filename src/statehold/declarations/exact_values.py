@@ -151,6 +151,9 @@ class _Code:
         return self._test(found.type, v, depth)
 
     def _union(self, found: Any, v: str, depth: int) -> str:
+        parts = [each.type if isinstance(each, inspect.Metadata) else each for each in found.types]
+        if anything := [each for each in parts if isinstance(each, inspect.AnyType)]:  # msgspec ignores the other types
+            return self._test(anything[0], v, depth)
         return f"({' or '.join(self._test(each, v, depth) for each in found.types)})"
 
     def _any(self, found: Any, v: str, depth: int) -> str:
