@@ -21,15 +21,14 @@ def acl(
     outputs: Outputs = None,
     role: Annotated[
         list[str] | None,
-        typer.Option(
-            "--role", metavar="ROLE", help=f"Print only this role: {', '.join(ROLES)}. [default: all]"
-        ),
+        typer.Option("--role", metavar="ROLE", help=f"Print only this role: {', '.join(ROLES)}. [default: all]"),
     ] = None,
     principal: Annotated[
         str | None,
         typer.Option(
             "--principal",
-            help="Grant to this principal, such as User:order-totals. [default: for the role service that of the settings, for others User:ROLE]",
+            help="Grant to this principal, such as User:order-totals. "
+            "[default: User:ROLE; for the role service that of the settings]",
         ),
     ] = None,
     as_json: AsJson = False,
