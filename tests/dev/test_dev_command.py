@@ -30,7 +30,7 @@ class Command:
     python: str
     directory: Path
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [
             self.python,
             "-m",
@@ -40,7 +40,8 @@ class Command:
             "--dir",
             str(self.directory),
         ]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        env = {**os.environ, **environment}
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
 
     def shown(self, *arguments: str) -> Any:
         done = self.run(*arguments, "--json")
@@ -74,6 +75,13 @@ def test_up_status_down_and_up_again(dev: Command, port: str) -> None:
     assert f"bootstrap servers: {up['bootstrap_servers']}" in again
     assert f"export STATEHOLD_KAFKA__BOOTSTRAP_SERVERS={up['bootstrap_servers']}" in again
     assert f"Stop: statehold dev down --dir {dev.directory}" in again
+
+
+def test_the_variable_for_other_commands_is_named_unless_it_is_set(dev: Command, port: str) -> None:
+    variable = "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS"
+    assert f"export {variable}=127.0.0.1:{port}" in dev.run("up", "--port", port).stdout
+    assert "export" not in dev.run("status", **{variable: f"127.0.0.1:{port}"}).stdout
+    assert "export" in dev.run("status", **{variable: "127.0.0.1:1"}).stdout
 
 
 def test_a_killed_broker_is_seen_and_up_recovers_it(dev: Command, port: str) -> None:

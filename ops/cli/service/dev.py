@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from statehold.common.exit_codes import Answer
-from statehold.config import KafkaSettings
+from statehold.config.common.errors import SettingsError
+from statehold.config.load import load
 from statehold.dev import daemon
 from statehold.dev.errors import NoCluster
 from statehold.dev.jars import DEFAULT_VERSION
@@ -91,6 +92,15 @@ def down(
         Console(highlight=False).print(f"{stopped}; {'deleted' if delete else 'data kept in'} {place}", soft_wrap=True)
 
 
+def _is_found(seen: daemon.ClusterReport) -> bool:
+    """Return whether the other commands of this shell use these brokers without an option."""
+    try:
+        servers = load().kafka.bootstrap_servers
+    except SettingsError:  # the other commands report it
+        return False
+    return not set(servers.split(",")).isdisjoint(seen.bootstrap_servers.split(","))
+
+
 def _report(line: str) -> None:
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
 
@@ -107,7 +117,7 @@ def _show(seen: daemon.ClusterReport, as_json: bool) -> None:
     console.print(f"Kafka {seen.version} in {seen.directory}", soft_wrap=True)
     output.print_table(("broker", "state", "pid", "port", "log"), rows)
     console.print(f"bootstrap servers: [bold]{seen.bootstrap_servers}[/]", soft_wrap=True)
-    if KafkaSettings().bootstrap_servers not in seen.bootstrap_servers.split(","):
+    if not _is_found(seen):
         console.print("The other commands look elsewhere. In each shell, first:", soft_wrap=True)
         console.print(f"export STATEHOLD_KAFKA__BOOTSTRAP_SERVERS={seen.bootstrap_servers}", soft_wrap=True)
     if Path(seen.directory) != daemon.default_directory():
