@@ -113,6 +113,10 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [level("compaction_finished_timestamp_seconds", J, -2 * 86400)],
         [level("compaction_finished_timestamp_seconds", J, 0)],
     ),
+    "StateholdRestarts": (
+        [(f"process_start_time_seconds{{{I}}}", "0+120x90")],
+        [(f"process_start_time_seconds{{{I}}}", "7x90")],
+    ),
     "StateholdFilesNearLimit": (
         [(f"process_open_fds{{{I}}}", "900x90"), (f"process_max_fds{{{I}}}", "1024x90")],
         [(f"process_open_fds{{{I}}}", "90x90"), (f"process_max_fds{{{I}}}", "1024x90")],
