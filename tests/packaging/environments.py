@@ -35,9 +35,7 @@ def find_uv() -> str:
     return found
 
 
-def run(
-    *command: str, cwd: Path | None = None, timeout: float = 500, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(*command: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command and return what it said; the test judges the exit code."""
     return subprocess.run(
         command,
@@ -46,7 +44,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=timeout,
+        timeout=500,
         stdin=subprocess.DEVNULL,
     )
 
