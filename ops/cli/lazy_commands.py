@@ -55,6 +55,13 @@ class LazyGroup(TyperGroup):
             for entry in entries:
                 self.add_command(LazyCommand(entry, panel))
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from statehold.ops.cli.common.shared_options import readable  # here, because it imports rich
+
+        for param in self.get_params(ctx):
+            readable(param)
+        super().format_help(ctx, formatter)
+
 
 def loaded(command: Any) -> Any:
     """Return the command itself, for programs that walk through all commands."""

@@ -61,7 +61,7 @@ def _text(help_text: str) -> Iterator[str]:
 
 
 def _name(parameter: Any) -> str:
-    name = str(parameter.metavar or parameter.name.upper()).strip("[]")
+    name = str(parameter.metavar or parameter.name.upper())
     return name if parameter.required else f"[{name}]"
 
 
@@ -76,7 +76,7 @@ def _option(parameter: Any) -> str:
 
 
 def _help(parameter: Any) -> str:
-    text = _escaped(" ".join((parameter.help or "").split()))
+    text = _escaped(" ".join((parameter.help or "").replace("\\[", "[").split()))
     default = parameter.default
     if parameter.required:
         return f"{text} **Needed.**"

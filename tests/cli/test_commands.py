@@ -80,7 +80,7 @@ def test_a_set_without_a_value_shows_how(tmp_path: Path) -> None:
     ("target", "reported"),
     [
         ("absent:service", r"there is no module 'absent' in .*; run the command in the directory that holds absent"),
-        ("app", r"'app': write module:service, such as examples\.clearing\.app:service"),
+        ("app", r"'app': write module:service, such as order_totals\.app:service"),
         ("app.py:service", r"'app\.py' is a path; write the module's name: app:service"),
         ("src/app.py:service", r"write the module's name: src\.app:service"),
         ("plain:nothing", r"module plain has no 'nothing'; write: service = Service"),

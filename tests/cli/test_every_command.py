@@ -39,6 +39,25 @@ def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> Non
     assert "--help" not in pasted[1]
 
 
+@pytest.mark.parametrize("command", [(), *COMMANDS], ids=" ".join)
+def test_help_shows_each_default_once_and_no_type_of_a_flag(command: tuple[str, ...]) -> None:
+    """Typer takes `[default: all]` in a text for markup and drops it, and writes <bool> behind a flag."""
+    shown = re.sub(r"[\s\u2500-\u257f]", "", help_of(*command))
+    written = [param.help or "" for param in dict(reference.leaves()).get(command, get_command(app)).params]
+
+    for text in written:
+        for default in re.findall(r"\[default: [^]]*\]", text):
+            assert default.replace(" ", "") in shown
+            assert f"{default.replace(' ', '')}[default" not in shown
+    assert "<bool>" not in shown
+
+
+def test_help_names_only_a_service_that_a_command_writes() -> None:
+    """The wheel has no examples; `statehold new order-totals` writes the service that the examples name."""
+    for command in COMMANDS:
+        assert "examples" not in help_of(*command)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_each_command_has_json_output(command: tuple[str, ...]) -> None:
     assert "--json" in help_of(*command)

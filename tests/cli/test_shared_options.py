@@ -137,7 +137,7 @@ def test_a_command_that_needs_the_code_takes_it_by_either_way(statehold: Command
     assert found.stdout == statehold.run("schema", "app:service").stdout
     assert "there is no module 'nope'" in statehold.run("run", "--service", "nope:service").stderr
     missing = statehold.run("repair", "rebase", "--records", "replay", "--why", "ticket 9")
-    assert missing.stderr == "statehold: name the service: MODULE:SERVICE, such as examples.clearing.app:service\n"
+    assert missing.stderr == "statehold: name the service: MODULE:SERVICE, such as order_totals.app:service\n"
 
 
 @pytest.mark.parametrize(

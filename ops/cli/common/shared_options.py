@@ -9,6 +9,7 @@ import re
 from typing import Annotated, Any, Final, Literal
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand
 
 from statehold.ops.cli.common import output
@@ -65,7 +66,7 @@ def with_required_code(ctx: typer.Context, value: str | None) -> str:
         raise output.WrongOption(f"--service {service}: this command needs the code: write --service MODULE:SERVICE")
     code = with_code(ctx, value)
     if code is None:
-        raise output.WrongOption("name the service: MODULE:SERVICE, such as examples.clearing.app:service")
+        raise output.WrongOption("name the service: MODULE:SERVICE, such as order_totals.app:service")
     return code
 
 
@@ -101,7 +102,7 @@ def _options(
         typer.Option(
             "-o",
             metavar="table|wide|json|yaml",
-            help="Print in this form; wide: one line for each row. [default: table]",
+            help="Print in this form; wide: rows are not wrapped. [default: table]",
             callback=_choose,
             is_eager=True,
             expose_value=False,
@@ -113,7 +114,7 @@ def _options(
             "--bootstrap-server",
             "-b",
             metavar="HOST:PORT,...",
-            help="Use these brokers: kafka.bootstrap_servers.",
+            help="Use these brokers. [default: those of the settings]",
             callback=_keep_servers,
             is_eager=True,
             expose_value=False,
@@ -124,7 +125,7 @@ def _options(
         typer.Option(
             "--service",
             metavar="MODULE:SERVICE",
-            help="Name the service by its code, as the argument does.",
+            help="The same as the argument MODULE:SERVICE.",
             callback=_keep_service,
             is_eager=True,
             expose_value=False,
@@ -133,10 +134,23 @@ def _options(
 ) -> None: ...
 
 
+def readable(param: Any) -> Any:
+    """Have a parameter's help shown as it is written; return the parameter.
+
+    Typer would take `[default: all]` for markup and drop it, add a second default, and give a flag a type.
+    """
+    if "[default" in (param.help or ""):
+        param.help, param.show_default = escape(param.help), False
+    if getattr(param, "is_flag", False):
+        param.metavar = ""
+    return param
+
+
 def share(command: Any) -> Any:
     """Add the shared options to a command, or to each command of a group; return it."""
     for each in getattr(command, "commands", {}).values():
         share(each)
+    readable(command.get_help_option(typer.Context(command)))
     for param in command.params:
         if param.name == "target":
             param.required = False  # `with_required_code` reports a missing one, because --service may give it
@@ -146,4 +160,6 @@ def share(command: Any) -> Any:
         if own in shown:
             command.params.insert(shown.index(own), extra)
             shown.insert(shown.index(own), "")
+    for param in command.params:
+        readable(param)
     return command

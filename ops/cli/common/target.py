@@ -34,7 +34,7 @@ Overrides = Annotated[
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Set one setting; it overrides environment and files.",
+        help="Set one setting, such as log.level=debug; it overrides environment and files.",
         callback=with_servers,
     ),
 ]
@@ -44,38 +44,41 @@ SecretsDir = Annotated[
 ]
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME", help="Use shipped defaults: development or production."),
+    typer.Option("--profile", metavar="NAME", help="Start from the defaults for development or production."),
 ]
 
 Target = Annotated[
     str | None,
     typer.Argument(
-        metavar="MODULE:SERVICE", help="Name the service, here or by the options below.", callback=with_code
+        metavar="MODULE:SERVICE",
+        help="The service in your code, such as order_totals.app:service; or use --name.",
+        callback=with_code,
     ),
 ]
 Code = Annotated[
     str,
     typer.Argument(
         metavar="MODULE:SERVICE",
-        help="Name the service, here or by --service, such as examples.clearing.app:service.",
+        help="The service in your code, such as order_totals.app:service.",
         callback=with_required_code,
     ),
 ]
 ServiceName = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="Name the service without its code.", callback=with_name),
+    typer.Option("--name", metavar="NAME", help="The service's name, if you do not have its code here.", callback=with_name),
 ]
 InputName = Annotated[
     str | None,
-    typer.Option("--input", metavar="TOPIC[,TOPIC...]", help="Name its input topic, or several in their order."),
+    typer.Option("--input", metavar="TOPIC[,TOPIC...]", help="With --name: its input topic, or several in their order."),
 ]
 Outputs = Annotated[
-    list[str] | None, typer.Option("--output", metavar="TOPIC", help="Name an output topic; may be repeated.")
+    list[str] | None, typer.Option("--output", metavar="TOPIC", help="With --name: an output topic; may be repeated.")
 ]
 ViaControlTopic = Annotated[
     bool,
     typer.Option(
-        "--via-control-topic", help="Use the control topic, if other readers of the input cannot skip a command."
+        "--via-control-topic",
+        help="Write to the control topic, not to the input: other readers of the input would meet the command.",
     ),
 ]
 
@@ -96,7 +99,7 @@ Why = Annotated[
         callback=written_reason,
     ),
 ]
-Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Record this person. [default: user@host]")]
+Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Record this person as the author. [default: user@host]")]
 
 #: no topic has more partitions, so that a mistyped range fills no memory
 _LAST_PARTITION: Final = 999_999
@@ -131,7 +134,7 @@ def checked_partitions(param: typer.CallbackParam, text: str | None) -> str | No
 Partitions = Annotated[
     str | None,
     typer.Option(
-        "--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]", callback=checked_partitions
+        "--partitions", metavar="LIST", help="Only these partitions, such as 0,3-5. [default: all]", callback=checked_partitions
     ),
 ]
 
@@ -174,7 +177,7 @@ def find_service(target: str) -> Service:
     """
     name, colon, attribute = target.partition(":")
     if not (name and colon and attribute):
-        raise WrongOption(f"{target!r}: write module:service, such as examples.clearing.app:service")
+        raise WrongOption(f"{target!r}: write module:service, such as order_totals.app:service")
     if name.endswith(".py") or "/" in name:
         dotted = name.removesuffix(".py").strip("./").replace("/", ".")
         raise WrongOption(f"{name!r} is a path; write the module's name: {dotted}:{attribute}")
@@ -204,7 +207,7 @@ def names_of(settings: Settings, target: str | None, name: str | None, input_top
         return service_of(settings, target).names
     if not (name and input_topic):
         raise WrongOption(
-            "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
+            "name the service: module:service, such as order_totals.app:service, or --name order-totals --input order-totals.events"
         )
     first, *others = input_topic.split(",")
     names = Names(name, first, settings.service.namespace, tuple(others))

@@ -47,7 +47,7 @@ def cat(
         str | None,
         typer.Argument(
             metavar="MODULE:SERVICE",
-            help="Decode keys and values with its types.",
+            help="Decode keys and values with the types of this service.",
             callback=with_code,
         ),
     ] = None,
@@ -57,7 +57,7 @@ def cat(
             "--partition",
             "-p",
             metavar="LIST",
-            help="Read only these, such as 0,3-5. [default: all]",
+            help="Only these partitions, such as 0,3-5. [default: all]",
             callback=checked_partitions,
         ),
     ] = None,
@@ -66,19 +66,19 @@ def cat(
         typer.Option(
             "--offset",
             metavar="WHERE",
-            help="beginning, end, an offset, or -N: the last N offsets. [default: beginning; with --follow: end]",
+            help="Begin here: beginning, end, an offset, or -N: the last N offsets. [default: beginning; with -f: end]",
             callback=_checked_offset,
         ),
     ] = None,
     most: Annotated[
-        int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after N records. [0: no limit]")
+        int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after N records. [default: no limit]")
     ] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
     _as_json: AsJson = False,
 ) -> None:
-    """Print committed records as JSON lines: commit records, deltas, full snapshots, inputs, outputs.
+    """Print the committed records of a topic as JSON lines; `topics check` names the topics of a service.
 
-    statehold cat fills examples.clearing.app:service -n 3
+    statehold cat order-totals.totals order_totals.app:service -n 3
 
     An unreadable record of a changelog or snapshot topic has kind "damaged".
     """

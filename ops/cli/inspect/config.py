@@ -12,7 +12,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.target import Config, Overrides, Profile, SecretsDir, pairs_of
 
-app = typer.Typer(help="Show or check the settings in force.", no_args_is_help=True)
+app = typer.Typer(help="Show the settings in force and where each was written, or check them.", no_args_is_help=True)
 
 
 @app.command("show")
@@ -28,7 +28,7 @@ def show_(
 ) -> None:
     """Show every setting with its value and origin; passwords and keys are redacted.
 
-    statehold config show -c examples/clearing/clearing.toml --changed
+    statehold config show -c order-totals.toml --changed
 
     Exit code 0: shown; 1: a setting is invalid; each one is named with its origin.
     """
@@ -53,7 +53,7 @@ def check(
 ) -> None:
     """Check the settings as `statehold run` would, without asking a broker.
 
-    statehold config check -c examples/clearing/clearing.toml
+    statehold config check -c order-totals.toml
 
     Exit code 0: valid; 1: each invalid one is named with its origin and the allowed values.
     """

@@ -41,8 +41,8 @@ def doctor(
 ) -> None:
     """Check the cluster, the service's topics and this machine, and print a fix for each problem.
 
-    statehold doctor examples.clearing.app:service \\
-        -c examples/clearing/clearing.toml
+    statehold doctor order_totals.app:service \\
+        -c order-totals.toml
 
     Without a service it checks the cluster and this machine only.
 

@@ -24,17 +24,17 @@ def lag(
     partitions: Partitions = None,
     most: Annotated[
         int | None,
-        typer.Option("--most", min=0, metavar="RECORDS", help="Exit with 1 if a partition is further behind."),
+        typer.Option("--most", min=0, metavar="RECORDS", help="Exit with 1 if a partition is further behind than this."),
     ] = None,
     most_seconds: Annotated[
         float | None,
-        typer.Option("--most-seconds", min=0, metavar="SECONDS", help="Exit with 1 if a partition is further behind."),
+        typer.Option("--most-seconds", min=0, metavar="SECONDS", help="Exit with 1 if a partition is further behind than this."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far each partition is behind: offsets to the end, and the age of the next record.
 
-    statehold lag --name clearing --input trades --most-seconds 60
+    statehold lag order_totals.app:service --most-seconds 60
 
     Exit code 0: within --most and --most-seconds; 1: further behind.
     """

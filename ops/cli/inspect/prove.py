@@ -35,7 +35,7 @@ def prove(
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="POINT", help="latest, a time, n:TRANSACTION, a position, or positions: 0=1200,1=800."
+            "--at", metavar="POINT", help="latest, a time, n:TRANSACTION, an input offset, or one for each partition: 0=1200,1=800."
         ),
     ] = "latest",
     key: Annotated[
@@ -59,10 +59,12 @@ def prove(
 ) -> None:
     """Rebuild the state of every partition, and print a signed document of positions, keys and digests.
 
-    statehold prove examples.clearing.app:service \\
+    statehold prove order_totals.app:service \\
         --at 2026-11-21T18:00:00Z --key proof.key
 
-    Then: statehold prove --check FILE --key proof.key --recompute
+    Once before: statehold prove --make-key proof.key
+
+    To check one: statehold prove --check FILE --key proof.key --recompute
 
     Exit code 0: proven, or the document is valid; 1: it is invalid, or a state cannot be rebuilt.
     """

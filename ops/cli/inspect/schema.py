@@ -22,7 +22,7 @@ def schema(
 ) -> None:
     """Print the topics of a service and the types of their values as JSON, without asking a broker.
 
-    statehold schema examples.clearing.app:service > asyncapi.json
+    statehold schema order_totals.app:service > asyncapi.json
 
     Exit code 0: printed; 1: the service does not exist.
     """

@@ -58,8 +58,8 @@ def support_bundle(
 ) -> None:
     """Collect settings, status, doctor, lag, stacks and logs in one file, without secrets and records.
 
-    statehold support-bundle examples.clearing.app:service \\
-        -c examples/clearing/clearing.toml
+    statehold support-bundle order_totals.app:service \\
+        -c order-totals.toml
 
     The file names what did not answer, such as brokers that are down.
 

@@ -44,7 +44,7 @@ def top(
 ) -> None:
     """Watch a service on the whole screen: owner, phase, lag and speed of each partition. Press q to quit.
 
-    statehold top --name clearing --input trades
+    statehold top order_totals.app:service
 
     Members, positions and speed come from the group; phases and restores come from the instances: those of
     this machine by their sockets, others by the ops servers that they advertise (ops.advertised, ops.token).

@@ -35,13 +35,13 @@ def list_(
         typer.Option("--topic", metavar="TOPIC", help="Look at these topics instead of the service's."),
     ] = None,
     older_than: Annotated[
-        float, typer.Option("--older-than", min=0, metavar="SECONDS", help="Hide younger ones.")
+        float, typer.Option("--older-than", min=0, metavar="SECONDS", help="Hide those that are open for a shorter time.")
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Show open transactions that block readers, with their age and partitions.
 
-    statehold txn list --name clearing --input trades
+    statehold txn list order_totals.app:service
 
     It runs Kafka's own tool in a JVM for some seconds; without Java it guesses the owner.
 
@@ -75,7 +75,7 @@ def abort(
     place: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TOPIC[PARTITION]]", help="End the transaction at the end of this partition, as `list` shows it."
+            metavar="TOPIC[PARTITION]", help="End the transaction that is open here, as `txn list` shows it."
         ),
     ] = None,
     own: Annotated[
@@ -88,9 +88,9 @@ def abort(
     input_topic: InputName = None,
     as_json: AsJson = False,
 ) -> None:
-    """End an open transaction: that of the service by fencing its id, another one by Kafka's tool.
+    """End an open transaction: one of the service by taking its id over, another one by Kafka's tool.
 
-    statehold txn abort 'fills[3]' --name clearing --input trades --foreign
+    statehold txn abort 'order-totals.totals[3]' order_totals.app:service
 
     It rejects an id of the service while its group has members. Kafka discards what the transaction wrote.
 
@@ -99,7 +99,7 @@ def abort(
     if own is not None and target is None and place is not None and ":" in place:  # the only argument is the service
         place, target = None, place
     if (place is None) == (own is None):
-        raise WrongOption("give either TOPIC[PARTITION], such as 'fills[3]', or --id")
+        raise WrongOption("give either TOPIC[PARTITION], such as 'order-totals.totals[3]', or --id")
     about = subject_of(settings, target, name, input_topic)
     names, transactions = about.names, OpenTransactions(about.settings, about.names)
     if own is not None:
@@ -111,7 +111,7 @@ def abort(
     else:
         found = re.fullmatch(r"(.+)\[(\d+)\]", place or "")
         if found is None:
-            raise WrongOption(f"{place!r}: write TOPIC[PARTITION], such as 'fills[3]'")
+            raise WrongOption(f"{place!r}: write TOPIC[PARTITION], such as 'order-totals.totals[3]'")
         owner = transactions.end(found[1], int(found[2]), foreign=foreign).owner
     if as_json:
         output.print_json({"ended": place or own, "owner": owner})

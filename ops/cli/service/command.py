@@ -37,9 +37,9 @@ def command(
 ) -> None:
     """Send a command to every partition, ordered with the input; the service passes it to on_command.
 
-    statehold command close-day examples.clearing.app:service --no-wait
+    statehold command close-day order_totals.app:service --no-wait
 
-    With --via-control-topic its place is between two transactions, and a commit record stores that place.
+    The command is a record in the input. With --via-control-topic it takes effect between two transactions.
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
     """
@@ -61,7 +61,7 @@ def take(
 ) -> None:
     """Take a full snapshot of each partition of a running service.
 
-    statehold snapshot take examples.clearing.app:service
+    statehold snapshot take order_totals.app:service
 
     Needs the right WRITE on the input: the command is a record with the header statehold-command and a null value.
 

@@ -16,7 +16,7 @@ from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.target import Code, find_service, load_settings
 from statehold.ops.generate import systemd_units
 
-app = typer.Typer(help="Write files with which machines run a service.", no_args_is_help=True)
+app = typer.Typer(help="Write the systemd units that run a service.", no_args_is_help=True)
 
 _SYSTEM = Path("/etc/systemd/system")
 
@@ -52,8 +52,8 @@ def systemd(
 ) -> None:
     """Write the systemd units of a service: a template, its instances, a target, a nightly compaction.
 
-    statehold deploy systemd examples.clearing.app:service \\
-        --config examples/clearing/clearing.toml \\
+    statehold deploy systemd order_totals.app:service \\
+        --config order-totals.toml \\
         --instances 2 --dry-run
 
     It replaces existing files; put your own changes in drop-ins (`systemctl edit`).

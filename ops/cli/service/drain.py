@@ -15,18 +15,19 @@ from statehold.ops.remote import drain as draining
 
 def drain(
     instance: Annotated[
-        str, typer.Argument(metavar="INSTANCE", help="Drain this service.instance, as `status` shows it.")
+        str, typer.Argument(metavar="INSTANCE", help="The instance, as `statehold status` shows it.")
     ],
     target: Target = None,
     name: ServiceName = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for its end.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Drain a process on this machine: it commits, leaves the group at once, and ends.
+    """Drain a process on this machine: it commits, leaves its group, so that others take over at once, and ends.
 
-    statehold drain clearing-2 --name clearing
+    statehold drain order-totals-2 --name order-totals
 
-    A static member that is only stopped keeps its partitions until its session ends; a drained one does not.
+    A static member (group.membership) that is only stopped keeps its partitions until its session ends; a drained
+    one does not.
 
     Exit code 0: ended; 1: not in time, or no such process runs here.
     """

@@ -17,12 +17,13 @@ def pause(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Pause partitions: commit in-flight work, then stop consuming.
+    """Pause partitions: they commit what they have handled, and read no more.
 
-    statehold pause examples.clearing.app:service --partitions 0,3-5
+    statehold pause order_totals.app:service --partitions 0,3-5
 
     The processes stay members of the group. The pause is in the partition's last commit record, so that it outlasts
-    restarts and rebalances until `statehold resume`. The command goes through the control topic.
+    restarts and rebalances until `statehold resume`. The service gets the command through its
+    control topic (`topics create --control`).
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it takes effect in its turn).
     """
@@ -39,7 +40,7 @@ def resume(
 ) -> None:
     """Resume partitions that `statehold pause` has paused.
 
-    statehold resume examples.clearing.app:service
+    statehold resume order_totals.app:service
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it takes effect in its turn).
     """

@@ -16,16 +16,16 @@ from statehold.ops.remote.local_services import RetryOutcome
 
 def retry(
     partition: Annotated[
-        str, typer.Argument(metavar="PARTITION|all", help="Retry this failed partition, or all of them.")
+        str, typer.Argument(metavar="PARTITION|all", help="A failed partition, or all of them.")
     ],
     target: Target = None,
     name: ServiceName = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Follow it for this long.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Retry failed partitions: fence, restore, and continue with the record that failed.
+    """Retry failed partitions: restore the state, and handle the record again that failed.
 
-    statehold retry all --name clearing
+    statehold retry all --name order-totals
 
     Without a name it retries the only service of this machine that has failed partitions.
 

@@ -54,12 +54,12 @@ def run(
 ) -> None:
     """Run a service until SIGTERM or SIGINT, logging to standard error.
 
-    statehold run examples.clearing.app:service -c examples/clearing/clearing.toml
+    statehold run order_totals.app:service -c order-totals.toml
 
     Exit code 0: stopped cleanly; 1: an error, reported in one line;
     3: a partition failed, with failure.on_partition_failure = "exit"; 4: a handler is stuck (failure.stuck_exit);
     5: an obstacle that a restart does not remove.
-    The page "Command line" of the documentation lists all of them.
+    `statehold explain 5` explains a code; without a number it lists all.
     """
     try:
         settings = load_settings(

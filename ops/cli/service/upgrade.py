@@ -24,12 +24,12 @@ def finish_upgrade(
     timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Write every partition in the newest format, which older releases of statehold reject.
+    """End a rolling upgrade: write every partition in the newest format, which older releases reject.
 
-    statehold finish-upgrade examples.clearing.app:service
+    statehold finish-upgrade order_totals.app:service
 
     Until then old and new processes run side by side, and you may go back. It is rejected while an older one runs.
-    It needs the right WRITE on the input, because it sends the owners a command record, which handlers do not see.
+    It needs the access right WRITE on the input, because it sends the owners a command record, which handlers do not see.
 
     Exit code 0: every partition is (or --dry-run); 1: rejected, or not in time; you may repeat it.
     """

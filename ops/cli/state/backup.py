@@ -29,7 +29,7 @@ def backup(
 ) -> None:
     """Back up a service's state to files, and verify it from them. The service may be running.
 
-    statehold snapshot backup examples.clearing.app:service \\
+    statehold snapshot backup order_totals.app:service \\
         --with-input --to backups/today
 
     Exit code 0: written, read back and verified; 1: failed, and manifest.json is missing.
@@ -73,7 +73,7 @@ def restore(
         typer.Option(
             metavar="WHERE",
             help="Continue in an existing input at an offset (1200, or 0=1200,1=900; with several inputs "
-            "trades:0=1200,prices:0=900), a time, beginning, or same, where a mirror kept the offsets.",
+            "TOPIC:0=1200,OTHER:0=900), a time, beginning, or same, where a mirror kept the offsets.",
         ),
     ] = None,
     accept_duplicates: Annotated[
@@ -94,7 +94,7 @@ def restore(
 ) -> None:
     """Restore a stopped service onto a cluster where its topics are missing or never held a record.
 
-    statehold snapshot restore examples.clearing.app:service \\
+    statehold snapshot restore order_totals.app:service \\
         --from backups/today --why "cluster lost" --dry-run
 
     Without --yes it verifies the backup and the topics, shows the state, and changes nothing.

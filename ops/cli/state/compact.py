@@ -42,7 +42,7 @@ def compact(
     keep: Annotated[
         int | None, typer.Option("--keep", min=1, metavar="N", help="Keep N full snapshots. [default: snapshot.keep]")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fold and verify; write and delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compute and verify the snapshots; write and delete nothing.")] = False,
     metrics_file: Annotated[
         Path | None,
         typer.Option(
@@ -54,10 +54,10 @@ def compact(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a new full snapshot of each partition, verify it, and delete what no kept one needs.
+    """Write a new full snapshot of each partition with Spark, verify it, and delete what no kept snapshot needs.
 
-    statehold compact examples.clearing.app:service \\
-        -c examples/clearing/clearing.toml
+    statehold compact order_totals.app:service \\
+        -c order-totals.toml
 
     Workers continue. The digest of Spark's result must equal the one in the worker's commit record of that transaction;
     otherwise that partition's snapshot is not published. You may interrupt and repeat it at any time.

@@ -45,7 +45,7 @@ def export(
 ) -> None:
     """Export the state at a position as typed columns, one directory for each table. The service may be running.
 
-    statehold snapshot export examples.clearing.app:service \\
+    statehold snapshot export order_totals.app:service \\
         --latest --to exports/today
 
     State exists at commit records with a delta. The position is rounded DOWN to one and printed. The digest must equal

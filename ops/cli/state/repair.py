@@ -32,7 +32,7 @@ def accept_gap(
         typer.Option(
             metavar="WHERE",
             help="Continue at beginning, end, an offset, or 0=120,2=90 for some partitions, with several inputs "
-            "trades:0=120. [default: the first record that is there]",
+            "TOPIC:0=120. [default: the first record that is there]",
         ),
     ] = None,
     who: Who = None,
@@ -40,9 +40,9 @@ def accept_gap(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Accept a gap in the input, which was deleted or created again, and continue behind it with the present state.
+    """Continue behind records that were deleted from the input before they were handled.
 
-    statehold repair accept-gap examples.clearing.app:service \\
+    statehold repair accept-gap order_totals.app:service \\
         --why "ticket 9: retention was 1 h" --dry-run
 
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
@@ -70,7 +70,7 @@ def adopt_offsets(
 ) -> None:
     """Decide, after a reset of the group's offsets, whether they or the commit records are right.
 
-    statehold repair adopt-offsets examples.clearing.app:service \\
+    statehold repair adopt-offsets order_totals.app:service \\
         --from commit-record --why "ticket 9" --dry-run
 
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
@@ -88,8 +88,8 @@ def rebase(
         Literal["replay", "again"],
         typer.Option(
             metavar="replay|again",
-            help="Treat the records since the older state. replay: handle them here, send nothing; "
-            "again: the service handles them once more, and their outputs are duplicated.",
+            help="Handle the records after the older state. replay: here, sending nothing; again: in the service, "
+            "which sends their outputs a second time.",
         ),
     ],
     partitions: Partitions = None,
@@ -107,11 +107,12 @@ def rebase(
 ) -> None:
     """Continue from the newest verifiable state, if that of the last commit record cannot be restored.
 
-    statehold repair rebase examples.clearing.app:service \\
+    statehold repair rebase order_totals.app:service \\
         --records replay --why "ticket 9" --dry-run
 
-    Without --partitions: those that cannot be restored. Exit code 0: repaired, or shown; 1: rejected, and nothing was
-    changed.
+    Without --partitions it repairs those that cannot be restored.
+
+    Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
     repair = Rebase(records, partitions_of(partitions), full, accept_difference=accept_difference)
     _run(repair, target, why, who, dry_run, yes, settings, as_json)
@@ -157,6 +158,6 @@ def _targets(text: str | None) -> dict[InputPartition, Target] | Target | None:
     if not found:
         raise WrongOption(
             f"--to {text}: beginning, end, an offset such as 120, or a list such as 0=120,2=end, with several inputs "
-            f"trades:0=120,prices:2=end"
+            f"TOPIC:0=120,prices:2=end"
         )
     return found

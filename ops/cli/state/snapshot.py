@@ -7,7 +7,7 @@ import typer
 from statehold.ops.cli.service import command
 from statehold.ops.cli.state import backup, export, snapshot_diff, snapshot_list, snapshot_show, snapshot_verify
 
-app = typer.Typer(help="Inspect the snapshots of a service, and take one.", no_args_is_help=True)
+app = typer.Typer(help="Inspect, take, back up, restore and export the snapshots of a service.", no_args_is_help=True)
 app.command("list")(snapshot_list.list_)
 app.command("show")(snapshot_show.show_)
 app.command("verify")(snapshot_verify.verify_)

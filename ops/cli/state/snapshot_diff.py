@@ -15,13 +15,13 @@ from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.cli.state.snapshot_show import print_rows
 from statehold.snapshot.inspect import summaries
 
-_POINT = "latest, a position, n:TRANSACTION, full:OFFSET or a time."
+_POINT = "latest, an input offset, n:TRANSACTION, full:OFFSET of a full snapshot, or a time."
 
 
 @with_subject
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=f"Name the older point: {_POINT}")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Name the newer point.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=f"The older point: {_POINT}")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The newer point.")],
     about: Subject,
     limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="Show at most N keys; count all.")] = 100,
     partitions: Partitions = None,
@@ -29,7 +29,7 @@ def diff(
 ) -> None:
     """Show the keys that were added, changed and removed between two points.
 
-    statehold snapshot diff n:0 latest examples.clearing.app:service
+    statehold snapshot diff n:0 latest order_totals.app:service
 
     Exit code 0: they are equal; 1: an error; 4: they differ.
     """
@@ -64,7 +64,7 @@ def _print(difference: dict[str, Any]) -> None:
 @with_subject
 def history(
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Name the key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")
+        str, typer.Argument(metavar="KEY", help="The key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")
     ],
     about: Subject,
     table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Search only this table.")] = None,
@@ -74,9 +74,9 @@ def history(
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show each stored delta that wrote a key: when, by whom, the old and the new value.
+    """Show each stored change of a key: when, by which process, the old and the new value.
 
-    statehold snapshot history ALPHA examples.clearing.app:service
+    statehold snapshot history ann order_totals.app:service
 
     It reaches back to the oldest full snapshot whose deltas are stored.
 

@@ -26,9 +26,9 @@ def list_(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show commit records and full snapshots, what a restore would choose and why, and its duration.
+    """Show full snapshots and commit records, which ones a restore would use and why, and how long it would take.
 
-    statehold snapshot list examples.clearing.app:service
+    statehold snapshot list order_totals.app:service
 
     Exit code 0: no obstacle to a restore was found; 1: a partition cannot be restored.
     """

@@ -21,7 +21,7 @@ Point = Annotated[
     typer.Option(
         "--at",
         metavar="POINT",
-        help="Use latest, an input position, n:TRANSACTION, full:OFFSET, or a time such as 2026-11-21T17:30:00Z.",
+        help="latest, an input offset, n:TRANSACTION, full:OFFSET of a full snapshot, or a time: 2026-11-21T17:30:00Z.",
     ),
 ]
 
@@ -36,9 +36,9 @@ def show_(
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state at a point: tables, keys, bytes, digest, rows.
+    """Show the state at a point in the past or now: tables, keys, bytes, digest, rows.
 
-    statehold snapshot show examples.clearing.app:service --rows 5
+    statehold snapshot show order_totals.app:service --rows 5
 
     The state exists at commit records with a delta: a point between two is rounded down,
     and the real position is shown.

@@ -38,7 +38,7 @@ def verify_(
 ) -> None:
     """Verify everything stored: chunks, checksums, keys, digests, the chain of commit records.
 
-    statehold snapshot verify examples.clearing.app:service --replay
+    statehold snapshot verify order_totals.app:service --replay
 
     It changes nothing; the service may be running.
 

@@ -45,7 +45,7 @@ def migrate(
     ] = None,
     patch: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help='Apply JSON lines: {"table": "positions", "key": "ann", "value": {...}}.'),
+        typer.Option(metavar="FILE", help='Apply JSON lines: {"table": "totals", "key": "ann", "value": {...}}.'),
     ] = None,
     spark_master: Annotated[
         str | None,
@@ -66,8 +66,8 @@ def migrate(
 ) -> None:
     """Change the state of a stopped service, in all partitions at once; records who did it and why.
 
-    statehold state migrate examples.clearing.app:service --why "ticket 7" \\
-        --table positions=fixes:halve --dry-run
+    statehold state migrate order_totals.app:service --why "ticket 7" \\
+        --table totals=fixes:halve --dry-run
 
     Without --yes it changes nothing and shows the resulting state.
     Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
@@ -164,7 +164,7 @@ def repartition(
 ) -> None:
     """Redistribute the state of a stopped service to more partitions, and grow its topics. Stop the producers first.
 
-    statehold state repartition examples.clearing.app:service \\
+    statehold state repartition order_totals.app:service \\
         --to 8 --why "more load" --dry-run
 
     Without --yes it changes nothing and shows the resulting state.

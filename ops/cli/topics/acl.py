@@ -22,21 +22,21 @@ def acl(
     role: Annotated[
         list[str] | None,
         typer.Option(
-            "--role", metavar="ROLE", help=f"Print only this role: {', '.join(ROLES)}. [default: all of them]"
+            "--role", metavar="ROLE", help=f"Print only this role: {', '.join(ROLES)}. [default: all]"
         ),
     ] = None,
     principal: Annotated[
         str | None,
         typer.Option(
             "--principal",
-            help="Grant to this principal, such as User:clearing. [default: from the settings; for others User:ROLE]",
+            help="Grant to this principal, such as User:order-totals. [default: for the role service that of the settings, for others User:ROLE]",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print `kafka-acls` commands that grant each role exactly what it needs, without asking a broker.
 
-    statehold topics acl examples.clearing.app:service --role service
+    statehold topics acl order_totals.app:service --role service
 
     The commands read the administrator's login from a file admin.properties.
     """

@@ -22,7 +22,7 @@ from statehold.ops.cli.common.waiting import progress
 from statehold.ops.remote import local_services
 from statehold.ops.remote.local_services import NoProcess
 
-app = typer.Typer(help="List, redrive and discard dead letters; make one of a failed record.", no_args_is_help=True)
+app = typer.Typer(help="List, redrive and discard dead letters (records that the handler could not process); make one.", no_args_is_help=True)
 
 Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the dead letters of this key.")]
 Place = Annotated[
@@ -30,10 +30,10 @@ Place = Annotated[
     typer.Option(
         "--letter",
         metavar="P@OFFSET",
-        help="Only this one: partition and offset of the record, with several inputs TOPIC:P@OFFSET.",
+        help="Only this one: partition and offset of its record, such as 3@1207; with several inputs TOPIC:3@1207.",
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every waiting dead letter.")]
+All = Annotated[bool, typer.Option("--all", help="All waiting dead letters.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which dead letters match.")]
 Timeout = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for each round of answers.")
@@ -48,9 +48,9 @@ def list_(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """List waiting dead letters by key: the one that failed first, and the number of its followers.
+    """List waiting dead letters: for each key the one that failed first, and how many wait.
 
-    statehold dlq list examples.letters.app:service
+    statehold dlq list order_totals.app:service
 
     Exit code 0: listed, even if the list is empty.
     """
@@ -77,7 +77,7 @@ def show_(
     place: Annotated[
         str,
         typer.Argument(
-            metavar="P@OFFSET", help="Name the record by partition and offset, with several inputs TOPIC:P@OFFSET."
+            metavar="P@OFFSET", help="Partition and offset of its record; with several inputs TOPIC:P@OFFSET."
         ),
     ],
     about: Subject,
@@ -85,7 +85,7 @@ def show_(
 ) -> None:
     """Show one dead letter: the record, the reason, and its outcome.
 
-    statehold dlq show 3@1207 examples.letters.app:service
+    statehold dlq show 3@1207 order_totals.app:service
 
     Exit code 0: shown; 1: that record has no dead letter.
     """
@@ -118,16 +118,17 @@ def replay(
     key: Key = None,
     letter: Place = None,
     everything: All = False,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the trace.")] = "",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the outcome.")] = "",
     dry_run: DryRun = False,
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Redrive dead letters: the running service handles each once, those of a key in order, before later records.
+    """Redrive dead letters: the running service handles each once more, those of a key in order.
 
-    statehold dlq replay examples.letters.app:service --key ann
+    statehold dlq replay order_totals.app:service --key ann
 
-    The command goes through the control topic. A dead letter that fails again stays, and so do those behind it.
+    The service gets the command through its control topic. A dead letter that fails again stays, and so do
+    those of its key behind it.
 
     Exit code 0: all were handled; 1: some were not, or no dead letter matches.
     """
@@ -140,7 +141,7 @@ def replay(
 def discard(
     why: Annotated[
         str,
-        typer.Option("--why", metavar="TEXT", help="Store this reason with the trace.", callback=written_reason),
+        typer.Option("--why", metavar="TEXT", help="Store this reason with the outcome.", callback=written_reason),
     ],
     about: Subject,
     partitions: Partitions = None,
@@ -151,9 +152,9 @@ def discard(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Discard dead letters: they are never handled, and their keys continue. The records stay on their topic.
+    """Discard dead letters: the service never handles them, and later records of their keys continue.
 
-    statehold dlq discard examples.letters.app:service \\
+    statehold dlq discard order_totals.app:service \\
         --letter 3@1207 --why "a test order"
 
     Exit code 0: all were discarded; 1: some were not, or no dead letter matches.
@@ -165,8 +166,8 @@ def discard(
 @app.command(cls=NumbersCommand)
 @with_subject
 def bury(
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Name the failed partition.")],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Name the record at which it has failed.")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The failed partition.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record at which it has failed.")],
     why: Annotated[
         str,
         typer.Option("--why", metavar="TEXT", help="Store this reason with the dead letter.", callback=written_reason),
@@ -186,9 +187,9 @@ def bury(
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Dead-letter the record at which a partition has failed, and continue behind it, without a release.
+    """Make the record at which a partition has failed a dead letter, and continue behind it.
 
-    statehold dlq bury 3 1207 examples.letters.app:service \\
+    statehold dlq bury 3 1207 order_totals.app:service \\
         --why "no such account, ticket 17"
 
     The command goes through the control topic. The worker obeys when a retry meets the record and it fails again: this

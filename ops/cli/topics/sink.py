@@ -14,7 +14,7 @@ from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, service_of
 from statehold.ops.reports.sinks import Standing, standings
 
-app = typer.Typer(help="Compare and prepare the database of a service's sinks.", no_args_is_help=True)
+app = typer.Typer(help="Prepare the database of a service's sinks, and compare its positions with Kafka's.", no_args_is_help=True)
 
 
 @app.command("show")
@@ -26,7 +26,7 @@ def show(
 ) -> None:
     """Compare the database's position of each partition with the partition's last commit record.
 
-    statehold sink show examples.sinks.app:service
+    statehold sink show order_totals.app:service
 
     Exit code 0: every partition could go live; 1: one could not, and the reason is printed.
     """
@@ -46,11 +46,12 @@ def init(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create the table of positions, and missing positions from the last commit records. Stop the service first.
+    """Prepare the database: create the table of positions, and the rows that are missing in it. Stop the service first.
 
-    statehold sink init examples.sinks.app:service
+    statehold sink init order_totals.app:service
 
     With --adopt you confirm that the rows are correct: the service neither repeats nor removes any.
+
     Exit code 0: every partition can go live; 1: one disagrees and was left as it is.
     """
     _run(target, settings, as_json=as_json, make=True, adopt=adopt)

@@ -16,7 +16,7 @@ from statehold.ops.cli.common.target import Outputs
 from statehold.ops.cli.topics.acl import acl
 
 app = typer.Typer(
-    help="Create and check the topics of a service; print the rights that it needs.", no_args_is_help=True
+    help="Create and check the topics of a service; print the access rights that it needs.", no_args_is_help=True
 )
 
 
@@ -29,8 +29,8 @@ def create(
         typer.Option(
             "--start-at",
             metavar="WHERE",
-            help="Read from here at the first start: beginning, end, group (its committed offsets), "
-            "2026-11-21T08:00:00Z or milliseconds since 1970.",
+            help="Begin here: beginning, end, group (its committed offsets), "
+            "a time such as 2026-11-21T08:00:00Z, or milliseconds since 1970.",
         ),
     ],
     outputs: Outputs = None,
@@ -39,23 +39,24 @@ def create(
         typer.Option(
             min=0,
             metavar="N",
-            help="Create a missing input and outputs, too, with N partitions; in development also reference topics.",
+            help="Create missing inputs and outputs with N partitions, in development also reference topics. "
+            "[default: create none, and name them]",
         ),
     ] = 0,
     replication: Annotated[
-        int, typer.Option(min=0, metavar="R", help="Set their replication factor. [default: the broker's]")
+        int, typer.Option(min=0, metavar="R", help="Give the topics it creates R replicas. [default: the broker's]")
     ] = 0,
     control: Annotated[
-        bool, typer.Option("--control", help="Create the control topic, too, for `--via-control-topic`.")
+        bool, typer.Option("--control", help="Create the control topic, too, which `pause`, `dlq` and `--via-control-topic` use.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create missing topics, check existing ones, and write the initial commit record of each partition.
+    """Create missing topics, check existing ones, and store where each partition begins to read.
 
-    statehold topics create examples.clearing.app:service \\
+    statehold topics create order_totals.app:service \\
         --start-at beginning --partitions 4
 
-    You may repeat it: a partition with a commit record keeps it.
+    A service needs this once, before its first start. You may repeat it: a partition that has begun keeps its position.
 
     Exit code 0: all is correct; 1: something is wrong.
     """
@@ -70,9 +71,9 @@ def check(
     outputs: Outputs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare every topic with its required settings.
+    """Compare each topic of a service with the settings that it needs.
 
-    statehold topics check examples.clearing.app:service
+    statehold topics check order_totals.app:service
 
     Exit code 0: all is correct; 1: something is missing or differs.
     """
