@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from statehold.admin.topics import COMPACTED, REQUIRED
 from statehold.kafka.survey.keys import newest_keys
-from statehold.kafka.survey.partitioners import NAMED, KeySample, differences
+from statehold.kafka.survey.partitioners import NAMED, KeySample, mismatches
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 
@@ -290,7 +290,7 @@ class KeyPartitioners:
                 )
             else:
                 yield seen.passed(each.topic, _followed(each))
-        for one, other, reason in differences(samples):
+        for one, other, reason in mismatches(samples):
             yield seen.failed(
                 f"{one.topic}, {other.topic}",
                 f"{reason}; {one.topic}: {_followed(one)}; {other.topic}: {_followed(other)}",
@@ -312,7 +312,7 @@ def _followed(sample: KeySample) -> str:
         return "one partition holds all keys"
     if sample.followed:
         return f"{keys} follow {NAMED[sample.followed]}"
-    if not sample.telling:
+    if not sample.enough:
         return f"{keys} are too few to know their partitioner"
     shares = ", ".join(f"{name} {share:.0%}" for name, share in sample.shares().items())
     return f"{keys} follow no partitioner that statehold knows ({shares})"

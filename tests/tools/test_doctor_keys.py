@@ -16,7 +16,7 @@ from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.dev import Cluster
-from statehold.kafka.survey.partitioners import KeySample, differences
+from statehold.kafka.survey.partitioners import KeySample, mismatches
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding, Level
@@ -143,7 +143,7 @@ def test_a_custom_partitioner_of_one_input_is_no_fault(ledger: Ledger) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("at_start", ["off", "fail"])
-def test_a_service_that_joins_them_warns_or_refuses_at_its_start(
+def test_a_service_that_joins_them_warns_or_does_not_start(
     inputs: Inputs, tmp_path: Path, ledger: Ledger, at_start: str
 ) -> None:
     trades, prices = inputs.topics
@@ -176,10 +176,10 @@ def test_a_service_that_joins_them_warns_or_refuses_at_its_start(
 def test_inputs_of_different_widths_are_left_to_another_check() -> None:
     one, other = KeySample("a", 2, {b"k": {0}}), KeySample("b", 3, {b"k": {1}})
 
-    assert list(differences([one, other])) == []
+    assert list(mismatches([one, other])) == []
 
 
 def test_a_key_that_both_have_somewhere_is_no_difference() -> None:
     one, other = KeySample("a", 2, {b"k": {0, 1}}), KeySample("b", 2, {b"k": {1}})
 
-    assert list(differences([one, other])) == []
+    assert list(mismatches([one, other])) == []

@@ -31,8 +31,8 @@ class KeySample(NamedTuple):
         return {key: where for key, where in self.found.items() if len(where) > 1}
 
     @property
-    def telling(self) -> bool:
-        """Return whether there are enough keys to tell a partitioner from chance."""
+    def enough(self) -> bool:
+        """Return whether it has enough keys, because a few follow a partitioner by chance."""
         return self.partitions ** -len(self.found) < _CHANCE
 
     def shares(self) -> dict[str, float]:
@@ -45,12 +45,12 @@ class KeySample(NamedTuple):
 
     @property
     def followed(self) -> str:
-        """Return the partitioner that all keys follow; empty if there is none, or too few keys to tell."""
+        """Return the partitioner that all keys follow; empty if they follow none, or are too few."""
         follows = [name for name, share in self.shares().items() if share == 1]
-        return follows[0] if self.telling and len(follows) == 1 else ""
+        return follows[0] if self.enough and len(follows) == 1 else ""
 
 
-class Difference(NamedTuple):
+class KeyMismatch(NamedTuple):
     """Two inputs that have records of one key in different partitions, or would have."""
 
     one: KeySample
@@ -58,7 +58,7 @@ class Difference(NamedTuple):
     reason: str
 
 
-def differences(samples: Sequence[KeySample]) -> Iterator[Difference]:
+def mismatches(samples: Sequence[KeySample]) -> Iterator[KeyMismatch]:
     """Yield each pair of inputs whose keys do not meet: by a key that both have, else by their partitioners."""
     for one, other in combinations(samples, 2):
         if one.partitions != other.partitions:
@@ -67,8 +67,8 @@ def differences(samples: Sequence[KeySample]) -> Iterator[Difference]:
         if apart:
             key = min(apart)
             here, there = min(one.found[key]), min(other.found[key])
-            yield Difference(
+            yield KeyMismatch(
                 one, other, f"key {key!r} is in partition {here} of {one.topic}, in partition {there} of {other.topic}"
             )
         elif one.followed and other.followed and one.followed != other.followed:
-            yield Difference(one, other, f"{one.topic} and {other.topic} follow different partitioners")
+            yield KeyMismatch(one, other, f"{one.topic} and {other.topic} follow different partitioners")
