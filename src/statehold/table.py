@@ -20,7 +20,7 @@ from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
 from statehold.common.table_types import EXACT_TYPES, exact_check
 from statehold.declarations.base import options_of
-from statehold.declarations.difference import difference
+from statehold.declarations.difference import brief, difference
 from statehold.declarations.exact_values import forgets, quick_check
 from statehold.declarations.table import Table, TableOptions
 from statehold.errors import UnstorableValue, UsageError
@@ -127,7 +127,7 @@ class PartitionTable(Table[K, V]):
         return value  # type: ignore[no-any-return]
 
     def _missing(self, key: object) -> KeyError:
-        return KeyError(f"table {self.name!r} has no key {key!r:.200}")
+        return KeyError(f"table {self.name!r} has no key {brief(key, 200)}")
 
     def __contains__(self, key: Any) -> bool:
         if key in self._cache:
@@ -317,7 +317,7 @@ class PartitionTable(Table[K, V]):
             return
         for key in keys:
             if not self._come_back([key]):
-                text = f"table {self.name!r}: key {key!r:.100} cannot be stored as {self._key_name()}: {self._why(key)}"
+                text = f"table {self.name!r}: key {brief(key)} cannot be stored as {self._key_name()}: {self._why(key)}"
                 raise UnstorableValue(text, self.name, key)
 
     def check_values(self) -> None:
@@ -340,11 +340,11 @@ class PartitionTable(Table[K, V]):
             raise error
         if value is ABSENT:
             return
-        place = f"table {self.name!r}, key {key!r:.100}"
+        place = f"table {self.name!r}, key {brief(key)}"
         try:
             back = self._serde.decode(self._serde.encode(value))
         except Exception as error:  # a decoder may raise anything
-            text = f"{place}: {value!r:.100} would not come back as {self.value_type!r:.100}: {error}"
+            text = f"{place}: {brief(value)} would not come back as {self.value_type!r:.100}: {error}"
             raise UnstorableValue(text, self.name, key) from error
         if (found := self._difference(value, back)) is not None:
             raise UnstorableValue(f"{place}: {found}. Next: put what would come back", self.name, key)
@@ -392,7 +392,7 @@ class PartitionTable(Table[K, V]):
             if value is not ABSENT:
                 self._serde.encode(value)
         except Exception as error:  # noqa: BLE001 - an encoder may raise anything
-            text = f"table {self.name!r}, key {key!r:.100}: {value!r:.100} cannot be encoded: {error}"
+            text = f"table {self.name!r}, key {brief(key)}: {brief(value)} cannot be encoded: {error}"
             return UnstorableValue(text, self.name, key)
         return None
 

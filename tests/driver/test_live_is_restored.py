@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple, TypedDict
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -86,6 +87,50 @@ class Typed(TypedDict):
     x: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Doubling:
+    x: int
+
+    @cached_property
+    def double(self) -> int:
+        return 2 * self.x
+
+
+class Open(msgspec.Struct, frozen=True, dict=True):
+    x: int
+
+
+class Unset(msgspec.Struct, frozen=True):
+    x: int | msgspec.UnsetType = msgspec.UNSET
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    x: int
+    rest: Chain | None = None
+
+
+def doubled(x: int) -> Doubling:
+    """Its property has been read."""
+    made = Doubling(x)
+    assert made.double == 2 * x
+    return made
+
+
+def opened() -> Open:
+    made = Open(1)
+    vars(made)["more"] = 5
+    return made
+
+
+def chain(last: Any) -> Any:
+    """Nested more deeply than repr follows."""
+    made = Chain(last)
+    for number in range(400):
+        made = Chain(number, made)
+    return made
+
+
 NOW = datetime(2026, 3, 1, 9, tzinfo=BERLIN)
 Positive = Annotated[int, msgspec.Meta(ge=0, le=9)]
 Short = Annotated[str, msgspec.Meta(max_length=3, pattern="^a")]
@@ -129,6 +174,19 @@ LOOK_ALIKES: list[tuple[Any, Any, str]] = [
     (list[float], [1.0, 1], r"\[1\] is 1 \(int\)"),
     (Typed, {"x": 1, "y": 2}, "'y': 2"),
     (frozenset[int], frozenset((1, Level.LOW, 2.0)), "would"),
+    (frozenset[tuple[float, ...]], frozenset({(1,)}), r"\{\(1,\)\}\[0\] is 1 \(int\) and would be 1\.0 "),
+    (frozenset[Price], frozenset({Price(1.0), Price(2)}), r"\{Price\(x=2\)\}\.x is 2 \(int\)"),
+    (frozenset[datetime], frozenset({datetime(2026, 10, 25, 2, 30, fold=1)}), "fold=1"),  # noqa: DTZ001
+    (frozenset[datetime], frozenset({NOW}), "Europe/Berlin"),
+    (Json(dict[int | str, int]), {1: 1}, r"is \{1: 1\} \(dict\) and would be \{'1': 1\}"),
+    (Json(dict[tuple[int, int], int]), {(1, 1): 1}, "cannot be encoded"),
+    (Chain | Any, Chain(1), r"is Chain\(x=1, rest=None\) \(Chain\) and would be \{"),
+    (UUID | Any, UUID(int=7), r"UUID\('.*'\) \(UUID\) and would be '"),
+    (Open, opened(), r"\.more is 5 \(int\) and would be absent"),
+    (Unset, Unset(None), r"UNSET|None|would not come back"),  # type: ignore[arg-type]
+    (int, 10**5000, "cannot be encoded"),
+    (Chain, chain(True), r"would not come back as"),
+    (memoryview, memoryview(bytearray(b"x")), "memory"),
 ]
 
 #: what is stored as it is
@@ -163,6 +221,23 @@ SAME: list[tuple[Any, Any]] = [
     (dict[str, float], {"b": 1.0, "a": 2.0}),
     (list[float], [1.0]),
     (Typed, {"x": 1}),
+    (dict[float, Any], {float("nan"): [b"x"]}),
+    (frozenset[Checked], frozenset({Checked(float("nan"))})),
+    (Doubling, doubled(4)),
+    (Open, Open(1)),
+    (Unset, Unset()),
+    (Json(dict[str, int]), {"1": 1}),
+    (Json(dict[int, int]), {1: 1}),
+    (int, 2**64 - 1),
+    (Json(int), 10**1000),
+]
+
+#: what is stored as it is though its repr is another one each time, and what it consists of
+WITHOUT_REPR: list[tuple[Any, Any, Callable[[Any], object]]] = [
+    (msgspec.Raw, msgspec.Raw(msgspec.msgpack.encode({"a": 1})), bytes),
+    (memoryview, memoryview(b"abc"), bytes),
+    (msgspec.msgpack.Ext, msgspec.msgpack.Ext(3, b"ab"), lambda value: (value.code, value.data)),
+    (Chain, chain(1), msgspec.msgpack.encode),
 ]
 
 
@@ -238,6 +313,39 @@ def test_a_value_that_comes_back_is_stored(kind: Any, value: Any, mode: str) -> 
     back = driver.table("kept")["a"]
     assert type(back) is type(value)
     assert repr(back) == repr(value) or isinstance(value, frozenset)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("kind", "value", "content"), WITHOUT_REPR, ids=ids(WITHOUT_REPR))
+def test_a_value_whose_repr_says_nothing_is_stored(
+    kind: Any, value: Any, content: Callable[[Any], object], mode: str
+) -> None:
+    driver = Driver(storing_frozen(kind, value), settings=MODES[mode])
+    driver.feed(b"")
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert content(driver.table("kept")["a"]) == content(value)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_class_of_attrs_is_stored_as_it_is_or_not_at_all(mode: str) -> None:
+    attrs = pytest.importorskip("attrs")
+    point = attrs.make_class("Point", {"x": attrs.field(type=int)}, frozen=True, slots=True)
+    hidden = attrs.make_class("Hidden", {"_x": attrs.field(type=int)}, frozen=True, slots=True)
+    changing = attrs.make_class("Changing", {"x": attrs.field(type=int)}, slots=True)
+    for each, name in ((point, "x"), (hidden, "_x"), (changing, "x")):
+        each.__annotations__ = {name: int}
+
+    driver = Driver(storing_frozen(point, point(1)), settings=MODES[mode])
+    handle(driver, b"")
+    driver.crash()
+    driver.restore()
+    assert driver.table("kept")["a"] == point(1)
+    with pytest.raises((UnstorableValue, HandlerFailed), match="missing required field `_x`"):
+        handle(Driver(storing_frozen(hidden, hidden(1)), settings=MODES[mode]), b"")
+    with pytest.raises(UsageError, match="Changing can be changed in place"):
+        Table(key=str, value=changing)
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -125,6 +125,8 @@ def _is_frozen(kind: type) -> bool:
         return kind.__struct_config__.frozen
     if dataclasses.is_dataclass(kind):
         return bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+    if hasattr(kind, "__attrs_attrs__"):
+        return kind.__setattr__.__name__ == "_frozen_setattrs"  # attrs of before 25.4 has no other sign
     return True
 
 

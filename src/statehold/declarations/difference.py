@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator
+from functools import cached_property
+from inspect import getattr_static
+from typing import Any, Final
 
 import msgspec
+
+#: a part that only one of the two values has
+_ABSENT: Final = object()
+_Part = tuple[str, Any, Any]
 
 
 def difference(live: Any, back: Any) -> str | None:
@@ -19,48 +26,76 @@ def difference(live: Any, back: Any) -> str | None:
         parts = _parts(live, back)
         if parts is None:
             return f"{path or 'the value'} is {_shown(live)} and would be {_shown(back)} after a restore"
-        open_pairs += [(f"{path}{place}", one, other) for place, one, other in parts]
+        open_pairs += [(f"{path}{place}", one, other) for place, one, other in reversed(parts)]
     return None
 
 
-def _shown(value: Any) -> str:
+def brief(value: Any, length: int = 100) -> str:
+    """Return the beginning of a value's repr, also of one that has none, such as an integer of 5,000 digits."""
     try:
-        return f"{value!r:.100} ({type(value).__qualname__})"
-    except RecursionError:
-        return f"a deeply nested {type(value).__qualname__}"
+        return repr(value)[:length]
+    except Exception:  # noqa: BLE001  a class may have a repr of its own, and a value may be nested too deeply for it
+        return f"a value without a repr, of type {type(value).__qualname__}"
 
 
-def _parts(live: Any, back: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return the parts that remain to be compared, in reverse; None if the two differ."""
+def _shown(value: Any) -> str:
+    return "absent" if value is _ABSENT else f"{brief(value)} ({type(value).__qualname__})"
+
+
+def _parts(live: Any, back: Any) -> list[_Part] | None:
+    """Return the parts that remain to be compared; None if the two differ."""
     if type(live) is not type(back):
         return None
     if isinstance(live, list | tuple):
         return _items(live, back)
     if isinstance(live, dict):
         same = difference(list(live), list(back)) is None
-        return [(f"[{key!r:.50}]", value, back[key]) for key, value in live.items()][::-1] if same else None
+        pairs = zip(live.items(), back.values(), strict=False)  # not by key, because nan finds no nan
+        return [(f"[{brief(key, 50)}]", value, other) for (key, value), other in pairs] if same else None
     if isinstance(live, set | frozenset):
-        same = {(type(item), item) for item in live} == {(type(item), item) for item in back}
-    elif (names := _fields(live)) is not None:
-        same = _undeclared(live) == _undeclared(back)
-        parts = ((f".{name}", getattr(live, name, None), getattr(back, name, None)) for name in reversed(names))
-        return list(parts) if same else None
-    else:
-        same = live is back or (repr(live) == repr(back) and getattr(live, "fold", 0) == getattr(back, "fold", 0))
-    return [] if same else None
+        return list(_members(live, back)) if len(live) == len(back) else None
+    if isinstance(live, msgspec.msgpack.Ext):
+        return [(".code", live.code, back.code), (".data", live.data, back.data)]
+    if (names := _fields(live)) is not None:
+        names = (*names, *sorted((_undeclared(live) | _undeclared(back)).difference(names)))
+        return [(f".{name}", getattr(live, name, _ABSENT), getattr(back, name, _ABSENT)) for name in names]
+    return [] if live is back or _content(live) == _content(back) else None
 
 
-def _items(live: Any, back: Any) -> list[tuple[str, Any, Any]] | None:
+def _items(live: Any, back: Any) -> list[_Part] | None:
     if len(live) != len(back):
         return None
     named = getattr(live, "_fields", None)
     places = [f".{name}" for name in named] if named else [f"[{number}]" for number in range(len(live))]
-    return list(zip(places, live, back, strict=True))[::-1]
+    return list(zip(places, live, back, strict=True))
+
+
+def _members(live: Any, back: Any) -> Iterator[_Part]:
+    """Yield each member with the equal one, because equal ones need not be the same; what has none by its repr."""
+    equal = {item: item for item in back}
+    alone = []
+    for item in live:
+        if item in equal:
+            yield f"{{{brief(item, 50)}}}", item, equal.pop(item)
+        else:
+            alone.append(item)
+    for item, other in zip(sorted(alone, key=brief), sorted(equal, key=brief), strict=True):
+        yield f"{{{brief(item, 50)}}}", item, other
+
+
+def _content(value: Any) -> object:
+    """Return what two values of one type, which have no parts, have in common if they are the same."""
+    if isinstance(value, memoryview):
+        return bytes(value), value.format, value.readonly
+    if isinstance(value, int):  # an integer may have more digits than Python writes
+        return int(value)
+    return bytes(value) if isinstance(value, msgspec.Raw) else (repr(value), getattr(value, "fold", 0))
 
 
 def _undeclared(value: Any) -> set[str]:
-    """Return the attributes that are no declared fields, which no bytes hold."""
-    return set(getattr(value, "__dict__", ())) - set(_fields(value) or ())
+    """Return the attributes that are no declared fields, which no bytes hold; a cached property is made from them."""
+    found = getattr(value, "__dict__", ())
+    return {name for name in found if not isinstance(getattr_static(type(value), name, None), cached_property)}
 
 
 def _fields(value: Any) -> tuple[str, ...] | None:

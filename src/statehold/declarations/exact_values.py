@@ -44,6 +44,8 @@ _SEQUENCES: Final = {
     inspect.SetType: set,
     inspect.FrozenSetType: frozenset,
 }
+#: keys of a dict that JSON gives back
+_JSON_KEYS: Final = (inspect.StrType, inspect.IntType, inspect.UUIDType, inspect.DateType, inspect.EnumType)
 #: scalars that any format gives back where the type is Any
 _ANY: Final = frozenset((type(None), bool, int, float, str))
 
@@ -149,6 +151,9 @@ class _Code:
         return self._test(found.type, v, depth)
 
     def _union(self, found: Any, v: str, depth: int) -> str:
+        parts = [each.type if isinstance(each, inspect.Metadata) else each for each in found.types]
+        if anything := [each for each in parts if isinstance(each, inspect.AnyType)]:  # msgspec ignores the other types
+            return self._test(anything[0], v, depth)
         return f"({' or '.join(self._test(each, v, depth) for each in found.types)})"
 
     def _any(self, found: Any, v: str, depth: int) -> str:
@@ -166,6 +171,8 @@ class _Code:
         return f"({' and '.join([f'type({v}) is tuple and len({v}) == {len(items)}', *items])})"
 
     def _dict(self, found: Any, v: str, depth: int) -> str:
+        if self._in_json and not isinstance(found.key_type, _JSON_KEYS):
+            return "False"  # a key is text there, and one that is 1 or "1" has one text
         keys = self._each(found, v, f"type({v}) is dict", v, found.key_type)
         return f"({keys} and {self._each(None, v, 'True', f'{v}.values()', found.value_type)})"
 
@@ -175,6 +182,8 @@ class _Code:
             return "False"
         if not all(field.name.isidentifier() and not iskeyword(field.name) for field in found.fields):
             return "False"
+        if not issubclass(cls, msgspec.Struct) and any(field.name.startswith("_") for field in found.fields):
+            return "False"  # msgspec does not write it
         if depth < _INLINE and found.cls not in self._functions and found.cls not in self._open:
             self._open.append(found.cls)
             written = self._fields_of(found, v, depth)
