@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from statehold.errors import (
+    DeadlyRecord,
     HandlerFailed,
     MessageRefused,
     PartitionError,
@@ -40,6 +41,10 @@ class RecordFailed(HandlingFailed):
 
 class BatchFailed(HandlingFailed):
     """on_batch failed for the batch that begins there; the record to blame is not known yet."""
+
+
+class RecordSuspected(HandlingFailed):
+    """The handler may not survive the input record at this place: handle it alone, unless an operator decides else."""
 
 
 class SideInputFailed(HandlingFailed):
@@ -116,6 +121,17 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
     )
     wrapped.__cause__ = error
     return RecordFailed(at(message), wrapped, message)
+
+
+def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
+    """Return the error of a record with which the process has died. `bury`: the command that dead-letters it."""
+    times = f"the last {deaths} processes" if deaths > 1 else "the last process"
+    return DeadlyRecord(
+        f"{times} died while the handler had this record, by a crash, a memory limit or an exit. Everything before it "
+        f"is committed, and nothing was skipped. Next: `{bury}`, which dead-letters it; or fix the handler, and run "
+        f"`statehold retry {message.partition()}`, which gives it the record again",
+        **_coordinates(message),
+    )
 
 
 def _handler_error(record: Record[Any], error: Exception) -> PartitionError:
