@@ -36,7 +36,7 @@ def record_buffer(tools: Tools, signals: Signals, record: CommitRecord) -> Recor
         failure_at = partial(_failure_at, tools, marks)
         return SuspectBuffer(position, (suspect.topic, suspect.offset), failure_at)
     if (unseen := _buried_unseen(tools, signals, record)) is not None:
-        return SuspectBuffer(position, unseen, partial(_suspected, tools, 1))
+        return SuspectBuffer(position, unseen, partial(_suspected, tools, 0))
     buffer = RecordBuffer(position)
     if suspect is not None:
         buffer.careful_until = suspect.last + 1

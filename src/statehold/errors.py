@@ -149,6 +149,9 @@ class SinkRefused(RecordError):
 class DeadlyRecord(RecordError):
     """The process has died several times while the handler had this record, so the handler does not get it again."""
 
+    #: the deaths
+    deaths = 0
+
 
 class TooManyFailures(RecordError):
     """A flood of failures, which is treated as an outage: no more records are dead-lettered."""

@@ -105,7 +105,7 @@ def test_a_stopped_service_obeys_at_its_next_start(stages: StageFactory, *, reme
     assert process.stop() == 0
     check(stage, [2])
     (letter,) = dead(stage)
-    assert letter.headers["statehold-dead-reason"] == WHY[1]
+    assert letter.headers["statehold-dead-reason"] == WHY[1].encode()
 
 
 def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
@@ -115,8 +115,9 @@ def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
     process.start()
     stage.await_partition(0, 4)
     assert process.stop() == 0
-    (letter,) = dead(stage)
-    assert letter.headers["statehold-dead-error"] == "DeadlyRecord"
+    first, follower = dead(stage)
+    assert first.headers["statehold-dead-error"] == b"DeadlyRecord"
+    assert follower.headers["statehold-dead-why"] == b"followed"
 
 
 def test_a_retry_gives_the_mended_handler_the_record(stages: StageFactory) -> None:

@@ -73,6 +73,8 @@ class FailureDecisions:
         assert failure is not None
         if isinstance(failure, BatchFailed):  # its records are handled again one by one
             return
+        if isinstance(failure.error, DeadlyRecord):
+            self._at, self._attempts = failure.at, failure.error.deaths
         if isinstance(failure, RecordSuspected):
             self._face_suspect(failure, message, record)
             return
@@ -100,7 +102,7 @@ class FailureDecisions:
         self._log(failure, decision)
 
     def _face_suspect(self, failure: RecordSuspected, message: Message | None, record: CommitRecord) -> None:
-        """Decide before the handler gets the record that the last owner died at."""
+        """Decide before the handler gets the record: the last owner died at it, or an operator wants it away."""
         if message is not None and (decision := self._ask_operator(failure, message, record)) is not None:
             self._book().decisions[coordinates(message)] = decision
             self._log(failure, decision)
@@ -197,7 +199,7 @@ class FailureDecisions:
             return None
         policy = policy_of(self._kind, error)
         if policy is not None and isinstance(error, DeadlyRecord):
-            policy = replace(policy, retries=0, delays=())  # because the handler must not get it again
+            policy = replace(policy, retries=-1, delays=())  # because the handler must not get it again
         return policy
 
     def _retry(self, failure: HandlingFailed, policy: Policy) -> None:

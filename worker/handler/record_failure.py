@@ -124,14 +124,22 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
 
 
 def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
-    """Return the error of a record with which the process has died. `bury`: the command that dead-letters it."""
-    times = f"the last {deaths} processes" if deaths > 1 else "the last process"
-    return DeadlyRecord(
-        f"{times} died while the handler had this record, by a crash, a memory limit or an exit. Everything before it "
-        f"is committed, and nothing was skipped. Next: `{bury}`, which dead-letters it; or fix the handler, and run "
-        f"`statehold retry {message.partition()}`, which gives it the record again",
-        **_coordinates(message),
-    )
+    """Return the error of a record at which the process has died. `bury`: the command that dead-letters it.
+
+    Without deaths it is an operator's decision about a record that the handler did not get.
+    """
+    if deaths:
+        times = f"the last {deaths} processes" if deaths > 1 else "the last process"
+        text = (
+            f"{times} died while the handler had this record, by a crash, a memory limit or an exit. Everything before "
+            f"it is committed, and nothing was skipped. Next: `{bury}`, which dead-letters it; or fix the handler, and "
+            f"run `statehold retry {message.partition()}`, which gives it the record again"
+        )
+    else:
+        text = "the command came while the service was stopped, and the handler did not get the record"
+    error = DeadlyRecord(text, **_coordinates(message))
+    error.deaths = deaths
+    return error
 
 
 def _handler_error(record: Record[Any], error: Exception) -> PartitionError:

@@ -200,7 +200,8 @@ def bury(
     command retries the partition if its process is on this machine, otherwise run `statehold retry` there. A stopped
     service obeys at its next start, before the handler gets the record.
 
-    Exit code 0: it is a dead letter, or becomes one at the next start; 1: the partition has not passed it in time, or the handler has processed it.
+    Exit code 0: it is a dead letter, or becomes one at the next start; 1: the partition has not passed it in time, or
+    the handler has processed it.
     """
     topic = _input_of(about, topic, "--topic TOPIC")
     burial = Burial(about.settings, about.names, topic, partition, offset)
