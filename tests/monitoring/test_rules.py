@@ -76,6 +76,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [level("input_retention_left_seconds", P, 3600)],
         [(f"statehold_input_retention_left_seconds{{{P}}}", "Inf " * 90)],
     ),
+    "StateholdDeadlyRecord": ([level("deadly_record_offset", P, 1207)], []),
     "StateholdSlowRecords": ([counted("slow_records_total", P, 1)], [counted("slow_records_total", P, 0)]),
     "StateholdDeadLetters": (
         [counted("failed_records_total", f'{P},what="raised"', 1)],
