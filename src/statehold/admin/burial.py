@@ -137,8 +137,8 @@ class Burial:
                 raise TopicMissing(
                     f"{topic}: dead-letter a record: the topic {what}. Nothing was sent. Next: run `statehold topics "
                     f"create {names.options} --output {names.dead} --start-at end`, which creates it; "
-                    f"grant the service WRITE on {names.dead} and READ on {names.control}, restart "
-                    f"it, and run this command again"
+                    f"grant the service WRITE on {names.dead} and READ on {names.control}, and run this "
+                    f"command again; a running service finds the topics"
                 )
 
 
