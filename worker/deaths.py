@@ -1,4 +1,4 @@
-"""What a worker does after a death of the partition's last owner, and before a record that an operator gives up unseen.
+"""Handles the records carefully after a death of the partition's last owner.
 
 The first death does not name the record. The next owner handles one by one and notes each record before the handler
 gets it, so the second death names one. From then on everything before the record commits first. After the third death
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from statehold.health.death_marks import DeathMarks, Handled
+from statehold.health.death_notes import DeathNotes, Handled
 from statehold.record import Message, at
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
@@ -21,55 +21,55 @@ from statehold.worker.transaction.pipeline import RunHandler
 from statehold.worker.transaction.record_buffer import Messages, RecordBuffer
 from statehold.worker.transaction.suspect_buffer import CAREFUL, SuspectBuffer
 
-#: after so many deaths in a row at one record the handler does not get it any more
+#: deaths in a row at one record, after which the handler does not get it any more
 DEADLY: Final = 3
 
 
 def record_buffer(tools: Tools, signals: Signals, record: CommitRecord) -> RecordBuffer:
-    """Return the buffer of a live phase that begins behind this commit record; tell the log about a death."""
-    marks, position = tools.deaths, record.position(tools.place.input)
-    died = marks is not None and marks.open(record.positions)
-    suspect = None if marks is None else marks.suspect
-    if marks is not None and died:
-        _report(tools, marks)
-    if marks is not None and suspect is not None and suspect.single:
-        failure_at = partial(_failure_at, tools, marks)
+    """Return the buffer of a live phase that begins behind this commit record; log a death."""
+    notes, position = tools.deaths, record.position(tools.place.input)
+    died = notes is not None and notes.open(record.positions)
+    suspect = None if notes is None else notes.suspect
+    if notes is not None and died:
+        _report(tools, notes)
+    if notes is not None and suspect is not None and suspect.single:
+        failure_at = partial(_failure_at, tools, notes)
         return SuspectBuffer(position, (suspect.topic, suspect.offset), failure_at)
     if (unseen := _buried_unseen(tools, signals, record)) is not None:
         return SuspectBuffer(position, unseen, partial(_suspected, tools, 0))
     buffer = RecordBuffer(position)
     if suspect is not None:
         buffer.careful_until = suspect.last + 1
-    elif marks is not None and marks.deaths:
+    elif notes is not None and notes.deaths:
         buffer.careful_until = position + CAREFUL
     return buffer
 
 
 def noted(tools: Tools, run: RunHandler, position: int) -> RunHandler | None:
     """Return `run` with a note on disk before each call; None without a death, so that it costs nothing."""
-    marks = tools.deaths
-    if marks is None or not marks.deaths:
+    notes = tools.deaths
+    if notes is None or not notes.deaths:
         return None
-    return partial(_run_noted, marks, run, position + CAREFUL)
+    return partial(_run_noted, notes, run, position + CAREFUL)
 
 
-def _run_noted(marks: DeathMarks, run: RunHandler, until: int, messages: Messages, *, one_by_one: bool = False) -> int:
+def _run_noted(notes: DeathNotes, run: RunHandler, until: int, messages: Messages, *, one_by_one: bool = False) -> int:
     first = messages[0]
-    if at(first) >= until and marks.suspect is None and marks.deaths:
-        marks.forget()
-    marks.begin(Handled(first.topic() or "", first.offset() or 0, at(first), at(messages[-1])))
+    if at(first) >= until and notes.suspect is None and notes.deaths:
+        notes.forget()
+    notes.begin(Handled(first.topic() or "", first.offset() or 0, at(first), at(messages[-1])))
     try:
         return run(messages, one_by_one=one_by_one)
     finally:
-        marks.end()
+        notes.end()
 
 
-def _failure_at(tools: Tools, marks: DeathMarks, message: Message) -> HandlingFailed:
+def _failure_at(tools: Tools, notes: DeathNotes, message: Message) -> HandlingFailed:
     """Return the failure of the suspect, now that everything before it was handled."""
-    if marks.deaths < DEADLY or marks.faced:
-        return _suspected(tools, marks.deaths, message)
-    marks.faced = True
-    return RecordFailed(at(message), deadly(message, marks.deaths, _bury(tools, message)), message)
+    if notes.deaths < DEADLY or notes.faced:
+        return _suspected(tools, notes.deaths, message)
+    notes.faced = True
+    return RecordFailed(at(message), deadly(message, notes.deaths, _bury(tools, message)), message)
 
 
 def _suspected(tools: Tools, deaths: int, message: Message) -> RecordSuspected:
@@ -92,19 +92,19 @@ def _buried_unseen(tools: Tools, signals: Signals, record: CommitRecord) -> tupl
     return found.bury.topic or tools.place.input, found.bury.offset
 
 
-def _report(tools: Tools, marks: DeathMarks) -> None:
-    suspect = marks.suspect
+def _report(tools: Tools, notes: DeathNotes) -> None:
+    suspect = notes.suspect
     if suspect is None:
         does = "records are handled one by one, and each is noted first"
     elif not suspect.single:
         does = "these records are handled one by one"
-    elif marks.deaths < DEADLY:
+    elif notes.deaths < DEADLY:
         does = "everything before the record commits first, then it is handled alone"
     else:
         does = "the handler does not get the record any more"
     tools.log.warning(
         "process_died",
-        deaths=marks.deaths,
+        deaths=notes.deaths,
         **({} if suspect is None else {"topic": suspect.topic, "offset": suspect.offset, "last": suspect.last}),
         does=does,
     )

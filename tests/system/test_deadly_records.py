@@ -75,13 +75,12 @@ def test_the_record_is_found_and_an_operator_gets_past_it(stages: StageFactory, 
     assert (died["deaths"], died["offset"]) == (DEATHS, 2)
     assert stage.group.positions(stage.names.input)[0] == 2, "the good records before it are committed"
 
-    own = {"PROBE_DEADLY": way}
-    shown = statehold(stage, "status", "--name", stage.names.service, code=1, **own)
+    shown = statehold(stage, "status", "--name", stage.names.service, code=1)
     command = f"statehold dlq bury 0 2 {stage.names.options} --why TEXT"
     assert command in cause
     assert command in shown
     words = shlex.split(command.removeprefix("statehold ").replace("--why TEXT", ""))
-    assert "0@2 is a dead letter: DeadlyRecord" in statehold(stage, *words, *WHY, **own)
+    assert "0@2 is a dead letter: DeadlyRecord" in statehold(stage, *words, *WHY)
     stage.await_partition(0, 4)
     assert process.stop() == 0
     check(stage, [2])
@@ -120,7 +119,7 @@ def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
     assert follower.headers["statehold-dead-why"] == b"followed"
 
 
-def test_a_retry_gives_the_mended_handler_the_record(stages: StageFactory) -> None:
+def test_a_retry_gives_the_fixed_handler_the_record(stages: StageFactory) -> None:
     stage = stages(1)
     process = begin(stage, "leave")
     die(process)

@@ -13,7 +13,7 @@ from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.settings import Settings
 from statehold.handler import Handler
-from statehold.health.death_marks import DeathMarks
+from statehold.health.death_notes import DeathNotes
 from statehold.ports import (
     Access,
     Clock,
@@ -176,7 +176,7 @@ class Tools:
     #: the handler call in progress; see `statehold.worker.watchdog`
     handling: Handling = field(default_factory=Handling)
     #: at which record a process died; None: nothing is noted on disk
-    deaths: DeathMarks | None = None
+    deaths: DeathNotes | None = None
     #: None: tracing is off
     tracing: Tracing | None = None
     #: None: this process keeps no copies

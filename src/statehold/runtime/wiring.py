@@ -25,7 +25,7 @@ from statehold.declared.policies import retry_topics
 from statehold.errors import KafkaTrouble, StartError
 from statehold.handler import Handler
 from statehold.health.connectivity import Contact
-from statehold.health.death_marks import DeathMarks, state_directory
+from statehold.health.death_notes import DeathNotes, state_directory
 from statehold.kafka.admin.acl_check import RoleAccess
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
@@ -285,16 +285,16 @@ class ServiceWiring:
             control_exists=self._control.exists,
         )
 
-    def _deaths(self, place: Place, log: Log) -> DeathMarks | None:
+    def _deaths(self, place: Place, log: Log) -> DeathNotes | None:
         if self._state_dir is None:
             return None
         names = place.names
         scope = f"{place.topic_ids[names.input]} {self._service.settings.service.code_version}"
-        return DeathMarks(
+        return DeathNotes(
             self._state_dir,
             f"{names.group}.{names.input}.{place.partition}",
             scope,
-            lambda path, error: log.warning("death_marks_failed", path=path, cause=str(error)),
+            lambda path, error: log.warning("death_notes_failed", path=path, cause=str(error)),
         )
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:

@@ -62,7 +62,7 @@ Event = Literal[
     "replay_failed",
     "retrying",
     "process_died",
-    "death_marks_failed",
+    "death_notes_failed",
     "handler_slow",
     "handler_stuck",
     "kafka_retry",

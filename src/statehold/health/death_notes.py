@@ -24,7 +24,7 @@ _NAME: Final = 200
 #: a process in the list of processes that has ended
 _ENDED: Final = ("Z", "X")
 
-Note = Callable[[str, OSError], None]
+Report = Callable[[str, OSError], None]
 
 
 class Handled(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Handled(msgspec.Struct, frozen=True):
         return self.first <= other.first and other.last <= self.last
 
 
-class Mark(msgspec.Struct, frozen=True):
+class DeathNote(msgspec.Struct, frozen=True):
     """The contents of the file."""
 
     #: the process that has the partition; "": it gave the partition back
@@ -65,7 +65,7 @@ class Mark(msgspec.Struct, frozen=True):
     #: the records that the handler has now
     handling: Handled | None = None
 
-    def after(self, positions: Mapping[str, int], *, died: bool) -> Mark:
+    def after(self, positions: Mapping[str, int], *, died: bool) -> DeathNote:
         """Return the history for the next owner. `positions`: the committed ones, by input."""
         suspect, deaths, had = self.suspect, self.deaths, self.handling
         if suspect is not None and suspect.passed(positions):
@@ -75,38 +75,38 @@ class Mark(msgspec.Struct, frozen=True):
             suspect = had
         elif died and suspect is None:
             deaths = 1
-        return Mark("", self.scope, deaths, suspect)
+        return DeathNote("", self.scope, deaths, suspect)
 
 
-class DeathMarks:
+class DeathNotes:
     """The file of one partition for one assignment. Used by the partition's thread; no method raises an error."""
 
-    def __init__(self, directory: Path, name: str, scope: str, failed: Note) -> None:
-        """`name`: of the file. `scope`: see `Mark`. `failed` reports that the file cannot be used."""
+    def __init__(self, directory: Path, name: str, scope: str, failed: Report) -> None:
+        """`name`: of the file. `scope`: see `DeathNote`. `failed` reports that the file cannot be used."""
         self.path = directory / f"{_short(name)}.deaths"
         self._scope, self._failed = scope, failed
         self._file = -1
-        self._mark = Mark()
+        self._note = DeathNote()
         #: a record that has ended the process too often was kept from the handler once, and an operator's retry follows
         self.faced = False
 
     @property
     def deaths(self) -> int:
         """Deaths in a row at `suspect`, or 1 if it is unknown."""
-        return self._mark.deaths
+        return self._note.deaths
 
     @property
     def suspect(self) -> Handled | None:
         """The records that the handler had at the last death, unless they are committed."""
-        return self._mark.suspect
+        return self._note.suspect
 
     def open(self, positions: Mapping[str, int]) -> bool:
         """Read the history, and note that this process has the partition now. Return whether its last owner died."""
         found = self._read()
         if found is None or found.scope != self._scope:
-            found = Mark(scope=self._scope)
+            found = DeathNote(scope=self._scope)
         died = bool(found.process) and found.process != _THIS.name and not is_running(found.process)
-        self._mark = found.after(positions, died=died)
+        self._note = found.after(positions, died=died)
         self._write(handling=None)
         return died
 
@@ -120,12 +120,12 @@ class DeathMarks:
 
     def forget(self) -> None:
         """Note that the partition has passed what the last owner can have died at."""
-        self._mark = Mark(scope=self._scope)
+        self._note = DeathNote(scope=self._scope)
 
     def excuse(self) -> None:
         """Note that the end of this process will be no death: it waits for something outside. Any thread."""
         if self._file >= 0:
-            self._put(self._mark)
+            self._put(self._note)
 
     def close(self, positions: Mapping[str, int]) -> None:
         """Note that this process gives the partition back; keep only the deaths at a record that is still to come."""
@@ -134,7 +134,7 @@ class DeathMarks:
             return
         try:
             os.close(file)
-            there, kept = self._read(), self._mark.after(positions, died=False)
+            there, kept = self._read(), self._note.after(positions, died=False)
             if there is not None and there.process != _THIS.name:
                 return  # a new owner on this machine
             if kept.suspect is None:
@@ -144,9 +144,9 @@ class DeathMarks:
         except OSError as error:
             self._failed(str(self.path), error)
 
-    def _read(self) -> Mark | None:
+    def _read(self) -> DeathNote | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Mark)
+            return msgspec.json.decode(self.path.read_bytes(), type=DeathNote)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError:  # the machine went down; the next write replaces it
@@ -156,15 +156,15 @@ class DeathMarks:
             return None
 
     def _write(self, handling: Handled | None) -> None:
-        self._put(msgspec.structs.replace(self._mark, process=_THIS.name, handling=handling))
+        self._put(msgspec.structs.replace(self._note, process=_THIS.name, handling=handling))
 
-    def _put(self, mark: Mark) -> None:
+    def _put(self, note: DeathNote) -> None:
         try:
             if self._file < 0:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 os.truncate(self._file, 0)
-            os.pwrite(self._file, _packed(mark), 0)
+            os.pwrite(self._file, _packed(note), 0)
         except OSError as error:
             self._failed(str(self.path), error)
 
@@ -216,15 +216,15 @@ def name_of(pid: int) -> str:
 class _This:
     """The calling process, also after a fork."""
 
+    def __init__(self) -> None:
+        self._known = (-1, "")
+
     @property
     def name(self) -> str:
         pid = os.getpid()
         if self._known[0] != pid:
             self._known = pid, name_of(pid) or str(pid)
         return self._known[1]
-
-    def __init__(self) -> None:
-        self._known = (-1, "")
 
 
 _THIS: Final = _This()
@@ -249,5 +249,5 @@ def _short(name: str) -> str:
     return name if len(name) <= _NAME else f"{name[:_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _packed(mark: Mark) -> bytes:
-    return msgspec.json.encode(mark).ljust(_BYTES)
+def _packed(note: DeathNote) -> bytes:
+    return msgspec.json.encode(note).ljust(_BYTES)
