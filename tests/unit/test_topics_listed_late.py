@@ -53,5 +53,5 @@ def test_an_input_that_is_never_listed_is_missing_and_nothing_is_created(
 ) -> None:
     monkeypatch.setattr(LateAdmin, "listed_at", 10**6)
     monkeypatch.setattr(topics, "_LISTED", 0.1)
-    with pytest.raises(TopicMissing, match="missing on the cluster: trades. Nothing was created"):
+    with pytest.raises(TopicMissing, match=r"missing on the cluster: trades\. Nothing was created"):
         service.make(1, {NAMES.input: 0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from statehold.errors import UsageError
 from statehold.testing.simulation.observer import TimelineEntry
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.simulation import RunReport, run
@@ -13,8 +14,12 @@ def shrink(report: RunReport, fails: Callable[[RunReport], bool] | None = None, 
     """Return the report of the shortest schedule found that still fails.
 
     `fails`: whether a report shows the same failure; by default the same class of error. `runs`: most runs.
+
+    :raises UsageError: the report shows no failure.
     """
     kind = type(report.violation)
+    if fails is None and report.violation is None:
+        raise UsageError("shrink: the run has passed, so it shows no failure. Next: pass a run that failed, or `fails`")
     fails = fails or (lambda other: type(other.violation) is kind)
     best, left = report, runs
 
