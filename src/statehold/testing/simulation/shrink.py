@@ -17,10 +17,7 @@ def shrink(report: RunReport, fails: Callable[[RunReport], bool] | None = None, 
 
     :raises UsageError: the report shows no failure.
     """
-    kind = type(report.violation)
-    if fails is None and report.violation is None:
-        raise UsageError("shrink: the run has passed, so it shows no failure. Next: pass a run that failed, or `fails`")
-    fails = fails or (lambda other: type(other.violation) is kind)
+    fails = fails or _same_error(report)
     best, left = report, runs
 
     def attempt(actions: Mapping[str, str], order: int) -> RunReport | None:
@@ -54,6 +51,13 @@ def shrink(report: RunReport, fails: Callable[[RunReport], bool] | None = None, 
         else:
             size = min(size, max(1, len(actions)))
     return best
+
+
+def _same_error(report: RunReport) -> Callable[[RunReport], bool]:
+    if report.violation is None:
+        raise UsageError("shrink: the run has passed, so it shows no failure. Next: pass a run that failed, or `fails`")
+    kind = type(report.violation)
+    return lambda other: type(other.violation) is kind
 
 
 def timeline(report: RunReport, *, most: int = 120) -> str:
