@@ -15,7 +15,9 @@ class _Commands(LazyGroup):
         "Create and run": (
             CommandEntry("new", "service.new:new", "Create a service that runs: handler, test, settings, unit, image."),
             CommandEntry("dev", "service.dev:app", "Run a real Kafka on this machine, for development."),
-            CommandEntry("topics", "topics.topics:app", "Create and check the topics of a service; print its access rights."),
+            CommandEntry(
+                "topics", "topics.topics:app", "Create and check the topics of a service; print its access rights."
+            ),
             CommandEntry("run", "service.run:run", "Run a service until SIGTERM or SIGINT."),
             CommandEntry("config", "inspect.config:app", "Show the settings in force and where each was written."),
             CommandEntry("schema", "inspect.schema:schema", "Print a service's topics and value types as JSON."),
@@ -52,7 +54,11 @@ class _Commands(LazyGroup):
             CommandEntry("snapshot", "state.snapshot:app", "Inspect, take, back up, restore and export snapshots."),
             CommandEntry("compact", "state.compact:compact", "Write new full snapshots with Spark and verify them."),
             CommandEntry("prove", "inspect.prove:prove", "Rebuild each partition's state and sign its digest."),
-            CommandEntry("state", "state.state:app", "Change the state, or its number of partitions, while the service is stopped."),
+            CommandEntry(
+                "state",
+                "state.state:app",
+                "Change the state, or its number of partitions, while the service is stopped.",
+            ),
             CommandEntry("repair", "state.repair:app", "Let partitions continue that refuse to start."),
             CommandEntry("sink", "topics.sink:app", "Prepare and check the database of a service's sinks."),
         ),

@@ -65,11 +65,15 @@ Code = Annotated[
 ]
 ServiceName = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="The service's name, if you do not have its code here.", callback=with_name),
+    typer.Option(
+        "--name", metavar="NAME", help="The service's name, if you do not have its code here.", callback=with_name
+    ),
 ]
 InputName = Annotated[
     str | None,
-    typer.Option("--input", metavar="TOPIC[,TOPIC...]", help="With --name: its input topic, or several in their order."),
+    typer.Option(
+        "--input", metavar="TOPIC[,TOPIC...]", help="With --name: its input topic, or several in their order."
+    ),
 ]
 Outputs = Annotated[
     list[str] | None, typer.Option("--output", metavar="TOPIC", help="With --name: an output topic; may be repeated.")
@@ -99,7 +103,9 @@ Why = Annotated[
         callback=written_reason,
     ),
 ]
-Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Record this person as the author. [default: user@host]")]
+Who = Annotated[
+    str | None, typer.Option("--who", metavar="TEXT", help="Record this person as the author. [default: user@host]")
+]
 
 #: no topic has more partitions, so that a mistyped range fills no memory
 _LAST_PARTITION: Final = 999_999
@@ -134,7 +140,10 @@ def checked_partitions(param: typer.CallbackParam, text: str | None) -> str | No
 Partitions = Annotated[
     str | None,
     typer.Option(
-        "--partitions", metavar="LIST", help="Only these partitions, such as 0,3-5. [default: all]", callback=checked_partitions
+        "--partitions",
+        metavar="LIST",
+        help="Only these partitions, such as 0,3-5. [default: all]",
+        callback=checked_partitions,
     ),
 ]
 

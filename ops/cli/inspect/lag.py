@@ -24,11 +24,15 @@ def lag(
     partitions: Partitions = None,
     most: Annotated[
         int | None,
-        typer.Option("--most", min=0, metavar="RECORDS", help="Exit with 1 if a partition is further behind than this."),
+        typer.Option(
+            "--most", min=0, metavar="RECORDS", help="Exit with 1 if a partition is further behind than this."
+        ),
     ] = None,
     most_seconds: Annotated[
         float | None,
-        typer.Option("--most-seconds", min=0, metavar="SECONDS", help="Exit with 1 if a partition is further behind than this."),
+        typer.Option(
+            "--most-seconds", min=0, metavar="SECONDS", help="Exit with 1 if a partition is further behind than this."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -35,7 +35,9 @@ def prove(
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="POINT", help="latest, a time, n:TRANSACTION, an input offset, or one for each partition: 0=1200,1=800."
+            "--at",
+            metavar="POINT",
+            help="latest, a time, n:TRANSACTION, an input offset, or one for each partition: 0=1200,1=800.",
         ),
     ] = "latest",
     key: Annotated[

@@ -35,7 +35,8 @@ def list_(
         typer.Option("--topic", metavar="TOPIC", help="Look at these topics instead of the service's."),
     ] = None,
     older_than: Annotated[
-        float, typer.Option("--older-than", min=0, metavar="SECONDS", help="Hide those that are open for a shorter time.")
+        float,
+        typer.Option("--older-than", min=0, metavar="SECONDS", help="Hide those that are open for a shorter time."),
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,9 @@ from statehold.ops.cli.common.output import AsJson
 app = typer.Typer(help="Run a real Kafka on this machine, for development.", no_args_is_help=True)
 
 
-Directory = Annotated[Path | None, typer.Option("--dir", help="Keep the brokers' data here, and find them by it later.")]
+Directory = Annotated[
+    Path | None, typer.Option("--dir", help="Keep the brokers' data here, and find them by it later.")
+]
 
 
 @app.command()
@@ -31,7 +33,10 @@ def up(
         typer.Option(metavar="1|3", help="Start this many brokers; three replicate everything (RF 3, min.isr 2)."),
     ] = "1",
     port: Annotated[
-        int | None, typer.Option(min=1024, max=65000, help="Use ports from this one on. [default: the last one here, at first 9092]")
+        int | None,
+        typer.Option(
+            min=1024, max=65000, help="Use ports from this one on. [default: the last one here, at first 9092]"
+        ),
     ] = None,
     directory: Directory = None,
     kafka_version: Annotated[

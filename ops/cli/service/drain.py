@@ -14,9 +14,7 @@ from statehold.ops.remote import drain as draining
 
 
 def drain(
-    instance: Annotated[
-        str, typer.Argument(metavar="INSTANCE", help="The instance, as `statehold status` shows it.")
-    ],
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance, as `statehold status` shows it.")],
     target: Target = None,
     name: ServiceName = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for its end.")] = 60.0,

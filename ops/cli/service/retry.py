@@ -15,9 +15,7 @@ from statehold.ops.remote.local_services import RetryOutcome
 
 
 def retry(
-    partition: Annotated[
-        str, typer.Argument(metavar="PARTITION|all", help="A failed partition, or all of them.")
-    ],
+    partition: Annotated[str, typer.Argument(metavar="PARTITION|all", help="A failed partition, or all of them.")],
     target: Target = None,
     name: ServiceName = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Follow it for this long.")] = 30.0,

@@ -42,7 +42,9 @@ def compact(
     keep: Annotated[
         int | None, typer.Option("--keep", min=1, metavar="N", help="Keep N full snapshots. [default: snapshot.keep]")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compute and verify the snapshots; write and delete nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Compute and verify the snapshots; write and delete nothing.")
+    ] = False,
     metrics_file: Annotated[
         Path | None,
         typer.Option(

@@ -63,9 +63,7 @@ def _print(difference: dict[str, Any]) -> None:
 
 @with_subject
 def history(
-    key: Annotated[
-        str, typer.Argument(metavar="KEY", help="The key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")
-    ],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")],
     about: Subject,
     table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Search only this table.")] = None,
     last: Annotated[

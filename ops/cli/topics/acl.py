@@ -21,9 +21,7 @@ def acl(
     outputs: Outputs = None,
     role: Annotated[
         list[str] | None,
-        typer.Option(
-            "--role", metavar="ROLE", help=f"Print only this role: {', '.join(ROLES)}. [default: all]"
-        ),
+        typer.Option("--role", metavar="ROLE", help=f"Print only this role: {', '.join(ROLES)}. [default: all]"),
     ] = None,
     principal: Annotated[
         str | None,

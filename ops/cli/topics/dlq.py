@@ -24,7 +24,10 @@ from statehold.ops.cli.common.waiting import progress
 from statehold.ops.remote import local_services
 from statehold.ops.remote.local_services import NoProcess
 
-app = typer.Typer(help="List, redrive and discard dead letters (records that the handler could not process); make one.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, redrive and discard dead letters (records that the handler could not process); make one.",
+    no_args_is_help=True,
+)
 
 #: seconds between two looks whether the service still has a process
 _LOOK: Final = 5.0
@@ -172,7 +175,9 @@ def discard(
 @with_subject
 def bury(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The failed partition.")],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record at which it has failed.")],
+    offset: Annotated[
+        int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record at which it has failed.")
+    ],
     why: Annotated[
         str,
         typer.Option("--why", metavar="TEXT", help="Store this reason with the dead letter.", callback=written_reason),

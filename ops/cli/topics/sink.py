@@ -14,7 +14,9 @@ from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, service_of
 from statehold.ops.reports.sinks import Standing, standings
 
-app = typer.Typer(help="Prepare the database of a service's sinks, and compare its positions with Kafka's.", no_args_is_help=True)
+app = typer.Typer(
+    help="Prepare the database of a service's sinks, and compare its positions with Kafka's.", no_args_is_help=True
+)
 
 
 @app.command("show")

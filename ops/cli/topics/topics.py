@@ -47,7 +47,10 @@ def create(
         int, typer.Option(min=0, metavar="R", help="Give the topics it creates R replicas. [default: the broker's]")
     ] = 0,
     control: Annotated[
-        bool, typer.Option("--control", help="Create the control topic, too, which `pause`, `dlq` and `--via-control-topic` use.")
+        bool,
+        typer.Option(
+            "--control", help="Create the control topic, too, which `pause`, `dlq` and `--via-control-topic` use."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

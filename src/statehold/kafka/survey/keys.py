@@ -45,11 +45,11 @@ def newest_keys(settings: Settings, group: str, cluster: ClusterSurvey, topic: s
             if deadline.passed:
                 raise KafkaTrouble(f"the newest records of {topic} were not read within {_PATIENCE:g} s")
             for message in consumer.consume(_NEWEST, _POLL):
-                partition, key, error = message.partition(), message.key(), message.error()
-                if partition is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+                here, key, error = message.partition(), message.key(), message.error()
+                if here is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
                     continue  # the client repeats the request, until the deadline
-                if error is not None or (message.offset() or 0) >= ends.get(partition, 0) - 1:
-                    ends.pop(partition, None)
+                if error is not None or (message.offset() or 0) >= ends.get(here, 0) - 1:
+                    ends.pop(here, None)
                 if error is None and key:
-                    found.setdefault(key if isinstance(key, bytes) else key.encode(), set()).add(partition)
+                    found.setdefault(key if isinstance(key, bytes) else key.encode(), set()).add(here)
     return KeySample(topic, partitions, found)
