@@ -216,7 +216,8 @@ def names_of(settings: Settings, target: str | None, name: str | None, input_top
         return service_of(settings, target).names
     if not (name and input_topic):
         raise WrongOption(
-            "name the service: module:service, such as order_totals.app:service, or --name order-totals --input order-totals.events"
+            "name the service: module:service, such as order_totals.app:service, or --name and --input, "
+            "such as --name order-totals --input order-totals.events"
         )
     first, *others = input_topic.split(",")
     names = Names(name, first, settings.service.namespace, tuple(others))

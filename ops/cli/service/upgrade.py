@@ -29,7 +29,7 @@ def finish_upgrade(
     statehold finish-upgrade order_totals.app:service
 
     Until then old and new processes run side by side, and you may go back. It is rejected while an older one runs.
-    It needs the access right WRITE on the input, because it sends the owners a command record, which handlers do not see.
+    It needs the access right WRITE on the input: it sends the owners a command record, which handlers do not see.
 
     Exit code 0: every partition is (or --dry-run); 1: rejected, or not in time; you may repeat it.
     """

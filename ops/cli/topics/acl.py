@@ -27,7 +27,8 @@ def acl(
         str | None,
         typer.Option(
             "--principal",
-            help="Grant to this principal, such as User:order-totals. [default: for the role service that of the settings, for others User:ROLE]",
+            help="Grant to this principal, such as User:order-totals. "
+            "[default: User:ROLE; for the role service that of the settings]",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -54,8 +54,6 @@ def _parts(live: Any, back: Any) -> list[_Part] | None:
         return [(f"[{brief(key, 50)}]", value, other) for (key, value), other in pairs] if same else None
     if isinstance(live, set | frozenset):
         return list(_members(live, back)) if len(live) == len(back) else None
-    if isinstance(live, msgspec.msgpack.Ext):
-        return [(".code", live.code, back.code), (".data", live.data, back.data)]
     if (names := _fields(live)) is not None:
         names = (*names, *sorted((_undeclared(live) | _undeclared(back)).difference(names)))
         return [(f".{name}", getattr(live, name, _ABSENT), getattr(back, name, _ABSENT)) for name in names]
@@ -101,6 +99,8 @@ def _undeclared(value: Any) -> set[str]:
 def _fields(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
+    if isinstance(value, msgspec.msgpack.Ext):
+        return "code", "data"
     if dataclasses.is_dataclass(value):
         return tuple(field.name for field in dataclasses.fields(value))
     attrs = getattr(type(value), "__attrs_attrs__", None)

@@ -51,5 +51,5 @@ def newest_keys(settings: Settings, group: str, cluster: ClusterSurvey, topic: s
                 if error is not None or (message.offset() or 0) >= ends.get(here, 0) - 1:
                     ends.pop(here, None)
                 if error is None and key:
-                    found.setdefault(key if isinstance(key, bytes) else key.encode(), set()).add(here)
+                    found.setdefault(key, set()).add(here)
     return KeySample(topic, partitions, found)
