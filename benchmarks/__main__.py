@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 
 BENCHMARKS = {
@@ -38,6 +39,7 @@ def main() -> int:
     if options.name is None:
         parser.print_help()
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that contenders and brokers are stopped
     return int(modules[options.name].main(options))
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from statehold.errors import DeadlyRecord
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, FullRef
@@ -111,6 +112,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     cause: str | None
     #: the cause's class, which `statehold explain` explains
     error: str | None
+    #: of the record at which it has failed because processes died there
+    deadly_offset: int | None
     #: who paused it
     paused: str | None
     #: progress of the restore or the replay; None in every other phase
@@ -151,6 +154,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
             mailbox=mailbox,
             cause=str(life.cause) if life.cause else None,
             error=type(life.cause).__name__ if life.cause else None,
+            deadly_offset=life.cause.position if isinstance(life.cause, DeadlyRecord) else None,
             paused=record.paused.issuer if record and record.paused else None,
             restore=takeover.recovery.progress.view(),
             gap=live.fulls.cost.work.gap if live else None,

@@ -22,6 +22,7 @@ from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.ownership import Ownership
 from statehold.worker.common.reporting import log_pause
 from statehold.worker.common.signals import Signals
+from statehold.worker.deaths import noted, record_buffer
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.fulls.deltas import Deltas, RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.scheduler import FullSnapshots
@@ -43,7 +44,7 @@ from statehold.worker.sinks.coordinator import SinkCoordinator
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import Participant, Participants
 from statehold.worker.transaction.pipeline import TransactionPipeline
-from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer
+from statehold.worker.transaction.record_buffer import CommitPolicy
 from statehold.worker.transaction.state import TransactionState
 
 #: The loop calls the participants in this order and closes them in reverse. A further participant comes last.
@@ -139,7 +140,7 @@ class Takeover:
         renew = recovered.offset_behind or record.writer.reads < frame.NEWEST
         transaction = TransactionState(
             kafka=kafka,
-            buffer=RecordBuffer(kafka.position),
+            buffer=record_buffer(tools, signals, record),
             policy=CommitPolicy(
                 tools.settings.commit, tools.open_transactions, last_commit=-math.inf if renew else now
             ),
@@ -175,7 +176,8 @@ class Takeover:
             engine.effects.on_first = join_effects
         for further in tools.participants:
             participants.join(further(engine, record))
-        pipeline = TransactionPipeline(tools, signals, engine, transaction, participants, decisions)
+        run = noted(tools, engine.run, kafka.position)
+        pipeline = TransactionPipeline(tools, signals, engine, transaction, participants, decisions, run)
         return LiveLoop(tools, signals, self._mailbox, engine, pipeline, fulls)
 
     def _open(self, live: LiveLoop) -> None:
@@ -221,6 +223,9 @@ class Takeover:
         except BaseException as error:  # on_stop may raise anything, SystemExit too; the partition is released
             cause = f"in on_stop, or in closing: {error}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
+        finally:
+            if self._tools.deaths is not None:
+                self._tools.deaths.close(live.record.positions)
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None

@@ -77,6 +77,8 @@ class Watchdog:
         self._tools.metrics.inc(metrics.FAILURES, 1, type(error).__name__)
         self._tools.log.error("handler_stuck", cause=str(error), stack=handling.stack())
         self._signals.fail(error)  # in case the call returns after all
+        if self._tools.deaths is not None:
+            self._tools.deaths.excuse()
         self._tools.report(WorkerReport(place.partition, "failed", cause=error))
 
     def _end_the_process(self) -> None:

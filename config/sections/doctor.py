@@ -16,7 +16,8 @@ class DoctorSettings(Section, name="doctor"):
     at_start: Literal["off", "warn", "fail"] = choice(
         "off",
         "warn: `statehold run` runs the checks in parallel with the start and logs each problem. fail: it runs "
-        "them first, and does not start if one fails. Neither writes anything.",
+        "them first, and does not start if one fails. Neither writes anything. off: only a service of several inputs "
+        "checks, in parallel, that their keys follow one partitioner.",
     )
     longest_outage: float = seconds(
         2 * DAY,

@@ -55,6 +55,14 @@ class ServiceSettings(Section, name="service"):
         low=2.0,
         high=86_400.0,
     )
+    state_dir: str = text(
+        "auto",
+        "Directory for one small file per partition, by which a restarted process knows that the last one died, and at "
+        "which record. auto: systemd's STATE_DIRECTORY, else statehold in XDG_STATE_HOME or in ~/.local/state, else "
+        "statehold-<uid> in the temporary directory. It has to outlive the process, not the machine. off: none.",
+        pattern=r"auto|off|/.*",
+        form="auto, off or an absolute path",
+    )
     topology_interval: float = seconds(
         2.0,
         "How often a thread checks that the topics are still the ones that the service started with (ids, "

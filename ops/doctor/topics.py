@@ -8,6 +8,8 @@ from statistics import median
 from typing import ClassVar, Final
 
 from statehold.admin.topics import COMPACTED, REQUIRED
+from statehold.kafka.survey.keys import newest_keys
+from statehold.kafka.survey.partitioners import NAMED, KeySample, mismatches
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 
@@ -262,4 +264,68 @@ class Skew:
                 )
 
 
-CHECKS = (Topics, Replication, CleanupPolicy, PartitionCounts, TopicIds, MessageSize, PartitionsNow, Skew)
+class KeyPartitioners:
+    name: ClassVar = "key-partitioners"
+    looks_at: ClassVar = (
+        "the keys of each input's newest records: which partitioner they follow (murmur2 as Java's, CRC32 as "
+        "librdkafka's default, FNV-1a, or none of these)"
+    )
+    fails: ClassVar = "two inputs have a key in different partitions, or follow different partitioners: it never meets"
+    warns: ClassVar = "a key is in several partitions of one input: each has a state of its own for it"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = FindingsOf(self)
+        samples = [
+            newest_keys(case.settings, case.names.group, case.cluster, topic, len(case.topic(topic).partitions))
+            for topic in case.names.inputs
+        ]
+        for each in samples:
+            if each.scattered:
+                key, where = min(each.scattered.items())
+                yield seen.warned(
+                    each.topic,
+                    f"{len(each.scattered)} of {len(each.found)} keys are in several partitions, such as {key!r} in "
+                    f"{', '.join(map(str, sorted(where)))}; {_followed(each)}",
+                    "let all its producers choose partitions by key, in one way: " + _AS_JAVA,
+                )
+            else:
+                yield seen.passed(each.topic, _followed(each))
+        for one, other, reason in mismatches(samples):
+            yield seen.failed(
+                f"{one.topic}, {other.topic}",
+                f"{reason}; {one.topic}: {_followed(one)}; {other.topic}: {_followed(other)}",
+                f"give the producers of both one partitioner: {_AS_JAVA}; then write the records of the changed one "
+                f"again, into a new topic",
+            )
+
+
+#: the setting that places keys where Java's producers do
+_AS_JAVA: Final = 'clients of librdkafka need "partitioner": "murmur2_random" for Java\'s and statehold\'s'
+
+
+def _followed(sample: KeySample) -> str:
+    """Return a text about the partitioner of a sample."""
+    keys = f"{len(sample.found)} key{'s' * (len(sample.found) != 1)}"
+    if not sample.found:
+        return "no keys in its newest records"
+    if sample.partitions == 1:
+        return "one partition holds all keys"
+    if sample.followed:
+        return f"{keys} follow {NAMED[sample.followed]}"
+    if not sample.enough:
+        return f"{keys} are too few to know their partitioner"
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in sample.shares().items())
+    return f"{keys} follow no partitioner that statehold knows ({shares})"
+
+
+CHECKS = (
+    Topics,
+    Replication,
+    CleanupPolicy,
+    PartitionCounts,
+    TopicIds,
+    MessageSize,
+    PartitionsNow,
+    Skew,
+    KeyPartitioners,
+)

@@ -1,4 +1,4 @@
-"""Runs the doctor when a service starts, as `doctor.at_start` says."""
+"""Runs the doctor when a service starts, as `doctor.at_start` says; with several inputs always the check of keys."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding, Level
+from statehold.ops.doctor.topics import KeyPartitioners
 from statehold.service import Service
 from statehold.telemetry.log_events import Log
 
@@ -23,12 +24,13 @@ class DoctorAtStart:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._only = (KeyPartitioners.name,) if service.settings.doctor.at_start == "off" else ()
         self._thread = threading.Thread(target=self._in_parallel, name=f"doctor-{service.name}", daemon=True)
 
     def __enter__(self) -> Self:
         """:raises StartError: `doctor.at_start` is `fail`, and a check failed."""
         if self._service.settings.doctor.at_start == "fail":
-            findings = examine(self._case())
+            findings = examine(self._case(), self._only)
             _log_findings(findings, self._log())
             _reject_failed(findings)
         else:
@@ -41,7 +43,7 @@ class DoctorAtStart:
 
     def _in_parallel(self) -> None:
         try:
-            findings = examine(self._case())
+            findings = examine(self._case(), self._only)
             if not self._service.status()["stopping"]:  # the last event of a stop is "stopped"
                 _log_findings(findings, self._log())
         except Exception as error:  # noqa: BLE001 - a bug in the doctor must not stop the service

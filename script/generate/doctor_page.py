@@ -35,7 +35,8 @@ warning in development (`service.mode`).
 
 With `doctor.at_start = "warn"` (the profile `production` sets it) `statehold run` runs the checks during its start and
 logs each WARN and FAIL as event `doctor`; with `"fail"` it checks first and does not start if a check is FAIL.
-Neither writes anything. A program that embeds a service calls `statehold.ops.doctor.examine.examine(Case(settings,
+Neither writes anything. With `"off"`, the default, it runs `key-partitioners` alone, in parallel, if the service has
+several inputs. A program that embeds a service calls `statehold.ops.doctor.examine.examine(Case(settings,
 names, outputs, sinks=sinks, references=topics))`.
 
 """

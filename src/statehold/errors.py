@@ -146,6 +146,13 @@ class SinkRefused(RecordError):
     """The sinks' database rejects a record's rows, or its tables differ from the declared ones."""
 
 
+class DeadlyRecord(RecordError):
+    """The process has died several times while the handler had this record, so the handler does not get it again."""
+
+    #: the deaths
+    deaths = 0
+
+
 class TooManyFailures(RecordError):
     """A flood of failures, which is treated as an outage: no more records are dead-lettered."""
 

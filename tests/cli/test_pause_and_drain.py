@@ -26,8 +26,9 @@ def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafk
     on_kafka.create_topics(2)
     rejected = on_kafka.run("pause", "app:service")
     assert rejected.returncode == 1
-    assert "`statehold topics create --control`" in rejected.stderr
-    made = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--control")
+    options = f"--name {on_kafka.name} --input {on_kafka.name}.in"
+    assert f"`statehold topics create {options} --control --start-at end`" in rejected.stderr
+    made = on_kafka.run("topics", "create", *options.split(), "--control", "--start-at", "end")
     assert made.returncode == 0, made.stderr
     daemon = on_kafka.start()
     daemon.wait_for("live", 2)

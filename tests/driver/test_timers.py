@@ -250,3 +250,17 @@ def test_only_the_owner_moves_the_clock() -> None:
     driver.advance(2.0)
     assert driver.table("statehold.clock") == {"now": 1_000_000}
     assert not any(commit_record.pinned for commit_record in commit_records(driver))
+
+
+@pytest.mark.parametrize("via_control_topic", [False, True])
+def test_only_a_command_of_the_input_advances_the_time(via_control_topic: bool) -> None:
+    class Due(Sums):
+        def on_command(self, command: str, record: Record[bytes]) -> None:
+            self.out.send(command)
+
+    driver = Driver(Due)
+    driver.feed(1, timestamp=1_000)  # long before the command
+    driver.command("report", via_control_topic=via_control_topic)
+    driver.feed(2, timestamp=2_000)
+    assert "report" in driver.outputs("out")
+    assert ("1 due 9000 sum 1" in driver.outputs("out")) == (not via_control_topic)

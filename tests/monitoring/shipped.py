@@ -15,9 +15,9 @@ RULES: Final = (DEPLOY / "prometheus" / "statehold.rules.yml").read_text(encodin
 DASHBOARD: Final[dict[str, Any]] = json.loads((DEPLOY / "grafana" / "statehold.json").read_text(encoding="utf-8"))
 
 #: `<series> <operator> <number>`, or the same in parentheses with a set operation behind it
-_BARE: Final = re.compile(r"(?P<series>.+?) (?P<operator>>|<|==) (?P<limit>[\d.e+]+)")
+_BARE: Final = re.compile(r"(?P<series>.+?) (?P<operator>>|<|==) (?P<limit>-?[\d.e+]+)")
 _WITH_MORE: Final = re.compile(
-    r"\((?P<series>.+?) (?P<operator>>|<|==) (?P<limit>[\d.e+]+)\) (?P<more>(and|unless) .+)"
+    r"\((?P<series>.+?) (?P<operator>>|<|==) (?P<limit>-?[\d.e+]+)\) (?P<more>(and|unless) .+)"
 )
 
 

@@ -5,6 +5,7 @@ The rules are the shipped expressions; how far they look back, how long they wai
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import threading
@@ -266,6 +267,23 @@ def test_a_compaction_that_fails(night: Night) -> None:
         night.fires("StateholdCompactionFailed", service="clearing")
         night.fires("StateholdCompactionOld", service="clearing")
         night.prometheus.scrape(job="")
+
+
+def test_a_process_that_ends_again_and_again(night: Night) -> None:
+    starts = itertools.count(1_700_000_000)
+    metrics = night.folder / "metrics"
+
+    def start() -> None:
+        fresh = night.folder / "fresh"
+        fresh.write_text(f"process_start_time_seconds {next(starts)}\n")
+        fresh.replace(metrics)
+
+    start()
+    with serving(night.folder) as url:
+        night.prometheus.scrape(restarts=url)
+        with repeatedly(start):
+            night.fires("StateholdRestarts", name="restarts")
+        night.prometheus.scrape(restarts="")
 
 
 def test_a_process_with_too_many_files(night: Night) -> None:

@@ -76,6 +76,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [level("input_retention_left_seconds", P, 3600)],
         [(f"statehold_input_retention_left_seconds{{{P}}}", "Inf " * 90)],
     ),
+    "StateholdDeadlyRecord": ([level("deadly_record_offset", P, 1207)], []),
     "StateholdSlowRecords": ([counted("slow_records_total", P, 1)], [counted("slow_records_total", P, 0)]),
     "StateholdDeadLetters": (
         [counted("failed_records_total", f'{P},what="raised"', 1)],
@@ -112,6 +113,10 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
     "StateholdCompactionOld": (
         [level("compaction_finished_timestamp_seconds", J, -2 * 86400)],
         [level("compaction_finished_timestamp_seconds", J, 0)],
+    ),
+    "StateholdRestarts": (
+        [(f"process_start_time_seconds{{{I}}}", "0+120x90")],
+        [(f"process_start_time_seconds{{{I}}}", "7x90")],
     ),
     "StateholdFilesNearLimit": (
         [(f"process_open_fds{{{I}}}", "900x90"), (f"process_max_fds{{{I}}}", "1024x90")],

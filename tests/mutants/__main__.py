@@ -6,13 +6,16 @@ python -m tests.mutants [NAME, GROUP or RULE ...] --jobs 2
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -42,6 +45,9 @@ FOLDERS: Final = (
 SUITES: Final = ("tests/driver", "tests/unit", "tests/review", "tests/golden")
 #: caught by a test or a schedule that does not end
 HANG: Final = "hangs"
+#: runs in progress, each a process group of its own
+_RUNNING: Final[set[int]] = set()
+_ended: Final = threading.Event()
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*)?(?: - .*)?$", re.MULTILINE)
 _SEED: Final = re.compile(r"^seed (\d+) \((.*?)\)", re.MULTILINE)
 
@@ -135,7 +141,7 @@ def _simulate(mutant: Mutant, tree: str, count: int) -> Hunt:
 
 
 def _run(tree: str, *arguments: str) -> str | None:
-    """Return the output; None when it takes too long."""
+    """Return the output; None when it takes too long. Raises SystemExit when the program ends."""
     path = f"{tree}/src:{tree}"
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "STATEHOLD_SEED": "1"}
     process = subprocess.Popen(
@@ -147,12 +153,29 @@ def _run(tree: str, *arguments: str) -> str | None:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    _RUNNING.add(process.pid)
     try:
-        return process.communicate(timeout=LIMIT)[0]
+        if _ended.is_set():  # the signal may have come before the line above
+            os.killpg(process.pid, 9)
+        output = process.communicate(timeout=LIMIT)[0]
+        if _ended.is_set():
+            raise SystemExit(1)
+        return output
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         process.communicate()
         return None
+    finally:
+        _RUNNING.discard(process.pid)
+
+
+def end(number: int, frame: object) -> None:
+    """End all runs, and the program with them; a signal handler."""
+    _ended.set()
+    for group in _RUNNING.copy():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, 9)
+    sys.exit(128 + number)
 
 
 def main() -> int:
@@ -172,7 +195,10 @@ def main() -> int:
     if options.missing:
         chosen = [each for each in chosen if each.name not in known]
     survivors = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    with ThreadPoolExecutor(options.jobs) as pool, contextlib.ExitStack() as at_end:
+        at_end.callback(pool.shutdown, wait=False, cancel_futures=True)
         waiting = [
             pool.submit(hunt, mutant, options.count, known.get(mutant.name, {}).get("by", ""), quick=options.quick)
             for mutant in chosen

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pytest
+from tests.mutants import __main__ as hunting
 from tests.mutants.__main__ import CAUGHT, HANG, ROOT, mutants
 
 DESIGN = ROOT / "docs" / "design.md"
@@ -53,3 +60,24 @@ def test_what_caught_a_mutant_exists() -> None:
             assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), name
         else:
             assert found["by"] == HANG or found["by"].startswith("simulation"), name
+
+
+@pytest.fixture
+def _not_ended() -> Iterator[None]:
+    yield
+    hunting._ended.clear()
+
+
+@pytest.mark.usefixtures("_not_ended")
+def test_a_signal_ends_the_runs_in_progress_and_starts_no_more(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(hunting._run, str(tmp_path), "-c", "import time; time.sleep(600)")
+        while not hunting._RUNNING and not running.done():
+            time.sleep(0.01)
+        with pytest.raises(SystemExit, match="143"):
+            hunting.end(signal.SIGTERM, None)
+        with pytest.raises(SystemExit):
+            running.result(60)
+        assert not hunting._RUNNING
+        with pytest.raises(SystemExit):
+            pool.submit(hunting._run, str(tmp_path), "-c", "import time; time.sleep(600)").result(60)

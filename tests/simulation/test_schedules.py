@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.simulation.scenarios import SCENARIOS, called, scenario_of
 
+from statehold.errors import UsageError
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import replay_line, shrink, timeline
 from statehold.testing.simulation.simulation import RunReport, run
@@ -77,6 +78,12 @@ def test_a_failure_shrinks_to_the_action_that_causes_it() -> None:
     assert [each.action.kind for each in shrunk.taken] == ["kill"]
     assert replay_line(shrunk).startswith("Schedule.listed({")
     assert "starts" in timeline(shrunk)
+
+
+def test_a_run_that_passed_has_no_failure_to_shrink() -> None:
+    report = run(SCENARIOS[0], Schedule.listed({}))
+    with pytest.raises(UsageError, match="the run has passed"):
+        shrink(report)
 
 
 def test_effects_of_the_last_run_do_not_count_for_the_next() -> None:

@@ -18,9 +18,9 @@ from tests.system.stage import Stage
 from tests.system.test_bury import TARGET, statehold
 from tests.system.verify import digest_of, read_all
 
-from statehold.admin.state.key_layout import KeyOf, Partitioner, crc32
+from statehold.admin.state.key_layout import KeyOf
 from statehold.admin.state.repartition import Repartitioned, repartition
-from statehold.common.partitioner import murmur2
+from statehold.common.partitioner import Partitioner, crc32, murmur2
 from statehold.errors import PartitionCountChanged, ToolRefused, TopicMismatch
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin

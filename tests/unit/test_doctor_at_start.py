@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ class Booked(Handler[int]):
 def test_it_checks_the_topics_of_the_failure_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     cases: list[Case] = []
 
-    def examine(case: Case) -> list[Any]:
+    def examine(case: Case, only: Iterable[str]) -> list[Any]:
+        assert not only, "all checks"
         cases.append(case)
         return []
 

@@ -207,6 +207,15 @@ def test_effects_that_could_not_run_after_a_restart_are_rejected() -> None:
         engine.handler.effect(noop, object())
 
 
+def test_a_hook_belongs_to_no_record_whatever_was_handled_before_it() -> None:
+    engine = Engine(Effects, 0)
+    engine.run(batch(1))
+    engine.effects.take()
+    with pytest.raises(UsageError, match="belongs to a record"):
+        engine.call_hook("on_live")
+    assert engine.effects.noted == []
+
+
 def test_a_custom_partitioner_gets_the_key_and_the_partitions() -> None:
     class Routed(Handler[int]):
         out = Output("out", value=int, partitioner=lambda key, partitions: len(key or b"") % partitions)

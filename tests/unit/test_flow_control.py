@@ -91,4 +91,4 @@ def test_random_depths_never_pause_twice_never_starve_and_always_poll_in_time(
         polled = now if decision.poll else polled
         running = [depth for p, depth in depths.items() if p not in paused]
         assert decision.poll or sum(running) > low
-        assert now - polled < (0.5 if min(running, default=0) > low else 0.1) + 0.4
+        assert now - polled < (0.5 if min(running, default=0) > low else 0.1) + 0.4001  # the longest move, rounded

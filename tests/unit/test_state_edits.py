@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from statehold import Handler, Reference, Table
 from statehold.admin.repair.rebase import unrepeatable
-from statehold.admin.state.key_layout import KeyLayout, crc32
+from statehold.admin.state.key_layout import KeyLayout
 from statehold.admin.state.spool import Spool
-from statehold.common.partitioner import murmur2
+from statehold.common.partitioner import crc32, murmur2
 from statehold.errors import ToolRefused, UsageError
 from statehold.snapshot.state import State
 from statehold.snapshot.state_edits import Counts, Edits, Patch, read_patches

@@ -13,6 +13,7 @@ from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.settings import Settings
 from statehold.handler import Handler
+from statehold.health.death_notes import DeathNotes
 from statehold.ports import (
     Access,
     Clock,
@@ -174,6 +175,8 @@ class Tools:
     memory: Memory = field(default_factory=Memory)
     #: the handler call in progress; see `statehold.worker.watchdog`
     handling: Handling = field(default_factory=Handling)
+    #: at which record a process died; None: nothing is noted on disk
+    deaths: DeathNotes | None = None
     #: None: tracing is off
     tracing: Tracing | None = None
     #: None: this process keeps no copies

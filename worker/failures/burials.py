@@ -1,6 +1,7 @@
 """Find an operator's command that dead-letters the record at which the partition fails (`statehold dlq bury`).
 
-A failed partition reads nothing. A retry meets the record again, and only then the worker looks for the command. The
+A failed partition reads nothing. A retry meets the record again, and only then the worker looks for the command. A
+command for a stopped service names a record that the handler must not get, so a worker also looks at its start. The
 transaction that writes the dead letter also acknowledges the command, so a crash before it repeats both.
 """
 
@@ -20,10 +21,12 @@ from statehold.worker.common.signals import Signals
 _LONG: Final = 20.0
 
 
-def find_bury_command(tools: Tools, signals: Signals, failed: tuple[str, int], record: CommitRecord) -> Asked | None:
+def find_bury_command(
+    tools: Tools, signals: Signals, failed: tuple[str, int] | None, record: CommitRecord
+) -> Asked | None:
     """Return the newest unacknowledged command for the record with this topic and offset.
 
-    `record` is the last commit record.
+    `failed` is None: the newest one for a record that the handler must not get. `record` is the last commit record.
 
     Reads the control topic to its end, because its feed may not have read the command yet. An error counts as None.
 
@@ -52,7 +55,7 @@ def find_bury_command(tools: Tools, signals: Signals, failed: tuple[str, int], r
     return found
 
 
-def _is_for(request: BuryRequest | None, failed: tuple[str, int], input: str, record: CommitRecord) -> bool:
+def _is_for(request: BuryRequest | None, failed: tuple[str, int] | None, input: str, record: CommitRecord) -> bool:
     if request is None or request.position != record.position(input):
         return False
-    return (request.topic or input, request.offset) == failed
+    return request.unseen if failed is None else (request.topic or input, request.offset) == failed

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from statehold.declared.policies import policy_of, raised
-from statehold.errors import RecordError, StateholdError, TooManyFailures
+from statehold.errors import DeadlyRecord, RecordError, StateholdError, TooManyFailures
 from statehold.failures import Policy
 from statehold.handler import Handler
 from statehold.messages.dead_letter import BuryRequest, Failure, failure_of
@@ -28,7 +28,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.failures.burials import find_bury_command
 from statehold.worker.handler.dead_letters import DeadLetterBook, FailureDecision, coordinates
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, SideInputFailed
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, RecordSuspected, SideInputFailed
 
 
 class FailureDecisions:
@@ -73,6 +73,11 @@ class FailureDecisions:
         assert failure is not None
         if isinstance(failure, BatchFailed):  # its records are handled again one by one
             return
+        if isinstance(failure.error, DeadlyRecord):
+            self._at, self._attempts = failure.at, failure.error.deaths
+        if isinstance(failure, RecordSuspected):
+            self._face_suspect(failure, message, record)
+            return
         policy = None if isinstance(failure, SideInputFailed) else self._policy(failure.error)
         place = (self._inputs[0], failure.at) if message is None else coordinates(message)
         book = self._engine.dead_letters
@@ -95,6 +100,12 @@ class FailureDecisions:
             raise failure.error from failure.error.__cause__
         self._book().decisions[place] = decision
         self._log(failure, decision)
+
+    def _face_suspect(self, failure: RecordSuspected, message: Message | None, record: CommitRecord) -> None:
+        """Decide before the handler gets the record: the last owner died at it, or an operator wants it away."""
+        if message is not None and (decision := self._ask_operator(failure, message, record)) is not None:
+            self._book().decisions[coordinates(message)] = decision
+            self._log(failure, decision)
 
     def _ask_operator(
         self, failure: HandlingFailed, message: Message | None, record: CommitRecord
@@ -186,7 +197,10 @@ class FailureDecisions:
         """Return the policy for a record of the input; a command of the control topic has no policy."""
         if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic not in self._inputs:
             return None
-        return policy_of(self._kind, error)
+        policy = policy_of(self._kind, error)
+        if policy is not None and isinstance(error, DeadlyRecord):
+            policy = replace(policy, retries=-1, delays=())  # because the handler must not get it again
+        return policy
 
     def _retry(self, failure: HandlingFailed, policy: Policy) -> None:
         seconds, cause = policy.backoff(self._attempts), raised(failure.error)

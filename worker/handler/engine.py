@@ -219,6 +219,7 @@ class Engine:
 
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
         """Call the user's hook. Raises what the hook raises."""
+        self._handling.record = None  # because a hook belongs to no record
         self._handling.call = UserCall(name, threading.get_ident())
         try:
             getattr(self.handler, name)()

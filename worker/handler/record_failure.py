@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from statehold.errors import (
+    DeadlyRecord,
     HandlerFailed,
     MessageRefused,
     PartitionError,
@@ -40,6 +41,10 @@ class RecordFailed(HandlingFailed):
 
 class BatchFailed(HandlingFailed):
     """on_batch failed for the batch that begins there; the record to blame is not known yet."""
+
+
+class RecordSuspected(HandlingFailed):
+    """The handler may not survive the input record at this place: handle it alone, unless an operator decides else."""
 
 
 class SideInputFailed(HandlingFailed):
@@ -116,6 +121,25 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
     )
     wrapped.__cause__ = error
     return RecordFailed(at(message), wrapped, message)
+
+
+def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
+    """Return the error of a record at which the process has died. `bury`: the command that dead-letters it.
+
+    Without deaths it is an operator's decision about a record that the handler did not get.
+    """
+    if deaths:
+        times = f"the last {deaths} processes" if deaths > 1 else "the last process"
+        text = (
+            f"{times} died while the handler had this record, by a crash, a memory limit or an exit. Everything before "
+            f"it is committed, and nothing was skipped. Next: `{bury}`, which dead-letters it; or fix the handler, and "
+            f"run `statehold retry {message.partition()}`, which gives it the record again"
+        )
+    else:
+        text = "the command came while the service was stopped, and the handler did not get the record"
+    error = DeadlyRecord(text, **_coordinates(message))
+    error.deaths = deaths
+    return error
 
 
 def _handler_error(record: Record[Any], error: Exception) -> PartitionError:

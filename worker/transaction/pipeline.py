@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted, UnstorableValue
 from statehold.output import Sent
@@ -48,6 +48,12 @@ _UNTRACED: Final = nullcontext()
 _SLOW: Final = 0.1
 
 
+class RunHandler(Protocol):
+    """`Engine.run`."""
+
+    def __call__(self, messages: Messages, *, one_by_one: bool = False) -> int: ...
+
+
 class TransactionPipeline:
     """Used by the partition's thread. Its memory survives a replaced producer (rule T4).
 
@@ -62,8 +68,11 @@ class TransactionPipeline:
         state: TransactionState,
         participants: Participants,
         decisions: FailureDecisions,
+        run: RunHandler | None = None,
     ) -> None:
+        """`run`: in place of `Engine.run`."""
         self._tools, self._signals, self._engine = tools, signals, engine
+        self._run_handler: RunHandler = engine.run if run is None else run
         self.state, self.participants, self.decisions = state, participants, decisions
         self.rollback = Rollback(tools, signals, engine, state, participants, decisions)
         #: a side input failed, nothing else was rolled back, and it is to be handled again at once
@@ -86,7 +95,7 @@ class TransactionPipeline:
         wait = state.commit is not None or (state.hold_outputs and not careful)
         policy.handled(len(messages), began)
         with _UNTRACED if tools.tracing is None else tools.tracing.batch(messages):
-            handled = self._engine.run(messages, one_by_one=careful)
+            handled = self._run_handler(messages, one_by_one=careful)
             if careful:
                 self._search(messages[0])
         if handled < len(messages):

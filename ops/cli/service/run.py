@@ -126,11 +126,11 @@ def _bars(service: Service, settings: Settings) -> AbstractContextManager[object
 
 
 def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[object]:
-    """Run the doctor before the start or in parallel.
+    """Run the doctor before the start or in parallel; if it is off, only the check that several inputs need.
 
     :raises StartError: `doctor.at_start` is `fail`, and a check has failed.
     """
-    if settings.doctor.at_start == "off":
+    if settings.doctor.at_start == "off" and len(service.names.inputs) < 2:
         return nullcontext()
     from statehold.ops.process.doctor_at_start import DoctorAtStart
 

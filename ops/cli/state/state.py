@@ -14,8 +14,8 @@ import typer
 from statehold.admin.state import migrate as migration
 from statehold.admin.state import move_input
 from statehold.admin.state import repartition as repartitioning
-from statehold.admin.state.key_layout import PARTITIONERS
 from statehold.admin.state.position_args import offsets_of
+from statehold.common.partitioner import PARTITIONERS
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
@@ -122,7 +122,7 @@ def repartition(
     why: Why,
     partitioner: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Name the producers' partitioner: murmur2, crc32 or MODULE:FUNCTION."),
+        typer.Option(metavar="NAME", help="Name the producers' partitioner: murmur2, crc32, fnv1a or MODULE:FUNCTION."),
     ] = "murmur2",
     keys: Annotated[
         list[str] | None,

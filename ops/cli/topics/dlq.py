@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from statehold.admin.burial import Burial
+from statehold.admin.burial import Burial, FailedRecord
+from statehold.admin.commands import SentCommand
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.declared.policies import sends_dead_letters
 from statehold.errors import UsageError
@@ -26,6 +28,9 @@ app = typer.Typer(
     help="List, redrive and discard dead letters (records that the handler could not process); make one.",
     no_args_is_help=True,
 )
+
+#: seconds between two looks whether the service still has a process
+_LOOK: Final = 5.0
 
 Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the dead letters of this key.")]
 Place = Annotated[
@@ -198,15 +203,20 @@ def bury(
         --why "no such account, ticket 17"
 
     The command goes through the control topic. The worker obeys when a retry meets the record and it fails again: this
-    command retries the partition if its process is on this machine, otherwise run `statehold retry` there.
+    command retries the partition if its process is on this machine, otherwise run `statehold retry` there. A stopped
+    service obeys at its next start, before the handler gets the record.
 
-    Exit code 0: it is a dead letter; 1: the partition has not passed it in time, or the handler has processed it.
+    Exit code 0: it is a dead letter, or becomes one at the next start; 1: the partition has not passed it in time, or
+    the handler has processed it.
     """
     topic = _input_of(about, topic, "--topic TOPIC")
     burial = Burial(about.settings, about.names, topic, partition, offset)
     found = burial.find()
     if about.service is not None and not overtake and found.message.key() is not None:
         _require_order(about.service.handler_class, partition, offset)
+    if burial.is_stopped():
+        _bury_unseen(burial, found, why, overtake=overtake, as_json=as_json)
+        return
     sent = burial.send(found, why, overtake=overtake)
     elsewhere = ""
     try:
@@ -216,7 +226,10 @@ def bury(
     retry = f"statehold retry {partition} --name {about.names.service}"
     if elsewhere and not as_json:
         shown.report(f"sent. Next: `{retry}` on the machine of the partition ({elsewhere})")
-    passed = burial.passed(sent, timeout)
+    passed = _await_passing(burial, sent, timeout)
+    if passed is None:  # its last process had died, and its group has noticed it
+        _bury_unseen(burial, found, why, overtake=overtake, as_json=as_json)
+        return
     letter = burial.letter() if passed else None
     if as_json:
         shown.print_json(None if letter is None else {"letter": letter.name, **_plain(letter)})
@@ -225,6 +238,29 @@ def bury(
     if letter is None:
         shown.complain(_not_passed(about.names.letter(topic, partition, offset), retry, passed=passed))
         raise typer.Exit(1)
+
+
+def _await_passing(burial: Burial, sent: SentCommand, timeout: float) -> bool | None:
+    """Return whether the partition has passed the record in time; None if the service is stopped."""
+    until = time.monotonic() + timeout
+    while not burial.passed(sent, max(0.0, min(_LOOK, until - time.monotonic()))):
+        if time.monotonic() >= until:
+            return False
+        if burial.is_stopped():
+            return None
+    return True
+
+
+def _bury_unseen(burial: Burial, found: FailedRecord, why: str, *, overtake: bool, as_json: bool) -> None:
+    """Leave the command for the next start of a stopped service."""
+    burial.send(found, why, overtake=overtake, unseen=True)
+    if as_json:
+        shown.print_json({"command": burial.id, "waits_for": "start"})
+        return
+    shown.report(
+        "the service is stopped. Its next start dead-letters the record before the handler gets it. Next: start the "
+        "service"
+    )
 
 
 def _require_order(kind: type[Handler[Any]], partition: int, offset: int) -> None:

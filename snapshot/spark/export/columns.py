@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
+from inspect import signature
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -191,7 +192,7 @@ class Columns:
         return [(f"value_{name}" if name.lower() in taken else name, kind, name) for name, kind in parts]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow = to_arrow_schema(self.schema)
+        arrow = _arrow_schema(self.schema)
         declaration: Table[Any, Any] = Table(
             key=self._key,
             value=self._format(self._value) if self._format else self._value,
@@ -246,3 +247,9 @@ class Untyped:
                 pa.array(column, field.type) for column, field in zip((partitions, keys, values), arrow, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _arrow_schema(schema: spark.StructType) -> pa.Schema:
+    """Return the schema for pyarrow. Later releases of PySpark must be given the session's time zone."""
+    more: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **more)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -90,6 +91,8 @@ class Tasks:
 
 
 def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
+    # Of later releases, at the first mapInArrow, which needs pandas and hands it no data.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     chosen = _OF_EVERY_SESSION
     if options.local:
         chosen = chosen | _of_this_machine(options, scratch)

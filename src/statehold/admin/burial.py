@@ -81,11 +81,18 @@ class Burial:
             )
         return FailedRecord(found, record.position(names.input))
 
-    def send(self, found: FailedRecord, why: str, *, overtake: bool) -> SentCommand:
-        """Send the command. The worker obeys when it meets the record again. Raises the errors of `Commander.send`."""
+    def is_stopped(self) -> bool:
+        """Return whether the service's group has no member."""
+        return not self._admin.describe_group(self._names.input).members
+
+    def send(self, found: FailedRecord, why: str, *, overtake: bool, unseen: bool = False) -> SentCommand:
+        """Send the command. The worker obeys when it meets the record again. Raises the errors of `Commander.send`.
+
+        `unseen`: it obeys before the handler gets the record, because the service is stopped.
+        """
         names, partition = self._names, self._partition
         topic = self._topic if names.others else ""
-        value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why, topic))
+        value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why, topic, unseen))
         sent = Commander(self._settings, names).send_each(BURY, partition, [value], self.id)
         return SentCommand(partition, self.id, self._offset, sent.after, names.input)
 
@@ -130,8 +137,8 @@ class Burial:
                 raise TopicMissing(
                     f"{topic}: dead-letter a record: the topic {what}. Nothing was sent. Next: run `statehold topics "
                     f"create {names.options} --output {names.dead} --start-at end`, which creates it; "
-                    f"grant the service WRITE on {names.dead} and READ on {names.control}, restart "
-                    f"it, and run this command again"
+                    f"grant the service WRITE on {names.dead} and READ on {names.control}, and run this "
+                    f"command again; a running service finds the topics"
                 )
 
 

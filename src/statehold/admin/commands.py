@@ -139,8 +139,8 @@ class Commander:
         if there is None or there.partitions != partitions:
             found = "does not exist" if there is None else f"has {there.partitions} partitions, not {partitions}"
             raise TopicMissing(
-                f"{names.control} {found}. Nothing was sent. Next: run `statehold topics create --control`; a running "
-                f"service reads the topic after its next restart"
+                f"{names.control} {found}. Nothing was sent. Next: run `statehold topics create {names.options} "
+                f"--control --start-at end`; a running service finds the topic within 10 s"
             )
         if name not in command.OWN or name in command.SWITCHES:
             self._require_pinning(name, value, chosen)

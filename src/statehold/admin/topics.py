@@ -32,6 +32,8 @@ COMPACTED: dict[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms
 
 #: Consecutive answers that must name a new topic before it is used, and seconds between two of them.
 _SEEN, _SEEN_PAUSE = 8, 0.05
+#: Seconds for which `create` asks for a topic that no broker lists yet, because another tool may just have created it.
+_LISTED = 2.0
 #: Seconds for which a start describes the topics again; one request takes up to ten.
 START_PATIENCE = 25.0
 
@@ -266,8 +268,12 @@ class ServiceTopics:
         names = self._names
         plain = {topic: count for topic, count in partitions.items() if not names.is_for_letters(topic)}
         with reaching(self._settings):
-            facts = self._admin.describe(list(plain))
-        missing = [topic for topic, count in plain.items() if count <= 0 and facts[topic] is None]
+            unlisted = self._unlisted(list(plain))
+        late = missing = [topic for topic in unlisted if plain[topic] <= 0]
+        deadline = time.monotonic() + _LISTED
+        while missing and time.monotonic() < deadline:
+            time.sleep(_SEEN_PAUSE)
+            missing = self._unlisted(missing)
         if missing:
             also = set(missing) & set(self._references)
             raise TopicMissing(
@@ -276,7 +282,7 @@ class ServiceTopics:
                 f"them yourself first"
             )
         created = {topic for topic, count in plain.items() if self._make(topic, count, replication)}
-        self._await(created)
+        self._await(created.union(late))
         given = self._admin.describe([names.input])[names.input]
         if given is None:
             raise TopicMissing(f"{names.input}: the input was deleted meanwhile. Next: run the command again")
@@ -297,6 +303,10 @@ class ServiceTopics:
             created.add(names.control)
         self._await(created)
         return created, given.partitions
+
+    def _unlisted(self, topics: list[str]) -> list[str]:
+        facts = self._admin.describe(topics)
+        return [topic for topic in topics if facts[topic] is None]
 
     def _make(self, topic: str, partitions: int, replication: int) -> bool:
         if partitions <= 0:

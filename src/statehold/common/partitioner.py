@@ -1,8 +1,10 @@
-"""Where Kafka's Java producers put a key: for custom partitioners, and for whatever runs without a broker."""
+"""The partitions that producers choose for a key: for custom partitioners, and for what runs without a broker."""
 
 from __future__ import annotations
 
 import random
+import zlib
+from collections.abc import Callable
 from typing import Final
 
 _SEED: Final = 0x9747B28C
@@ -33,3 +35,21 @@ def hash_of(data: bytes) -> int:
         h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
+
+
+def crc32(key: bytes, partitions: int) -> int:
+    """Return the partition of librdkafka's default partitioner, consistent_random."""
+    return zlib.crc32(key) % partitions
+
+
+def fnv1a(key: bytes, partitions: int) -> int:
+    """Return the partition of librdkafka's fnv1a_random, which is that of Sarama's producers in Go."""
+    h = 0x811C9DC5
+    for byte in key:
+        h = (h ^ byte) * 0x01000193 & _MASK
+    return min(h, (1 << 32) - h) % partitions  # the absolute value of a signed number
+
+
+#: (key of the record, number of partitions) -> partition
+Partitioner = Callable[[bytes, int], int]
+PARTITIONERS: Final[dict[str, Partitioner]] = {"murmur2": murmur2, "crc32": crc32, "fnv1a": fnv1a}

@@ -109,6 +109,8 @@ class BuryRequest(msgspec.Struct, frozen=True, array_like=True):
     why: str = ""
     #: of a service with several inputs: the record's input
     topic: str = ""
+    #: the service was stopped: the worker dead-letters the record before the handler gets it
+    unseen: bool = False
 
 
 _decode_request: Final = msgspec.msgpack.Decoder(DeadLetterRequest).decode

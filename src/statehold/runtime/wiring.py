@@ -25,6 +25,7 @@ from statehold.declared.policies import retry_topics
 from statehold.errors import KafkaTrouble, StartError
 from statehold.handler import Handler
 from statehold.health.connectivity import Contact
+from statehold.health.death_notes import DeathNotes, state_directory
 from statehold.kafka.admin.acl_check import RoleAccess
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
@@ -138,6 +139,7 @@ class ServiceWiring:
             for topic in retry_topics(service.handler_class, service.names)
         }
         self._renewal: CredentialRotation | None = None
+        self._state_dir = state_directory(service.settings.service.state_dir)
         self.manager: Manager
 
     def start(self, consumer: KafkaGroupConsumer) -> None:
@@ -270,6 +272,7 @@ class ServiceWiring:
             wall=time.time,
             output_partitions=lambda topic: self._facts[topic].partitions,
             speeds=_SPEEDS,
+            deaths=self._deaths(place, log),
             tracing=self._tracing(partition),
             memory=_MEMORY,
             open_transactions=_OPEN,
@@ -280,6 +283,18 @@ class ServiceWiring:
             database=self._database(),
             control=partial(self._control.lane, partition),
             control_exists=self._control.exists,
+        )
+
+    def _deaths(self, place: Place, log: Log) -> DeathNotes | None:
+        if self._state_dir is None:
+            return None
+        names = place.names
+        scope = f"{place.topic_ids[names.input]} {self._service.settings.service.code_version}"
+        return DeathNotes(
+            self._state_dir,
+            f"{names.group}.{names.input}.{place.partition}",
+            scope,
+            lambda path, error: log.warning("death_notes_failed", path=path, cause=str(error)),
         )
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:

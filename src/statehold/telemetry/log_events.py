@@ -61,6 +61,8 @@ Event = Literal[
     "dead_letter",
     "replay_failed",
     "retrying",
+    "process_died",
+    "death_notes_failed",
     "handler_slow",
     "handler_stuck",
     "kafka_retry",

@@ -130,6 +130,11 @@ RECORD_TIME: Final = _gauge(
 )
 FAILURES: Final = _counter("partition_failures", "Failures of a partition by error class.", "error")
 
+DEADLY: Final = _gauge(
+    "deadly_record_offset",
+    "Offset of the record at which a partition has failed because processes died while they handled it; absent "
+    "otherwise.",
+)
 RETENTION_LEFT: Final = _gauge(
     "input_retention_left_seconds",
     "Lower bound of the seconds until retention deletes the next record that this partition or its restore needs, from "

@@ -36,6 +36,8 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
     yield GaugeSample(metrics.PHASE, (label, partition["phase"]), 1)
     if partition.get("paused"):
         yield GaugeSample(metrics.PAUSED, (label,), 1)
+    if partition.get("deadly_offset") is not None:
+        yield GaugeSample(metrics.DEADLY, (label,), partition["deadly_offset"])
     yield GaugeSample(metrics.MAILBOX, (label,), partition["mailbox"])
     for metric, field in ((metrics.LAG, "lag"), (metrics.HIDDEN, "hidden")):
         if partition[field] is not None:

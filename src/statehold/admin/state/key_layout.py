@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from statehold.common.partitioner import murmur2
+from statehold.common.partitioner import Partitioner
 from statehold.errors import ToolRefused, UsageError
 from statehold.messages.dead_letter import SETTLED
 from statehold.snapshot.format.digest import MODULUS, table_digest
@@ -15,22 +14,12 @@ from statehold.table import Changes, PartitionTable
 from statehold.tables.system import CLOCK, TIMERS, default_name, owner
 from statehold.tables.timers import Timer
 
-#: (key of the input record, number of partitions) -> partition.
-Partitioner = Callable[[bytes, int], int]
 #: (table key, value) -> key of the input record that the entry belongs to.
 KeyOf = Callable[[Any, Any], bytes | str]
 
 
 #: Keys of one table in one piece of a redistributed state.
 _PIECE: Final = 1000
-
-
-def crc32(key: bytes, partitions: int) -> int:
-    """Return the partition of librdkafka's default partitioner, consistent_random."""
-    return zlib.crc32(key) % partitions
-
-
-PARTITIONERS: Final[dict[str, Partitioner]] = {"murmur2": murmur2, "crc32": crc32}
 
 
 def drop_partition_data(state: State) -> None:

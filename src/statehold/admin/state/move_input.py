@@ -14,13 +14,14 @@ from pathlib import Path
 import msgspec
 
 from statehold.admin.initial_commit import control_position
-from statehold.admin.state.key_layout import KeyLayout, KeyOf, Partitioner
+from statehold.admin.state.key_layout import KeyLayout, KeyOf
 from statehold.admin.state.position_args import InputPartition, everything
 from statehold.admin.state.redistribute import InputWatch, Redistribution, Repartitioned
 from statehold.admin.state.repartition import TOOL
 from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
+from statehold.common.partitioner import Partitioner
 from statehold.config.settings import Settings
 from statehold.errors import StateMoved, ToolRefused, TopicMissing, UsageError
 from statehold.kafka.admin.admin import TopicFacts

@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from statehold.admin.state.key_layout import KeyLayout, KeyOf, Partitioner
+from statehold.admin.state.key_layout import KeyLayout, KeyOf
 from statehold.admin.state.redistribute import InputWatch, PartitionShare, Redistribution, Repartitioned
 from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
 from statehold.common.names import Names
+from statehold.common.partitioner import Partitioner
 from statehold.config.settings import Settings
 from statehold.declared.policies import failure_topics
 from statehold.errors import StartError, ToolRefused

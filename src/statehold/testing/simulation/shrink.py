@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from statehold.errors import UsageError
 from statehold.testing.simulation.observer import TimelineEntry
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.simulation import RunReport, run
@@ -13,9 +14,10 @@ def shrink(report: RunReport, fails: Callable[[RunReport], bool] | None = None, 
     """Return the report of the shortest schedule found that still fails.
 
     `fails`: whether a report shows the same failure; by default the same class of error. `runs`: most runs.
+
+    :raises UsageError: the report shows no failure.
     """
-    kind = type(report.violation)
-    fails = fails or (lambda other: type(other.violation) is kind)
+    fails = fails or _same_error(report)
     best, left = report, runs
 
     def attempt(actions: Mapping[str, str], order: int) -> RunReport | None:
@@ -49,6 +51,13 @@ def shrink(report: RunReport, fails: Callable[[RunReport], bool] | None = None, 
         else:
             size = min(size, max(1, len(actions)))
     return best
+
+
+def _same_error(report: RunReport) -> Callable[[RunReport], bool]:
+    if report.violation is None:
+        raise UsageError("shrink: the run has passed, so it shows no failure. Next: pass a run that failed, or `fails`")
+    kind = type(report.violation)
+    return lambda other: type(other.violation) is kind
 
 
 def timeline(report: RunReport, *, most: int = 120) -> str:

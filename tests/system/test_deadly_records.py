@@ -1,0 +1,148 @@
+"""A record that ends the process: the next owners find it, commit what is before it, and keep it from the handler."""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+import pytest
+from tests.system.apps.tally import POISON, Event
+from tests.system.conftest import StageFactory
+from tests.system.processes import CLI, Process
+from tests.system.stage import Stage
+from tests.system.test_bury import check, dead, statehold
+
+from statehold.admin.topics import ServiceTopics
+
+pytestmark = pytest.mark.kafka
+
+TARGET = "tests.system.apps.deadly:service"
+WHY = ("--why", "ends the process, ticket 31", "--overtake")
+#: of `os._exit`, and of a crash
+ENDS = {7, -11}
+DEATHS = 3
+
+
+class DeadlyProcess(Process):
+    command = tuple(each.replace("served:", "deadly:") for each in CLI)
+
+
+def begin(stage: Stage, way: str, **more: str) -> DeadlyProcess:
+    """Two good records, one that ends the process, and one behind it."""
+    topics = ServiceTopics(stage.settings(), stage.names, [stage.output, stage.names.dead])
+    assert all(finding.good for finding in topics.create("beginning", partitions=1, control=True))
+    stage.poison.touch()
+    stage.feed(2, keys=2)
+    stage.send(msgspec.json.encode(Event(1_000_000, POISON)), 0, "key-1")
+    stage.feed(1, keys=2)
+    process = DeadlyProcess(
+        "a",
+        stage.directory,
+        stage.environment(
+            PROBE_DEADLY=way,
+            STATEHOLD_SERVICE__STATE_DIR=str(stage.directory / "state"),
+            STATEHOLD_GROUP__MEMBERSHIP="static",
+            **more,
+        ),
+    )
+    stage.processes["a"] = process
+    return process
+
+
+def die(process: Process, times: int = DEATHS) -> None:
+    for _ in range(times):
+        process.start()
+        assert process.ended(90) in ENDS, process.tail()
+
+
+def await_held(process: Process, offset: int) -> str:
+    process.start()
+    process.await_that(lambda: process.events("failed"), "it fails and lives on")
+    (failure,) = process.events("failed")
+    assert failure["error"] == "DeadlyRecord"
+    cause = str(failure["cause"])
+    assert f"[0]@{offset}: the last {DEATHS} processes died" in cause
+    return cause
+
+
+@pytest.mark.parametrize("way", ["leave", "crash", "take"])
+def test_the_record_is_found_and_an_operator_gets_past_it(stages: StageFactory, way: str) -> None:
+    stage = stages(1)
+    process = begin(stage, way)
+    die(process)
+    cause = await_held(process, 2)
+    (died,) = process.events("process_died")
+    assert (died["deaths"], died["offset"]) == (DEATHS, 2)
+    assert stage.group.positions(stage.names.input)[0] == 2, "the good records before it are committed"
+
+    shown = statehold(stage, "status", "--name", stage.names.service, code=1)
+    command = f"statehold dlq bury 0 2 {stage.names.options} --why TEXT"
+    assert command in cause
+    assert command in shown
+    words = shlex.split(command.removeprefix("statehold ").replace("--why TEXT", ""))
+    assert "0@2 is a dead letter: DeadlyRecord" in statehold(stage, *words, *WHY)
+    stage.await_partition(0, 4)
+    assert process.stop() == 0
+    check(stage, [2])
+    assert not any((stage.directory / "state").iterdir())
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_stopped_service_obeys_at_its_next_start(stages: StageFactory, *, remembers: bool) -> None:
+    stage = stages(1)
+    process = begin(stage, "leave")
+    die(process)
+    await_held(process, 2)
+    assert process.stop() == 0
+    if not remembers:  # it starts on another machine
+        for file in (stage.directory / "state").iterdir():
+            file.unlink()
+    named = ("--name", stage.names.service, "--input", stage.names.input)
+    assert "next start dead-letters the record" in statehold(stage, "dlq", "bury", "0", "2", *named, *WHY)
+    process.start()
+    stage.await_partition(0, 4)
+    assert process.stop() == 0
+    check(stage, [2])
+    (letter,) = dead(stage)
+    assert letter.headers["statehold-dead-reason"] == WHY[1].encode()
+
+
+def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
+    stage = stages(1)
+    process = begin(stage, "leave", PROBE_LETTERED="1")
+    die(process)
+    process.start()
+    stage.await_partition(0, 4)
+    assert process.stop() == 0
+    first, follower = dead(stage)
+    assert first.headers["statehold-dead-error"] == b"DeadlyRecord"
+    assert follower.headers["statehold-dead-why"] == b"followed"
+
+
+def test_a_retry_gives_the_fixed_handler_the_record(stages: StageFactory) -> None:
+    stage = stages(1)
+    process = begin(stage, "leave")
+    die(process)
+    await_held(process, 2)
+    stage.poison.unlink()
+    statehold(stage, "retry", "0", "--name", stage.names.service)
+    stage.await_partition(0, 4)
+    assert process.stop() == 0
+    check(stage, [])
+    assert not any((stage.directory / "state").iterdir())
+
+
+def test_kills_from_outside_blame_no_record(stages: StageFactory) -> None:
+    stage = stages(1)
+    process = begin(stage, "leave")
+    stage.poison.unlink()
+    for _ in range(DEATHS + 1):
+        process.start()
+        stage.await_all()
+        process.kill()
+        stage.feed(50, keys=2)
+    process.start()
+    stage.await_all()
+    assert {event["deaths"] for event in process.events("process_died")} == {1}
+    assert process.stop() == 0
+    check(stage, [])
