@@ -28,7 +28,7 @@ DEADLY: Final = 3
 def record_buffer(tools: Tools, signals: Signals, record: CommitRecord) -> RecordBuffer:
     """Return the buffer of a live phase that begins behind this commit record; log a death."""
     notes, position = tools.deaths, record.position(tools.place.input)
-    died = notes is not None and notes.open(record.positions)
+    died = notes is not None and notes.open(input_positions(tools, record))
     suspect = None if notes is None else notes.suspect
     if notes is not None and died:
         _report(tools, notes)
@@ -43,6 +43,11 @@ def record_buffer(tools: Tools, signals: Signals, record: CommitRecord) -> Recor
     elif notes is not None and notes.deaths:
         buffer.careful_until = position + CAREFUL
     return buffer
+
+
+def input_positions(tools: Tools, record: CommitRecord) -> dict[str, int]:
+    """Return the committed position of each input, without those of statehold's own topics."""
+    return {topic: record.positions[topic] for topic in tools.place.names.inputs}
 
 
 def noted(tools: Tools, run: RunHandler, position: int) -> RunHandler | None:

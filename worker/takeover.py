@@ -22,7 +22,7 @@ from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.ownership import Ownership
 from statehold.worker.common.reporting import log_pause
 from statehold.worker.common.signals import Signals
-from statehold.worker.deaths import noted, record_buffer
+from statehold.worker.deaths import input_positions, noted, record_buffer
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.fulls.deltas import Deltas, RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.scheduler import FullSnapshots
@@ -225,7 +225,7 @@ class Takeover:
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
         finally:
             if self._tools.deaths is not None:
-                self._tools.deaths.close(live.record.positions)
+                self._tools.deaths.close(input_positions(self._tools, live.record))
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None

@@ -14,7 +14,7 @@ from tests.monitoring.shipped import ALERTS, rules
 
 import statehold
 from statehold import errors
-from statehold.common.exit_codes import Answer, Exit
+from statehold.common.exit_codes import BY_SIGNAL, Answer, Exit
 from statehold.ops.explain.entries import FILES, Entry, entries, of_kind
 from statehold.telemetry.log_events import EVENTS
 
@@ -67,7 +67,7 @@ def test_each_log_event_has_its_explanation() -> None:
 
 
 def test_each_exit_code_has_its_explanation() -> None:
-    assert names("exit code") == [f"exit {code}" for code in sorted({*map(int, Exit), *map(int, Answer)})]
+    assert names("exit code") == [f"exit {code}" for code in sorted({*map(int, Exit), *map(int, Answer), *BY_SIGNAL})]
 
 
 @pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)

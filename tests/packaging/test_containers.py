@@ -164,9 +164,10 @@ def test_the_settings_make_a_static_member_of_the_pods_name_that_has_time_to_sto
     file = tmp_path / "settings.toml"
     file.write_text(MANIFESTS["configmap"]["data"][f"{NAME}.toml"], encoding="utf-8")
     (container,) = pod("statefulset")["containers"]
-    (variable,) = container["env"]
+    variable, state = container["env"]
+    assert state["value"] in {mount["mountPath"] for mount in container["volumeMounts"]}
     assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-    settings = load(file, env={variable["name"]: f"{NAME}-0"}, profile="production")
+    settings = load(file, env={variable["name"]: f"{NAME}-0", state["name"]: state["value"]}, profile="production")
     assert (settings.group.membership, settings.service.identity) == ("static", f"{NAME}-0")
     assert settings.service.mode == "production"
     drain = container["lifecycle"]["preStop"]["exec"]["command"][-1]

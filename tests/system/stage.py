@@ -72,6 +72,7 @@ class Stage:
         own = {
             "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": self.servers,
             "STATEHOLD_SERVICE__NAMESPACE": self.names.namespace,
+            "STATEHOLD_SERVICE__STATE_DIR": str(self.directory / "state"),
             "PROBE_NAME": self.names.service,
             "PROBE_INPUT": self.names.input,
             "PROBE_OUTPUT": self.output,

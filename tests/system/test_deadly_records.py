@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import time
 
 import msgspec
 import pytest
 from tests.system.apps.tally import POISON, Event
 from tests.system.conftest import StageFactory
-from tests.system.processes import CLI, Process
+from tests.system.processes import CLI, GLANCE, Process
 from tests.system.stage import Stage
 from tests.system.test_bury import check, dead, statehold
 
 from statehold.admin.topics import ServiceTopics
+from statehold.worker.transaction.suspect_buffer import CAREFUL
 
 pytestmark = pytest.mark.kafka
 
@@ -27,12 +29,12 @@ class DeadlyProcess(Process):
     command = tuple(each.replace("served:", "deadly:") for each in CLI)
 
 
-def begin(stage: Stage, way: str, **more: str) -> DeadlyProcess:
-    """Two good records, one that ends the process, and one behind it."""
+def begin(stage: Stage, way: str, good: int = 2, **more: str) -> DeadlyProcess:
+    """Some good records, one that ends the process, and one behind it."""
     topics = ServiceTopics(stage.settings(), stage.names, [stage.output, stage.names.dead])
     assert all(finding.good for finding in topics.create("beginning", partitions=1, control=True))
     stage.poison.touch()
-    stage.feed(2, keys=2)
+    stage.feed(good, keys=2)
     stage.send(msgspec.json.encode(Event(1_000_000, POISON)), 0, "key-1")
     stage.feed(1, keys=2)
     process = DeadlyProcess(
@@ -40,7 +42,6 @@ def begin(stage: Stage, way: str, **more: str) -> DeadlyProcess:
         stage.directory,
         stage.environment(
             PROBE_DEADLY=way,
-            STATEHOLD_SERVICE__STATE_DIR=str(stage.directory / "state"),
             STATEHOLD_GROUP__MEMBERSHIP="static",
             **more,
         ),
@@ -109,7 +110,7 @@ def test_a_stopped_service_obeys_at_its_next_start(stages: StageFactory, *, reme
 
 def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
     stage = stages(1)
-    process = begin(stage, "leave", PROBE_LETTERED="1")
+    process = begin(stage, "leave", PROBE_HANDLER="lettered")
     die(process)
     process.start()
     stage.await_partition(0, 4)
@@ -146,3 +147,25 @@ def test_kills_from_outside_blame_no_record(stages: StageFactory) -> None:
     assert {event["deaths"] for event in process.events("process_died")} == {1}
     assert process.stop() == 0
     check(stage, [])
+
+
+@pytest.mark.parametrize("handler", ["", "batched"])
+def test_one_far_behind_the_position_is_found(stages: StageFactory, handler: str) -> None:
+    """Farther than the records that are handled one by one, so a death names a batch first."""
+    stage, good = stages(1), CAREFUL + 5_000
+    process = begin(stage, "leave", good, PROBE_HANDLER=handler)
+    starts = 0
+    while not process.running or not process.events("failed"):
+        if not process.running:
+            assert starts < 7, process.tail()
+            process.start()
+            starts += 1
+        time.sleep(GLANCE)
+    (died,) = process.events("process_died")
+    assert (died["offset"], died["last"]) == (good, good)
+    assert stage.group.positions(stage.names.input)[0] == good
+    words = ("dlq", "bury", "0", str(good), "--name", stage.names.service, "--input", stage.names.input)
+    statehold(stage, *words, *WHY)
+    stage.await_partition(0, good + 2)
+    assert process.stop() == 0
+    check(stage, [good])

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from tests.unit.messages import batch
 
 from statehold.errors import HandlerFailed
-from statehold.record import at
-from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, RecordFailed
+from statehold.record import Message, at
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, RecordFailed, RecordSuspected
 from statehold.worker.transaction.plan import Mode
 from statehold.worker.transaction.record_buffer import RecordBuffer
+from statehold.worker.transaction.suspect_buffer import SuspectBuffer
 
 
 def failure(at: int, *, whole_batch: bool = False) -> HandlingFailed:
@@ -174,3 +175,45 @@ def test_in_any_history_each_record_is_committed_once_and_in_order(moves: list[o
     buffer.roll_back()
     rest = [at(message) for messages in buffer.todo for message in messages]
     assert [*committed, *rest] == list(range(fresh))
+
+
+def suspecting(offset: int) -> SuspectBuffer:
+    def failure_at(message: Message) -> HandlingFailed:
+        return RecordSuspected(at(message), HandlerFailed("died"), message)
+
+    topic = batch(0)[0].topic() or ""
+    return SuspectBuffer(0, (topic, offset), failure_at)
+
+
+def test_everything_before_a_suspect_comes_first_and_then_it_alone() -> None:
+    buffer = suspecting(2)
+    buffer.add(batch(0, 1, 2, 3))
+    assert taken(buffer) == [0, 1]
+    assert buffer.mode() is Mode.NORMAL
+    assert buffer.next(100) is None
+    assert buffer.mode() is Mode.FAILING
+    assert buffer.reached(2)
+    buffer.retry()
+    assert buffer.mode() is Mode.CAREFUL
+    assert [taken(buffer), taken(buffer)] == [[2], [3]]
+
+
+def test_a_failure_before_a_suspect_does_not_hide_it() -> None:
+    buffer = suspecting(2)
+    buffer.add(batch(0, 1, 2))
+    assert taken(buffer) == [0, 1]
+    assert buffer.next(100) is None
+    buffer.fail_at(failure(1))
+    buffer.roll_back()
+    assert taken(buffer) == [0]
+    buffer.retry()
+    assert taken(buffer) == [1]
+    assert buffer.next(100) is None
+    assert buffer.mode() is Mode.FAILING
+
+
+def test_a_suspect_waits_for_a_barrier() -> None:
+    buffer = suspecting(1)
+    buffer.barrier = 3
+    buffer.add(batch(0, 1, 2, 3))
+    assert taken(buffer) == [0, 1, 2]

@@ -72,6 +72,13 @@ MEANINGS: Final[dict[Exit, tuple[str, bool]]] = {
     Exit.INTERRUPTED: ("Ctrl-C, before the service handled signals", False),
 }
 
+#: what shells and Kubernetes report for a process that a signal ended: 128 and its number. A supervisor starts it again.
+BY_SIGNAL: Final[dict[int, str]] = {
+    134: "SIGABRT: a library has called `abort`",
+    137: "SIGKILL: a memory limit, or a kill from outside",
+    139: "SIGSEGV: C code has used memory that is not its own",
+}
+
 ANSWERS: Final[dict[Answer, str]] = {
     Answer.YES: "success, or no problem found",
     Answer.NO: "an error, or a problem was found; standard error names it",

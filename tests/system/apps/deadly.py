@@ -9,6 +9,7 @@ import ctypes
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -53,10 +54,17 @@ class Deadly(Tally):
         super().on_record(record)
 
 
+class Batched(Deadly):
+    def on_batch(self, records: Sequence[Record[Event]]) -> None:
+        for record in records:
+            self.on_record(record)
+
+
 class Lettered(Deadly):
     on_failure: ClassVar = {DeadlyRecord: dead_letter()}
 
 
+HANDLERS = {"": Deadly, "batched": Batched, "lettered": Lettered}
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 if os.environ["PROBE_DEADLY"] == "take":
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
@@ -65,5 +73,5 @@ if "PROBE_COMMAND" not in os.environ and sys.stdin is not None:
 service = Service(
     os.environ["PROBE_NAME"],
     input=os.environ["PROBE_INPUT"],
-    handler=Lettered if "PROBE_LETTERED" in os.environ else Deadly,
+    handler=HANDLERS[os.environ.get("PROBE_HANDLER", "")],
 )
