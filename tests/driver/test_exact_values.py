@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from itertools import count
+from types import GenericAlias
 from typing import Any, Literal, NamedTuple, TypedDict, Union
 from uuid import UUID
 
@@ -72,6 +73,9 @@ LEAVES: list[tuple[Any, list[Any]]] = [
 CONTAINERS = ["list", "tuple", "row", "set", "dict", "union"]
 CLASSES = ["struct", "dataclass", "namedtuple", "typed"]
 _NUMBERS = count()
+#: called with names and types that are computed
+_NAMED: Any = NamedTuple
+_TYPED: Any = TypedDict
 
 
 @st.composite
@@ -92,18 +96,18 @@ def container(form: str, types: list[Any], values: list[st.SearchStrategy[Any]])
     kind, few = types[0], st.lists(values[0], max_size=2)
     match form:
         case "list":
-            return list[kind], few
+            return GenericAlias(list, kind), few
         case "tuple":
-            return tuple[kind, ...], few.map(tuple) | few
+            return GenericAlias(tuple, (kind, ...)), few.map(tuple) | few
         case "row":
-            return tuple[tuple(types)], st.tuples(*values)  # type: ignore[misc]
+            return GenericAlias(tuple, tuple(types)), st.tuples(*values)
         case "set":
-            return frozenset[kind], few.map(lambda items: frozenset(filter(hashable, items)))
+            return GenericAlias(frozenset, kind), few.map(lambda items: frozenset(filter(hashable, items)))
         case "union":
             return Union[tuple(types)], st.one_of(values)  # noqa: UP007  the types are computed
     pairs = st.lists(st.tuples(values[-1], values[0]), max_size=2)
     keyed = pairs.map(lambda items: {key: value for key, value in items if hashable(key)})
-    return dict[types[-1], kind], keyed | keyed.map(OrderedDict)
+    return GenericAlias(dict, (types[-1], kind)), keyed | keyed.map(OrderedDict)
 
 
 def class_of(form: str, types: list[Any], values: list[st.SearchStrategy[Any]], *, hidden: bool, option: bool) -> Kind:
@@ -117,9 +121,15 @@ def class_of(form: str, types: list[Any], values: list[st.SearchStrategy[Any]], 
         case "dataclass":
             made = dataclasses.make_dataclass(name, fields, frozen=True, slots=option)
         case "namedtuple":
+<<<<<<< HEAD
             made = NamedTuple(name, [(each.strip("_"), kind) for each, kind in fields])
         case _:
             made = TypedDict(name, dict(fields), total=option)  # noqa: UP013  computed
+=======
+            made = _NAMED(name, [(each.strip("_"), kind) for each, kind in fields])
+        case _:
+            made = _TYPED(name, dict(fields), total=option)
+>>>>>>> w-words
             return made, row.map(lambda each: dict(zip(dict(fields), each, strict=True)))
     return made, row.map(lambda each: made(*each))
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from statehold.common.exit_codes import Answer
-from statehold.config.common.errors import SettingsError
+from statehold.config import SettingsError
 from statehold.config.load import load
 from statehold.dev import daemon
 from statehold.dev.errors import NoCluster
