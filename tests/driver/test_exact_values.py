@@ -1,8 +1,5 @@
 """The quick check and the difference of values agree with a third comparison, for any types and values."""
 
-# The types are computed, which no type checker follows.
-# mypy: disable-error-code="valid-type, misc, no-redef"
-
 from __future__ import annotations
 
 import dataclasses
@@ -121,15 +118,9 @@ def class_of(form: str, types: list[Any], values: list[st.SearchStrategy[Any]], 
         case "dataclass":
             made = dataclasses.make_dataclass(name, fields, frozen=True, slots=option)
         case "namedtuple":
-<<<<<<< HEAD
-            made = NamedTuple(name, [(each.strip("_"), kind) for each, kind in fields])
-        case _:
-            made = TypedDict(name, dict(fields), total=option)  # noqa: UP013  computed
-=======
             made = _NAMED(name, [(each.strip("_"), kind) for each, kind in fields])
         case _:
             made = _TYPED(name, dict(fields), total=option)
->>>>>>> w-words
             return made, row.map(lambda each: dict(zip(dict(fields), each, strict=True)))
     return made, row.map(lambda each: made(*each))
 
