@@ -1,4 +1,4 @@
-"""A service that is asked for its status while brokers restart goes on: the question for the group's offsets."""
+"""A broker restarts while a service asks for the offsets of its group."""
 
 from __future__ import annotations
 
