@@ -80,3 +80,14 @@ def test_every_call_that_may_block_has_a_time() -> None:
     untimed = {call: lines for call, lines in found.items() if call not in UNTIMED}
     assert not untimed, f"{untimed}: give them a time, or say here why they need none"
     assert not UNTIMED.keys() - found.keys(), "these are gone"
+
+
+def test_no_admin_client_is_asked_for_offsets_of_a_group() -> None:
+    """That ends the process when the coordinator has moved (tests/kafka/test_group_offsets.py)."""
+    calling = [
+        str(path.relative_to(ROOT))
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if ".list_consumer_group_offsets(" in path.read_text(encoding="utf-8")
+    ]
+    assert calling == []

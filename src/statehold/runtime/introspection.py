@@ -21,7 +21,7 @@ class Overview:
         self.partitions = partitions
         self.members = cached_members(admin.new_client, names.group, names.input)
         self._inputs = names.inputs
-        self._offsets = cached_offsets(admin.new_client, names.group, names.inputs, partitions)
+        self._offsets = cached_offsets(admin, names.inputs, partitions)
         self._ends = CachedEnds(admin, names.inputs)
         self._workers: dict[int, PartitionWorker] = {}
         self.standbys: Standbys | None = None

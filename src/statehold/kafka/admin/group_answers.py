@@ -9,10 +9,9 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, Generic, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from statehold.kafka.admin.futures import NO_TIMEOUT
+from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.groups import ask_groups, consumer_group
 from statehold.ports import GroupMember
 
@@ -22,22 +21,23 @@ _KEPT: Final = 5.0
 _TIMEOUT: Final = 3.0
 _NEVER: Final = float("-inf")
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 
-class CachedAnswer(Generic[T]):
+class CachedAnswer(Generic[C, T]):
     """Any thread may use it. `new_client` makes the client that `ask` asks; `read` turns the answer into a value."""
 
     def __init__(
         self,
-        new_client: Callable[[], AdminClient],
-        ask: Callable[[AdminClient], Future[Any]],
+        new_client: Callable[[], C],
+        ask: Callable[[C], Future[Any]],
         read: Callable[[Any], T],
         unknown: T,
     ) -> None:
         self._new_client, self._ask, self._read = new_client, ask, read
         self._lock = threading.Lock()
-        self._client: AdminClient | None = None
+        self._client: C | None = None
         self._open: Future[Any] | None = None
         self._known = unknown
         self._asked = self._reported = _NEVER
@@ -76,7 +76,7 @@ class CachedAnswer(Generic[T]):
 
 def cached_members(
     new_client: Callable[[str], AdminClient], group: str, topic: str
-) -> CachedAnswer[tuple[GroupMember, ...]]:
+) -> CachedAnswer[AdminClient, tuple[GroupMember, ...]]:
     """Keep the group's members with their partitions of the topic."""
     return CachedAnswer(
         lambda: new_client("members"),
@@ -87,19 +87,28 @@ def cached_members(
 
 
 def cached_offsets(
-    new_client: Callable[[str], AdminClient], group: str, topics: Sequence[str], partitions: int
-) -> CachedAnswer[dict[tuple[str, int], int]]:
-    """Keep the group's committed offset of each partition that has one, without those of open transactions."""
-    places = [TopicPartition(topic, each) for topic in topics for each in range(partitions)]
+    admin: Admin, topics: Sequence[str], partitions: int
+) -> CachedAnswer[Admin, dict[tuple[str, int], int]]:
+    """Keep the group's committed offset of each partition that has one, without those of open transactions.
 
-    def ask(client: AdminClient) -> Future[Any]:
-        request = [ConsumerGroupTopicPartitions(group, places)]
-        asked: dict[str, Future[Any]] = client.list_consumer_group_offsets(request, request_timeout=NO_TIMEOUT)
-        return asked[group]
+    A consumer asks, on a thread, because an AdminClient's request ends the process after a move of the coordinator.
+    """
 
-    return CachedAnswer(
-        lambda: new_client("offsets"),
-        ask,
-        lambda answer: {(at.topic, at.partition): at.offset for at in answer.topic_partitions if at.offset >= 0},
-        {},
-    )
+    def read() -> dict[tuple[str, int], int]:
+        found = {topic: admin.positions(topic, range(partitions)) for topic in topics}
+        return {(topic, partition): offset for topic, each in found.items() for partition, offset in each.items()}
+
+    return CachedAnswer(lambda: admin, lambda _: _in_background(read), lambda answer: answer, {})
+
+
+def _in_background(call: Callable[[], T]) -> Future[T]:
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except Exception as error:  # noqa: BLE001  the caller of `result` gets it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="group-offsets", daemon=True).start()
+    return answer
