@@ -164,7 +164,7 @@ ALLOWED: dict[str, str] = {
         "ops.process ops.cli.common ops.generate admin.inspection ops.explain"
     ),
     "ops.cli.service": (
-        "errors config.common config common messages telemetry health admin service dev ops.remote ops.http ops.process "
+        "errors config common messages telemetry health admin service dev ops.remote ops.http ops.process "
         "ops.cli.common ops.generate"
     ),
     "ops.cli.state": (
