@@ -72,7 +72,8 @@ MEANINGS: Final[dict[Exit, tuple[str, bool]]] = {
     Exit.INTERRUPTED: ("Ctrl-C, before the service handled signals", False),
 }
 
-#: what shells and Kubernetes report for a process that a signal ended: 128 and its number. A supervisor starts it again.
+#: what shells and Kubernetes report for a process that a signal ended: 128 and its number. A supervisor starts it
+#: again.
 BY_SIGNAL: Final[dict[int, str]] = {
     134: "SIGABRT: a library has called `abort`",
     137: "SIGKILL: a memory limit, or a kill from outside",
