@@ -83,8 +83,8 @@ def owners(desks: Desks, first: str, second: str) -> dict[int, str]:
     """The URL of each partition's owner, once either instance has one."""
 
     def one_each() -> dict[int, str]:
-        urls = {partition: first for partition in desks.held("one")}
-        also = {partition: second for partition in desks.held("two")}
+        urls = dict.fromkeys(desks.held("one"), first)
+        also = dict.fromkeys(desks.held("two"), second)
         return urls | also if len(urls) == len(also) == 1 and not urls.keys() & also.keys() else {}
 
     return dict(await_true(one_each, "each has one"))
