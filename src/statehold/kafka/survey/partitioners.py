@@ -33,7 +33,7 @@ class KeySample(NamedTuple):
     @property
     def enough(self) -> bool:
         """Return whether it has enough keys, because a few follow a partitioner by chance."""
-        return self.partitions ** -len(self.found) < _CHANCE
+        return float(self.partitions) ** -len(self.found) < _CHANCE
 
     def shares(self) -> dict[str, float]:
         """Return by partitioner how many of the keys are only where it places them."""
