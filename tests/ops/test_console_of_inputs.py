@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from tests.ops.desk import await_true, create_topics
+from tests.ops.desk import SESSION, await_true, create_topics
 from tests.support.browser import Browser, missing
 
 from statehold import Handler, Record, Service, Table, on
@@ -36,7 +36,7 @@ def service_of(servers: str, first: str, second: str) -> Service:
 
     settings = Settings(
         kafka=KafkaSettings(bootstrap_servers=servers),
-        group=GroupSettings(session_timeout=6.0),
+        group=GroupSettings(session_timeout=SESSION, heartbeat_interval=1.0),
         ops=OpsSettings(listen="127.0.0.1:0"),
     )
     return Service(f"sums-{first}", inputs=[first, second], handler=Sums, settings=settings)

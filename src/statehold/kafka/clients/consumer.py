@@ -78,6 +78,8 @@ class KafkaGroupConsumer:
         # A poll runs the rebalance callbacks, and these drain partitions.
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         self._client_id = client_id
+        # Under the protocol `consumer` a static member that leaves keeps its place anyway, until its session ends.
+        self._stays = client.static_id(settings) != "" and settings.group.protocol == "classic"
         self._consumer = self._new_consumer()
 
     def _new_consumer(self) -> Consumer:
@@ -178,8 +180,7 @@ class KafkaGroupConsumer:
             return False
         # Replace it before it closes, so that its callbacks no longer count.
         former, self._consumer = self._consumer, self._new_consumer()
-        stays = client.static_id(self._settings) != ""  # the new client has its place
-        closing = partial(close_member, former, stays=stays)
+        closing = partial(close_member, former, stays=self._stays)  # the new client has its place
         threading.Thread(target=closing, name="consumer-close", daemon=True).start()
         self._again_at, self._dead = None, False
         assert self._listener is not None
@@ -261,7 +262,7 @@ class KafkaGroupConsumer:
 
     def _end(self, leave: bool) -> None:
         static = client.static_id(self._settings) != ""
-        close_member(self._consumer, stays=static and not leave)
+        close_member(self._consumer, stays=self._stays and not leave)
         if static and leave and self._settings.group.protocol == "consumer":
             release_id(self._settings, self._names, self._log)
 

@@ -2,7 +2,9 @@
 
 librdkafka's close serves a queued rebalance, and its callback asks the client's main thread to assign. That thread may
 not answer any more (librdkafka#4884, open), and the binding waits with the interpreter's lock: no Python thread runs
-then, whatever deadline it has. A member that has left the group and polled since has an empty queue.
+then, whatever deadline it has. Under the protocol `consumer` two of three bare closes right after a growth of the
+topic hang: the close itself begins the revocation and never serves it. A member that has left the group and polled
+since has an empty queue.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ _BATCH: Final = 1000
 
 
 def close_member(consumer: Consumer, *, stays: bool = False) -> None:
-    """Leave the group, serve what is queued, then close. A static member that `stays` keeps its place in the group."""
+    """Leave the group, serve what is queued, then close.
+
+    `stays`: a static member of a classic group keeps its place. One of the protocol `consumer` leaves and keeps it.
+    """
     try:
         if stays:
             _serve(consumer)
@@ -35,7 +40,7 @@ def close_member(consumer: Consumer, *, stays: bool = False) -> None:
 
 
 def leave_group(consumer: Consumer) -> None:
-    """Unsubscribe, and poll until the queue is empty. A static member leaves, too; a close would keep its place.
+    """Unsubscribe, and poll until the queue is empty. A static member of a classic group loses its place.
 
     Rebalance callbacks run on this thread.
     """

@@ -45,11 +45,11 @@ def newest_keys(settings: Settings, group: str, cluster: ClusterSurvey, topic: s
             if deadline.passed:
                 raise KafkaTrouble(f"the newest records of {topic} were not read within {_PATIENCE:g} s")
             for message in consumer.consume(_NEWEST, _POLL):
-                here, key, error = message.partition(), message.key(), message.error()
-                if here is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+                where, key, error = message.partition(), message.key(), message.error()
+                if where is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
                     continue  # the client repeats the request, until the deadline
-                if error is not None or (message.offset() or 0) >= ends.get(here, 0) - 1:
-                    ends.pop(here, None)
+                if error is not None or (message.offset() or 0) >= ends.get(where, 0) - 1:
+                    ends.pop(where, None)
                 if error is None and key:
-                    found.setdefault(key, set()).add(here)
+                    found.setdefault(key, set()).add(where)
     return KeySample(topic, partitions, found)
