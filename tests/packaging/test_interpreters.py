@@ -51,10 +51,7 @@ def install_locked(uv: str, interpreter: str, lock: Path) -> None:
 
 @pytest.mark.parametrize(
     "version",
-    [
-        pytest.param(each, marks=[pytest.mark.long] if each in (OWN, "3.12", SYSTEM) else [])
-        for each in (*SUPPORTED, SYSTEM)
-    ],
+    [pytest.param(each, marks=pytest.mark.long) for each in (*SUPPORTED, SYSTEM)],
 )
 def test_the_fast_tier_passes(
     root: Path, wheel: Path, tmp_path: Path, version: str, pytestconfig: pytest.Config

@@ -9,12 +9,15 @@ since has an empty queue.
 
 from __future__ import annotations
 
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from statehold.common.deadline import Deadline
 
+#: the binding raises a KafkaError itself where its own answer to a rebalance fails
+_REJECTED: Final[tuple[Any, ...]] = (KafkaException, KafkaError, RuntimeError)
 #: seconds of polling before a close goes ahead, and of one poll
 _WITHIN: Final = 5.0
 _STEP: Final = 0.1
@@ -29,14 +32,14 @@ def close_member(consumer: Consumer, *, stays: bool = False) -> None:
 
     `stays`: a static member of a classic group keeps its place. One of the protocol `consumer` leaves and keeps it.
     """
-    try:
+    # A client with a fatal error, a closed one, and one whose assignment is gone already reject these calls.
+    with suppress(*_REJECTED):
         if stays:
             _serve(consumer)
         else:
             leave_group(consumer)
-    except (KafkaException, RuntimeError):  # a client with a fatal error, or a closed one: nothing is queued any more
-        pass
-    consumer.close()
+    with suppress(*_REJECTED):
+        consumer.close()
 
 
 def leave_group(consumer: Consumer) -> None:
