@@ -226,7 +226,10 @@ class PartitionTable(Table[K, V]):
             else:
                 values = list(map(encode, self._dirty.values()))
         except Exception as error:  # an encoder may raise anything
-            raise self._unencodable() from error
+            for key, value in self._dirty.items():
+                if value is not ABSENT:
+                    self._encoded(key, value)
+            raise UnstorableValue(f"table {self.name!r}: a value cannot be encoded") from error
         self._frozen = dict(zip(keys, values, strict=True))
         self._dirty, self._deletes = {}, False
         return Changes(self.name, keys, values)
@@ -336,18 +339,26 @@ class PartitionTable(Table[K, V]):
             self._check_value(key, value)
 
     def _check_value(self, key: K, value: Any) -> None:
-        if (error := self._unencodable_value(key, value)) is not None:
-            raise error
         if value is ABSENT:
             return
-        place = f"table {self.name!r}, key {brief(key)}"
+        data = self._encoded(key, value)
         try:
-            back = self._serde.decode(self._serde.encode(value))
+            back = self._serde.decode(data)
         except Exception as error:  # a decoder may raise anything
-            text = f"{place}: {brief(value)} would not come back as {self.value_type!r:.100}: {error}"
-            raise UnstorableValue(text, self.name, key) from error
+            what = f"{brief(value)} would not come back as {self.value_type!r:.100}: {error}"
+            raise self._unstorable(key, what) from error
         if (found := self._difference(value, back)) is not None:
-            raise UnstorableValue(f"{place}: {found}. Next: put what would come back", self.name, key)
+            raise self._unstorable(key, f"{found}. Next: put what would come back")
+
+    def _encoded(self, key: K, value: Any) -> bytes:
+        """Return the stored form of an open write. :raises UnstorableValue:"""
+        try:
+            return self._serde.encode(value)
+        except Exception as error:  # an encoder may raise anything
+            raise self._unstorable(key, f"{brief(value)} cannot be encoded: {error}") from error
+
+    def _unstorable(self, key: K, what: str) -> UnstorableValue:
+        return UnstorableValue(f"table {self.name!r}, key {brief(key)}: {what}", self.name, key)
 
     def _difference(self, live: Any, back: Any) -> str | None:
         return None if self._certainly_same is None else difference(live, back)
@@ -380,21 +391,6 @@ class PartitionTable(Table[K, V]):
 
     def _key_name(self) -> str:
         return getattr(self.key_type, "__name__", str(self.key_type))
-
-    def _unencodable(self) -> UnstorableValue:
-        for key, value in self._dirty.items():
-            if (error := self._unencodable_value(key, value)) is not None:
-                return error
-        return UnstorableValue(f"table {self.name!r}: a value cannot be encoded")
-
-    def _unencodable_value(self, key: K, value: Any) -> UnstorableValue | None:
-        try:
-            if value is not ABSENT:
-                self._serde.encode(value)
-        except Exception as error:  # noqa: BLE001 - an encoder may raise anything
-            text = f"table {self.name!r}, key {brief(key)}: {brief(value)} cannot be encoded: {error}"
-            return UnstorableValue(text, self.name, key)
-        return None
 
     def _load(self, key: K) -> Any:
         """Return the value of a key that is not in the cache, or ABSENT; decode it if no open write has it."""

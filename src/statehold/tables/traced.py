@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from statehold.declarations.difference import brief
 from statehold.errors import MutatedInPlace, UsageError
 from statehold.table import ABSENT, PartitionTable
 
@@ -93,7 +94,7 @@ class TracedTable(PartitionTable[K, V]):
             return super()._difference(live, back)
         if type(live) is type(back) and self._serde.encode(live) == self._serde.encode(back):
             return None
-        return f"{live!r:.100} would be {back!r:.100} after a restore"
+        return f"{brief(live)} would be {brief(back)} after a restore"
 
     def _note_read(self, key: K, value: Any) -> Any:
         if key not in self._reads and key not in self._dirty:
