@@ -187,7 +187,7 @@ def _given(kind: Any) -> Serde[Any] | None:
 
 def _require_supported(kind: Any) -> None:
     """:raises UsageError: msgspec could encode or decode no value of this type."""
-    if (foreign := next(_foreign(inspect.type_info(kind), set()), None)) is not None:
+    if (foreign := next(_foreign(inspect.type_info(kind)), None)) is not None:
         name = kind.__name__ if isinstance(kind, type) and not get_args(kind) else kind
         raise UsageError(
             f"{name}: values of the class {foreign.__name__} cannot be stored or sent. Use a "
@@ -202,20 +202,23 @@ _MODELS = (
 )
 
 
-def _foreign(found: inspect.Type, known: set[type]) -> Iterator[type]:
-    """Yield the classes in a type that msgspec does not know; `known` ends types that contain themselves."""
+def _foreign(found: inspect.Type) -> Iterator[type]:
+    """Yield the classes in a type that msgspec does not know."""
+    return (each.cls for each in types_in(found) if isinstance(each, inspect.CustomType) and each.cls is not object)
+
+
+def types_in(found: inspect.Type, known: set[Any] | None = None) -> Iterator[inspect.Type]:
+    """Yield a type and those that it is made of; `known` ends types that contain themselves."""
+    known = set() if known is None else known
     cls = getattr(found, "cls", None)
-    if isinstance(found, inspect.CustomType):
-        if found.cls is not object:
-            yield found.cls
-        return
-    if cls in known:
-        return
     if cls is not None:
+        if cls in known:
+            return
         known.add(cls)
+    yield found
     for name in found.__struct_fields__:
         given = getattr(found, name)
         for part in given if isinstance(given, tuple) else (given,):
             kind = part.type if isinstance(part, inspect.Field) else part
             if isinstance(kind, inspect.Type):
-                yield from _foreign(kind, known)
+                yield from types_in(kind, known)

@@ -46,6 +46,8 @@ _SEQUENCES: Final = {
 }
 #: keys of a dict that JSON gives back
 _JSON_KEYS: Final = (inspect.StrType, inspect.IntType, inspect.UUIDType, inspect.DateType, inspect.EnumType)
+#: instead of the type of values that only the user's own serde knows
+_UNKNOWN: Final[Any] = object()
 #: scalars that any format gives back where the type is Any
 _ANY: Final = frozenset((type(None), bool, int, float, str))
 
@@ -61,14 +63,8 @@ def quick_check(given: serde.Serde[Any]) -> QuickCheck | None:
 def forgets(given: serde.Serde[Any]) -> bool:
     """Return whether its values have sets, whose order after a restore is another one."""
     kind = _type_of(given)
-    return kind is not _UNKNOWN and _has(inspect.type_info(kind), (inspect.SetType, inspect.FrozenSetType), set())
-
-
-class _Unknown:
-    """The type of a serde that is the user's own."""
-
-
-_UNKNOWN: Final = _Unknown
+    found = () if kind is _UNKNOWN else serde.types_in(inspect.type_info(kind))
+    return any(isinstance(each, inspect.SetType | inspect.FrozenSetType) for each in found)
 
 
 def _plain(given: Any) -> Any:
@@ -87,23 +83,6 @@ def _type_of(given: Any) -> Any:
             return bytes
         case _:
             return _UNKNOWN
-
-
-def _has(found: Any, kinds: tuple[type, ...], known: set[Any]) -> bool:
-    """Return whether a type has a part of these kinds; `known` ends types that contain themselves."""
-    if isinstance(found, kinds):
-        return True
-    if (cls := getattr(found, "cls", None)) is not None:
-        if cls in known:
-            return False
-        known.add(cls)
-    for name in found.__struct_fields__:
-        given = getattr(found, name)
-        for part in given if isinstance(given, tuple) else (given,):
-            kind = part.type if isinstance(part, inspect.Field) else part
-            if isinstance(kind, inspect.Type) and _has(kind, kinds, known):
-                return True
-    return False
 
 
 class _Code:
