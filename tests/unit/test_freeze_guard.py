@@ -8,10 +8,13 @@ import sys
 import threading
 
 import pytest
+from structlog.testing import capture_logs
 
 from statehold import FreezeGuard
+from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.health.freeze_guard import EXIT_CODE
+from statehold.ops.cli.service.run import _ends_when_frozen
 
 
 def test_it_leaves_the_signal_as_it_was_and_may_be_used_again() -> None:
@@ -48,6 +51,24 @@ def test_less_than_two_seconds_and_another_thread_are_rejected() -> None:
     thread.start()
     thread.join()
     assert "main thread" in heard[0]
+
+
+def test_a_system_without_a_timer_leaves_the_signal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FreezeGuard, "_timer", no_timer)
+    with pytest.raises(OSError, match="no timer"):
+        FreezeGuard(3600).__enter__()
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_a_service_runs_without_a_guard_that_the_system_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FreezeGuard, "_timer", no_timer)
+    with capture_logs() as log, _ends_when_frozen(Settings()):
+        pass
+    assert [(each["event"], each["cause"]) for each in log] == [("freeze_unguarded", "no timer")]
+
+
+def no_timer(*_: object) -> None:
+    raise OSError("no timer")
 
 
 def test_work_that_lets_other_threads_run_is_not_ended() -> None:

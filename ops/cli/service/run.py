@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -107,11 +108,16 @@ def _serve(target: str, settings: Settings) -> Exit:
     return Exit.STOPPED
 
 
-def _ends_when_frozen(settings: Settings) -> AbstractContextManager[object]:
-    """Guard the process, unless `service.freeze_exit` is off or the platform has no timers for it."""
-    if settings.service.freeze_exit == "off":
-        return nullcontext()
-    return FreezeGuard(settings.service.freeze_exit)
+@contextmanager
+def _ends_when_frozen(settings: Settings) -> Iterator[None]:
+    """Guard the process, unless `service.freeze_exit` is off; run without a guard if the system gives it no timer."""
+    with ExitStack() as stack:
+        if settings.service.freeze_exit != "off":
+            try:
+                stack.enter_context(FreezeGuard(settings.service.freeze_exit))
+            except OSError as error:
+                Log().warning("freeze_unguarded", cause=str(error))
+        yield
 
 
 def _bars(service: Service, settings: Settings) -> AbstractContextManager[object]:

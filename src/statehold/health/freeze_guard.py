@@ -99,15 +99,15 @@ class FreezeGuard:
             raise UsageError(
                 "FreezeGuard: the process has another FreezeGuard, or a handler of SIGALRM, which the guard needs"
             )
-        address = ctypes.cast(self._library._exit, ctypes.c_void_p)
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # so that a second guard finds it taken
-        self._library.signal(int(signal.SIGALRM), address)
-        faulthandler.register(signal.SIGALRM, file=sys.__stderr__ or 2, all_threads=True, chain=True)
+        # The timers first, because the system may give none, and then nothing is to be undone.
         self._timers = [
             self._timer(self._library.warnx, ctypes.addressof(self._text)),
             self._timer(self._library.alarm, self._last),
         ]
-        self._renew(self._first)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # so that a second guard finds it taken
+        self._library.signal(int(signal.SIGALRM), ctypes.cast(self._library._exit, ctypes.c_void_p))
+        faulthandler.register(signal.SIGALRM, file=sys.__stderr__ or 2, all_threads=True, chain=True)
+        self._renew()
         self._thread.start()
         return self
 
@@ -126,13 +126,13 @@ class FreezeGuard:
 
     def _run(self) -> None:
         while not self._ending.wait(self._renew_every):
-            self._renew(self._first)
+            self._renew()
 
-    def _renew(self, seconds: float) -> None:
+    def _renew(self) -> None:
         """Set the timers again, and take the alarm back that an expired timer has set."""
         assert self._library is not None
-        whole = int(seconds)
-        value = _Itimerspec((0, 0), whole, int((seconds - whole) * 1e9))
+        whole = int(self._first)
+        value = _Itimerspec((0, 0), whole, int((self._first - whole) * 1e9))
         for timer in self._timers:
             _require(self._library.timer_settime(timer, 0, ctypes.byref(value), None))
         self._library.alarm(0)

@@ -92,6 +92,7 @@ Event = Literal[
     "kafka_log",
     "control_open",
     "control_closed",
+    "freeze_unguarded",
     "reloading",
     "outage",
     "outage_over",
