@@ -2,7 +2,7 @@
 
 The first death does not name the record. The next owner handles one by one and notes each record before the handler
 gets it, so the second death names one. From then on everything before the record commits first. After the third death
-the handler does not get the record any more: the partition fails, unless a policy or an operator has decided else.
+the handler does not get the record any more: the partition fails, unless a policy or an operator has decided otherwise.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class BatchFailed(HandlingFailed):
 
 
 class RecordSuspected(HandlingFailed):
-    """The handler may not survive the input record at this place: handle it alone, unless an operator decides else."""
+    """The handler may not survive the input record at this place: it gets the record alone, or an operator decides."""
 
 
 class SideInputFailed(HandlingFailed):

@@ -158,6 +158,6 @@ def _targets(text: str | None) -> dict[InputPartition, Target] | Target | None:
     if not found:
         raise WrongOption(
             f"--to {text}: beginning, end, an offset such as 120, or a list such as 0=120,2=end, with several inputs "
-            f"TOPIC:0=120,prices:2=end"
+            f"TOPIC:0=120,OTHER:2=end"
         )
     return found
