@@ -8,9 +8,9 @@ from typing import Protocol
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.common.threads import ThreadEvent
 from statehold.ports import WorkerReport
-from statehold.record import Message
 
 
 class Worker(Protocol):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.balancer.assignment import Assignment, Track, Worker
 from statehold.balancer.flow_control import FlowControl
 from statehold.balancer.join_diagnosis import JoinDiagnosis
@@ -21,7 +22,6 @@ from statehold.common.threads import SYSTEM, Threads
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateholdError, TopicReplaced
 from statehold.ports import Clock, ConsumerTrouble, GroupConsumer, Membership, WorkerReport
-from statehold.record import Message
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.keys_app import Stored
 from benchmarks.statehold_app import settings_of
 from statehold import Table
+from statehold.bound.table import bind
 from statehold.common.names import Names
 from statehold.config import Settings
 from statehold.dev.jars import JarBundle, cached
@@ -22,8 +23,7 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.state import State
-from statehold.tables.binding import bind
+from statehold.state.state import State
 
 #: Spark's Kafka source, and what it needs in addition to PySpark
 CONNECTOR = JarBundle(

@@ -4,16 +4,16 @@ from time import monotonic
 from typing import Any
 
 from examples.proof import Held
+from statehold.api.handler import Handler
+from statehold.bound.attributes import bound_tables
 from statehold.common.names import Names
 from statehold.config import KafkaSettings, Settings
-from statehold.declared.attributes import bound_tables
-from statehold.handler import Handler
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.state import State
+from statehold.state import digest
+from statehold.state.state import State
 
 
 def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int, Held]:

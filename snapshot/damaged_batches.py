@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from statehold.api.record import Message
 from statehold.errors import DamagedIncrement
 from statehold.ports import Reader
-from statehold.record import Message
 
 
 def read_around_damage(

@@ -13,13 +13,14 @@ import msgspec
 
 from statehold.errors import DamagedIncrement, RestoreTimeout
 from statehold.ports import Clock, FullSink, OutOfRange, Reader
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, split
-from statehold.snapshot.state import State
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
-from statehold.table import Changes, PartitionTable
+from statehold.state import digest
+from statehold.state.partition_table import Changes, PartitionTable
+from statehold.state.state import State
 
 #: most keys of a chunk. Compressing a chunk lets another thread run, which then keeps the interpreter's lock for a
 #: while: with four times as many chunks a full snapshot under load takes half as long again

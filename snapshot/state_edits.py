@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from statehold import serde
-from statehold.common import versioned_values
+from statehold.api.values import serde, versioned_values
 from statehold.errors import UsageError
-from statehold.snapshot.state import State
-from statehold.table import Changes, PartitionTable
+from statehold.state.partition_table import Changes, PartitionTable
+from statehold.state.state import State
 
 #: (key, old value) -> new value, or None to delete the key
 Edit = Callable[[Any, Any], Any]

@@ -16,10 +16,11 @@ import msgspec
 
 from statehold.errors import UsageError
 from statehold.ports import Transactions
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Adopt, CommitRecord, Effect, FullRef, Header
-from statehold.snapshot.state import State
+from statehold.state import digest
+from statehold.state.state import State
 
 
 class ReplacementReason(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from statehold.api.record import Message, at
 from statehold.health.death_notes import DeathNotes, Handled
-from statehold.record import Message, at
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from statehold.api.record import Message
 from statehold.errors import OwnershipError, of_thread
 from statehold.health.fork_guard import no_fork
 from statehold.ports import Cancelled, WorkerReport
-from statehold.record import Message
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.common.lifecycle import Event, Lifecycle, Phase

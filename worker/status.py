@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from statehold.errors import DeadlyRecord
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, FullRef
+from statehold.state import digest
 from statehold.worker.common.context import Pending
 from statehold.worker.common.lifecycle import Lifecycle, Phase
 from statehold.worker.fulls.scheduler import FullFacts

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from statehold.declared.policies import retry_topics
+from statehold.api.handler import Handler
+from statehold.bound.policies import retry_topics
 from statehold.errors import UsageError
-from statehold.handler import Handler
 from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.telemetry import metrics

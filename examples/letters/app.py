@@ -16,9 +16,9 @@ from typing import ClassVar
 import msgspec
 
 from statehold import Handler, Output, Record, Service, Table
+from statehold.api.failures import dead_letter, retry
 from statehold.config.load import load
 from statehold.errors import UndecodableRecord
-from statehold.failures import dead_letter, retry
 
 
 class Payment(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+from statehold.bound.sink import PartitionSink
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import Misconfigured, StateholdError
@@ -17,7 +18,6 @@ from statehold.kafka.survey.api_versions import ApiVersions
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.kafka.survey.facts import BrokerAddress, Topic
 from statehold.ports import ConsumerGroup
-from statehold.sink import PartitionSink
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect.survey import Survey, survey
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from statehold.bound.sink import DatabaseTrouble, PartitionSink, RowsRefused
 from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 from statehold.ops.reports.sinks import compared, open_session
-from statehold.sink import DatabaseTrouble, PartitionSink, RowsRefused
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import require_commit_record
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
-from statehold.declared.attributes import declared
-from statehold.declared.inputs import value_types
-from statehold.reference import references
-from statehold.serde import OfTopic, Serde, is_pydantic, without_none
+from statehold.api.values.serde import OfTopic, Serde, is_pydantic, without_none
+from statehold.bound.attributes import declared
+from statehold.bound.inputs import value_types
+from statehold.bound.reference import references
 from statehold.service import Service
 
 Json = dict[str, Any]

@@ -19,7 +19,7 @@ from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_jso
 from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
 from statehold.worker.followers.queries import Busy, Committed, Tables
 
 MOST: Final = 1000

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final, Self
 
-from statehold.declared.attributes import sinks_of
+from statehold.bound.attributes import sinks_of
 from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine

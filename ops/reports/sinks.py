@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from statehold.admin.topics import reaching, require
+from statehold.bound.attributes import sinks_of
+from statehold.bound.sink import DatabaseTrouble, RowsRefused
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import sinks_of
 from statehold.errors import SinkRefused, SinkUnreachable, StartError, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.service import Service
-from statehold.sink import DatabaseTrouble, RowsRefused
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import require_commit_record
 from statehold.worker.sinks.position import Disagreement, ahead_of, note_of

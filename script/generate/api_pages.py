@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from script.generate.api_markdown import Member, constructor, function, members, prose, shown, slug, tree
 
 import statehold
+from statehold.api.failures import Policy
 from statehold.errors import StateholdError
-from statehold.failures import Policy
 
 #: a page with more entries has another overview
 _LISTED = 20
@@ -85,7 +85,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Hopping", until=statehold.Table),
             Entry("statehold.Session", until=statehold.Table),
             Entry("statehold.JoinBuffer", until=statehold.Table),
-            Entry("statehold.declarations.joins.BufferedRecord"),
+            Entry("statehold.api.joins.BufferedRecord"),
             Entry("statehold.Dedupe"),
         ],
     ),
@@ -103,8 +103,11 @@ PAGES: dict[str, Page] = {
         "`Handler.on_failure` maps classes of exceptions to policies. "
         "[Failing records](../../how-to/write/failures.md) explains how to choose.",
         [
-            *(Entry(f"statehold.failures.{name}") for name in ("retry", "retry_later", "dead_letter", "park", "stop")),
-            Entry("statehold.failures.Policy", frozenset(Policy.__dataclass_fields__) | {"backoff"}, made=False),
+            *(
+                Entry(f"statehold.api.failures.{name}")
+                for name in ("retry", "retry_later", "dead_letter", "park", "stop")
+            ),
+            Entry("statehold.api.failures.Policy", frozenset(Policy.__dataclass_fields__) | {"backoff"}, made=False),
         ],
     ),
     "serdes": Page(
@@ -114,9 +117,9 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Serde"),
             Entry("statehold.Json"),
             Entry("statehold.MsgPack"),
-            Entry("statehold.schema.Registry", frozenset({"client"})),
+            Entry("statehold.api.values.schema.Registry", frozenset({"client"})),
             Entry(
-                "statehold.schema.Registered",
+                "statehold.api.values.schema.Registered",
                 frozenset({"for_topic", "check_output", "check_input"}),
                 made=False,
             ),

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.errors import UsageError
-from statehold.record import Message
 from statehold.snapshot.store.base import is_safe_key
 from statehold.snapshot.store.files import FileStore
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from statehold.api.record import MemoryMessage, Message
 from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.ports import OutOfRange
-from statehold.record import MemoryMessage, Message
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import ArchiveFile, ArchiveLine, BackupManifest, Role
 from statehold.snapshot.format.partition_identity import Place

@@ -13,7 +13,7 @@ from statehold.errors import MessageRefused
 from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format import frame
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 
 
 class Writer(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +67,7 @@ class Effect(msgspec.Struct, frozen=True, array_like=True):
 def position_of(positions: Mapping[str, int], inputs: Sequence[str]) -> int:
     """Return the position of a partition: the next offset of its input, or the sum of those of several inputs.
 
-    With several inputs the next record has this place in the partition's order, or a later one (`statehold.record.at`).
+    With several inputs the next record has this place in the partition's order, or a later one (`statehold.api.record.at`).
     Return -1 if an input has no position.
     """
     offsets = [positions.get(topic, -1) for topic in inputs]

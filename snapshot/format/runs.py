@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from statehold.record import MergedMessage
+from statehold.api.record import MergedMessage
 from statehold.snapshot.format.frame import BadFrame
 
 

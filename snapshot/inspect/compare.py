@@ -14,7 +14,7 @@ from statehold.snapshot.format.records import Manifest, Part
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents, chunks, decoded, hashable
 from statehold.snapshot.restore.discovery import last_commit_record, manifest_at
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -10,11 +10,11 @@ import msgspec
 from statehold.common.decoding import UNREADABLE
 from statehold.ports import Reader
 from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.digest import MODULUS, table_digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk, Manifest, Part
 from statehold.snapshot.full import FullUnusable, chunk_frames
-from statehold.table import Changes
+from statehold.state.digest import MODULUS, table_digest
+from statehold.state.partition_table import Changes
 
 _decode = msgspec.msgpack.Decoder(tuple[str, list[Any], list[bytes | None]]).decode
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import msgspec
 
-from statehold import serde
+from statehold.api.record import Message
+from statehold.api.values import serde
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of
-from statehold.record import Message
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Adopt, Chunk, CommitRecord, FullRef, Header, Manifest, Part, Record
 from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.typed import Typed
+from statehold.state import digest
 
 #: Header of an output record: input partition, transaction, ordinal (docs/reference/format.md).
 _ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")

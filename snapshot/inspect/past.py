@@ -13,13 +13,14 @@ import msgspec
 from statehold.errors import DigestMismatch, UsageError
 from statehold.ports import Reader
 from statehold.snapshot import full_listing
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Manifest
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect.contents import Contents, chunks
 from statehold.snapshot.restore.discovery import require_commit_record
+from statehold.state import digest
 
 _END: Final = 1 << 62
 

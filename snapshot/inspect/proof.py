@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from statehold.errors import UsageError
-from statehold.snapshot.format import digest
 from statehold.snapshot.inspect.past import PastState
+from statehold.state import digest
 
 FORMAT: Final = "statehold-proof/1"
 _ALGORITHM: Final = "HMAC-SHA256"

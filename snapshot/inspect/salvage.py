@@ -10,13 +10,14 @@ import msgspec
 from statehold.errors import DamagedIncrement, TornTransaction
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot import full_listing
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Manifest
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents
+from statehold.state import digest
 
 
 class Salvaged(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import compare, forecast, typed
@@ -17,6 +16,7 @@ from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.inspect.survey import Survey
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.estimate import Workload
+from statehold.state import digest
 
 
 def of_state(

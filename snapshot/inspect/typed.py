@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from statehold import serde
-from statehold.common import versioned_values
+from statehold.api.values import serde, versioned_values
 from statehold.common.decoding import UNREADABLE
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
 
 
 class Typed:

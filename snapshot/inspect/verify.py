@@ -11,7 +11,7 @@ import msgspec
 
 from statehold.errors import DamagedIncrement, PartitionError
 from statehold.ports import OutOfRange, Reader
-from statehold.snapshot.format import digest, frame
+from statehold.snapshot.format import frame
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Manifest
@@ -19,6 +19,7 @@ from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents, chunks
 from statehold.snapshot.inspect.survey import survey
+from statehold.state import digest
 
 _ATTEMPTS = 3
 

@@ -9,13 +9,14 @@ import msgspec
 from statehold.errors import DamagedIncrement, DigestMismatch
 from statehold.messages.pinned_command import Pinned, Placed
 from statehold.ports import Reader
-from statehold.snapshot.format import digest, records
+from statehold.snapshot.format import records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, Header, Manifest
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.restore.progress import Progress
-from statehold.snapshot.state import State
+from statehold.state import digest
+from statehold.state.state import State
 
 
 class AppliedDeltas(msgspec.Struct):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from statehold.api.record import Message
 from statehold.common.version import __version__
 from statehold.errors import DamagedIncrement, NewerFormat, NoCommitRecord, TornTransaction
 from statehold.ports import OutOfRange, Reader
-from statehold.record import Message
 from statehold.snapshot import full_listing
 from statehold.snapshot.damaged_batches import read_around_damage
 from statehold.snapshot.format import frame, records

@@ -13,7 +13,7 @@ from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRe
 from statehold.snapshot.full import FullUnusable, load
 from statehold.snapshot.restore.local_cache import LocalFulls, LocalUnusable, LocalWriter
 from statehold.snapshot.restore.progress import Progress
-from statehold.snapshot.state import State
+from statehold.state.state import State
 
 
 class FullLoading:

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.ports import Clock, Reader
-from statehold.record import Message
 from statehold.snapshot.restore.estimate import Spent
-from statehold.snapshot.state import State
+from statehold.state.state import State
 
 #: the steps of a restore, in order; it starts over with another full snapshot if one is unusable
 StepName = Literal["commit_record", "full", "local", "deltas", "digest", "replay"]

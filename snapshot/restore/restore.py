@@ -27,7 +27,7 @@ from statehold.snapshot.restore.estimate import Spent, Workload
 from statehold.snapshot.restore.full_loading import FullLoading
 from statehold.snapshot.restore.local_cache import LocalFulls
 from statehold.snapshot.restore.progress import Progress, WatchedReader
-from statehold.snapshot.state import State
+from statehold.state.state import State
 
 #: Logs an event of a restore: the event's name and its fields.
 Note = Callable[[str, dict[str, object]], None]

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.errors import DamagedIncrement, StateholdError, StateRefused
 from statehold.messages.pinned_command import Placed
 from statehold.ports import Clock, OutOfRange, Reader
-from statehold.record import Message
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder
@@ -24,6 +24,7 @@ from statehold.snapshot.restore.discovery import last_commit_record, newest_comm
 from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Note, Restored
+from statehold.state import digest
 
 #: transactions since the newest full snapshot that are counted one by one; older ones are added up
 _COUNTED: Final = 10_000

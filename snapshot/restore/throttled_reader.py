@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from statehold.api.record import Message
 from statehold.common.threads import ThreadEvent
 from statehold.ports import Reader
-from statehold.record import Message
 
 #: records in one slice: less than a megabyte of chunks, because the live thread waits while a slice is copied
 SLICE: Final = 16

@@ -6,20 +6,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from statehold.api.dedupe import Dedupe
+    from statehold.api.handler import Handler, on
+    from statehold.api.joins import JoinBuffer
+    from statehold.api.output import Output
+    from statehold.api.record import Record
+    from statehold.api.reference import Reference
+    from statehold.api.sink import Sink
+    from statehold.api.table import Table
+    from statehold.api.timer import Timer
+    from statehold.api.values.serde import Json, MsgPack, Serde
+    from statehold.api.windows import Hopping, Session, Tumbling
     from statehold.common.version import __version__
-    from statehold.declarations.dedupe import Dedupe
-    from statehold.declarations.joins import JoinBuffer
-    from statehold.declarations.output import Output
-    from statehold.declarations.reference import Reference
-    from statehold.declarations.sink import Sink
-    from statehold.declarations.table import Table
-    from statehold.declarations.windows import Hopping, Session, Tumbling
     from statehold.errors import StateholdError
-    from statehold.handler import Handler, on
-    from statehold.record import Record
-    from statehold.serde import Json, MsgPack, Serde
     from statehold.service import Service
-    from statehold.tables.timers import Timer
 
 __all__ = [
     "Dedupe",
@@ -45,26 +45,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Dedupe": "declarations.dedupe",
+    "Dedupe": "api.dedupe",
     "FreezeGuard": "health.freeze_guard",
-    "Handler": "handler",
-    "Hopping": "declarations.windows",
-    "JoinBuffer": "declarations.joins",
+    "Handler": "api.handler",
+    "Hopping": "api.windows",
+    "JoinBuffer": "api.joins",
     "StateholdError": "errors",
-    "Json": "serde",
-    "MsgPack": "serde",
-    "Output": "declarations.output",
-    "Record": "record",
-    "Reference": "declarations.reference",
-    "Serde": "serde",
+    "Json": "api.values.serde",
+    "MsgPack": "api.values.serde",
+    "Output": "api.output",
+    "Record": "api.record",
+    "Reference": "api.reference",
+    "Serde": "api.values.serde",
     "Service": "service",
-    "Session": "declarations.windows",
-    "Sink": "declarations.sink",
-    "Table": "declarations.table",
-    "Timer": "tables.timers",
-    "Tumbling": "declarations.windows",
+    "Session": "api.windows",
+    "Sink": "api.sink",
+    "Table": "api.table",
+    "Timer": "api.timer",
+    "Tumbling": "api.windows",
     "__version__": "common.version",
-    "on": "handler",
+    "on": "api.handler",
 }
 
 

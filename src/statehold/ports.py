@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from statehold.api.record import Message
 from statehold.common.decoding import with_room
 from statehold.messages.command import OWN, TICK, Command, command_of
 from statehold.messages.dead_letter import BURY, REQUESTS, BuryRequest, bury_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
 from statehold.messages.retry_record import Retried
-from statehold.output import Sent
-from statehold.record import Message
+from statehold.messages.sent import Sent
 
 #: Separates state generation and transaction number in the metadata of a group offset.
 NUMBER = " n="

@@ -8,39 +8,39 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, Self
 
 from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
+from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.manager import Manager
+from statehold.bound.attributes import declared
+from statehold.bound.inputs import value_types
+from statehold.bound.policies import failure_topics
+from statehold.bound.reference import references
+from statehold.bound.serdes import check_schemas
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import MOST_INPUTS, Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared
-from statehold.declared.inputs import value_types
-from statehold.declared.policies import failure_topics
-from statehold.declared.serdes import check_schemas
 from statehold.errors import Misconfigured, UsageError, of_thread
-from statehold.handler import Handler
 from statehold.kafka.admin.acl_check import require_rights
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.kafka.common.error_actions import code_of
 from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
-from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
 from statehold.runtime.introspection import Overview
 from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
 from statehold.snapshot.gc_control import collect_less_often, thaw
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
 from statehold.telemetry import metrics, status_gauges
 from statehold.telemetry.log_events import Log, RecentEvents
 from statehold.telemetry.registry import GaugeSample, ServiceMetrics
@@ -68,7 +68,7 @@ class Service:
         *,
         input: str = "",
         inputs: Sequence[str] = (),
-        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        handler: HandlerFactory,
         settings: Settings | None = None,
         namespace: str | None = None,
     ) -> None:

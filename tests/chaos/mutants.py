@@ -229,7 +229,7 @@ def failed_skipped() -> None:
 
 def runs_not_recorded() -> None:
     """The commit record does not keep the order of its records; a replay merges them by time again."""
-    from statehold.record import MergedMessage
+    from statehold.api.record import MergedMessage
     from statehold.worker.inputs.recorded_order import RecordedOrder
     from statehold.worker.transaction.record_buffer import RecordBuffer
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 from tests.contracts.world import World, sent
 
+from statehold.api.record import MemoryMessage, Message
 from statehold.errors import KafkaTrouble, RetentionGap
 from statehold.messages.command import header
 from statehold.messages.dead_letter import Failure
 from statehold.messages.retry_record import retried
-from statehold.record import MemoryMessage, Message
 
 
 def test_a_partition_gets_the_commands_of_its_control_topic_from_a_position_on(kafka: World) -> None:

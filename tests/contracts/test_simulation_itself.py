@@ -8,6 +8,7 @@ import pytest
 from tests.contracts.simulated import Simulated
 from tests.contracts.world import SESSION, Member, poll_until, sent, settled
 
+from statehold.bound.sink import DatabaseTrouble, Outdated, Rows, SinkPosition
 from statehold.errors import (
     DamagedIncrement,
     HangingTransaction,
@@ -16,7 +17,6 @@ from statehold.errors import (
     ProducerFenced,
     RestoreTimeout,
 )
-from statehold.sink import DatabaseTrouble, Outdated, Rows, SinkPosition
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.faults import CallFault, PassTime, ProcessCrashed
 from statehold.testing.memory.database import MemoryDatabase

@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from statehold.api.record import Message
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.output import Sent
+from statehold.messages.sent import Sent
 from statehold.ports import (
     ConsumerGroup,
     Control,
@@ -24,7 +25,6 @@ from statehold.ports import (
     Reader,
     Transactions,
 )
-from statehold.record import Message
 
 #: seconds of a member's session, of a transaction and of a suspected hang: far below what settings allow, so that a
 #: contract about them ends soon

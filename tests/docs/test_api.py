@@ -15,23 +15,11 @@ import msgspec
 import pytest
 
 import statehold
-from statehold import (
-    Dedupe,
-    Handler,
-    JoinBuffer,
-    Json,
-    Output,
-    Record,
-    Reference,
-    Table,
-    Tumbling,
-    failures,
-    on,
-    schema,
-    testing,
-)
+from statehold import Dedupe, Handler, JoinBuffer, Json, Output, Record, Reference, Table, Tumbling, on, testing
+from statehold.api import failures
+from statehold.api.failures import dead_letter, retry
+from statehold.api.values import schema
 from statehold.errors import StateholdError, UndecodableRecord
-from statehold.failures import dead_letter, retry
 from statehold.testing import Driver
 
 API = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api"
@@ -40,17 +28,17 @@ PUBLIC: dict[str, set[str]] = {
     "statehold": set(statehold.__all__) - {"StateholdError"},
     "statehold.testing": set(testing.__all__),
     "statehold.dev": set(importlib.import_module("statehold.dev").__all__),
-    "statehold.failures": {
+    "statehold.api.failures": {
         name for name, value in vars(failures).items() if getattr(value, "__module__", "") == failures.__name__
     },
-    "statehold.schema": {
+    "statehold.api.values.schema": {
         name
         for name, value in vars(schema).items()
         if isinstance(value, type) and value.__module__ == schema.__name__ and not name.startswith("_")
     },
     "statehold.config": {"Settings", "SettingsError"},
     "statehold.config.load": {"load"},
-    "statehold.declarations.joins": {"BufferedRecord"},
+    "statehold.api.joins": {"BufferedRecord"},
     "statehold.ops.http.asgi": {"OpsApplication"},
     "statehold.ops.http.key_lookup": {"Elsewhere", "Finder", "Found", "NotFound", "NotLive"},
 }
@@ -58,9 +46,9 @@ PUBLIC: dict[str, set[str]] = {
 INTERNAL = {
     "statehold.Service": {"handler_class", "tables", "outputs", "reference_topics"},  # for other modules
     "statehold.Record": {"message"},  # Kafka's client
-    "statehold.schema.Registered": {"for_topic", "check_output", "check_input"},  # for other modules
-    "statehold.schema.Registry": {"client"},  # the registry's client
-    "statehold.failures.Policy": None,  # its fields are the arguments of the functions
+    "statehold.api.values.schema.Registered": {"for_topic", "check_output", "check_input"},  # for other modules
+    "statehold.api.values.schema.Registry": {"client"},  # the registry's client
+    "statehold.api.failures.Policy": None,  # its fields are the arguments of the functions
     "statehold.config.Settings": None,  # docs/reference/settings.md
     "statehold.config.SettingsError": None,
 }

@@ -20,10 +20,10 @@ ROOT = DOCS.parent
 LEFT_OUT = {
     "how-to/operate/tracing.md": "from statehold import Handler, Service\nclass Clearing(Handler[str]): ...\n",
     "how-to/state/state-maintenance.md": "class Position: ...\nclass OldPosition: ...\n",
-    "how-to/write/retries.md": "from statehold.failures import dead_letter, retry, retry_later\n"
+    "how-to/write/retries.md": "from statehold.api.failures import dead_letter, retry, retry_later\n"
     "class WebhookDown(Exception): ...\n",
     "how-to/write/sinks.md": "from statehold.errors import SinkRefused\n"
-    "from statehold.failures import dead_letter, retry\n",
+    "from statehold.api.failures import dead_letter, retry\n",
     "reference/ops.md": "from fastapi import FastAPI\nfrom statehold import Handler, Service\n"
     "app = FastAPI()\nservice = Service('web', input='orders', handler=Handler[str])\n",
 }
@@ -42,7 +42,7 @@ import msgspec
 from statehold import (
     Handler, Hopping, JoinBuffer, Json, Output, Record, Reference, Serde, Session, Table, Tumbling, on
 )
-from statehold.handler import EffectKey
+from statehold.api.handler import EffectKey
 
 
 class A(msgspec.Struct, frozen=True, tag=True):

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import msgspec
 
 from statehold import Handler, Output, Record, Table
+from statehold.api.handler import EffectKey
 from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.settings import Settings
-from statehold.handler import EffectKey
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
 from statehold.testing import Driver

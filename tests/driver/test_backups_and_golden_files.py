@@ -12,7 +12,7 @@ from statehold import Handler, Output, Record, Table, on
 from statehold.errors import UsageError
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import BackupManifest, FileWriter, Role, SavedPartition
-from statehold.snapshot.format import digest
+from statehold.state import digest
 from statehold.testing import Driver
 
 OPS = many(24)

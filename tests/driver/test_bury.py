@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
 from statehold import Handler, Output, Record, Table
+from statehold.api.failures import dead_letter, park, retry, stop
+from statehold.api.record import MemoryMessage
 from statehold.errors import HandlerFailed, OutputRefused, UndecodableRecord
-from statehold.failures import dead_letter, park, retry, stop
 from statehold.messages.command import GO_ON, PAUSE
 from statehold.messages.dead_letter import BURY, PARKED
-from statehold.record import MemoryMessage
 from statehold.testing import Driver
 from statehold.worker.handler.record_failure import SideInputFailed
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, agrees, events, many
 
-from statehold.record import Message
+from statehold.api.record import Message
+from statehold.bound.table import bind
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, FullRef, Manifest
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.state import State
-from statehold.tables.binding import bind
+from statehold.state.state import State
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryFullSink, MemoryReader
 from statehold.worker.fulls.compaction_search import CompactionSearch

@@ -10,6 +10,8 @@ import pytest
 from tests.driver.apps import Interval
 
 from statehold import Handler, Output, Record, Table
+from statehold.api.failures import dead_letter, park, retry, retry_later
+from statehold.api.handler import EffectKey
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.errors import (
     HandlerFailed,
@@ -19,8 +21,6 @@ from statehold.errors import (
     UndecodableRecord,
     UsageError,
 )
-from statehold.failures import dead_letter, park, retry, retry_later
-from statehold.handler import EffectKey
 from statehold.messages.dead_letter import DISCARDED, FAILED_AGAIN, PARKED, DeadLetter, Resolution, read
 from statehold.testing import Driver
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statehold import Handler, Output, Record, Table, on
+from statehold.api.failures import dead_letter, retry_later
 from statehold.config import Settings
 from statehold.config.sections.processing import FailureSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.errors import HandlerFailed, UndecodableRecord
-from statehold.failures import dead_letter, retry_later
 from statehold.messages import command
 from statehold.testing import Driver
 

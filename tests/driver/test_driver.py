@@ -11,8 +11,8 @@ import pytest
 from tests.driver.apps import Accounts, Balance, Caller, Op, call
 
 from statehold import Handler, Output, Record, Table
+from statehold.api.handler import EffectKey
 from statehold.errors import HandlerFailed, MutatedInPlace, UndecodableRecord, UsageError
-from statehold.handler import EffectKey
 from statehold.testing import Driver
 
 

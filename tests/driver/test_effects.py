@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from statehold import Handler, Record, Table, Timer
+from statehold.api.handler import EffectKey
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import HandlerFailed
-from statehold.handler import EffectKey
 from statehold.testing import Driver
 from statehold.worker.handler.effect_calls import weight
 from statehold.worker.handler.effect_recorder import effect_room

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from statehold.declarations.difference import difference
-from statehold.declarations.exact_values import quick_check
+from statehold.api.values.difference import difference
+from statehold.api.values.exact_values import quick_check
+from statehold.api.values.serde import Json, MsgPack
 from statehold.errors import UsageError
-from statehold.serde import Json, MsgPack
 
 
 class Side(StrEnum):

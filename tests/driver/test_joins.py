@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
 
 from statehold import Handler, JoinBuffer, Json, Output, Record, Table, Timer, Tumbling, on
+from statehold.api.joins import BufferedRecord
+from statehold.bound.attributes import declared
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
-from statehold.declarations.joins import BufferedRecord
-from statehold.declared.attributes import declared
 from statehold.errors import HandlerFailed, UsageError
-from statehold.tables import due_index, joins
+from statehold.state.kinds import due_index, joins
 from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.worker.handler.event_time import WindowTime

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold import Handler, JoinBuffer, Output, Record, Table, Tumbling
+from statehold.api.values.serde import Json
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UnstorableValue, UsageError
-from statehold.serde import Json
 from statehold.testing import Driver
 
 BERLIN = ZoneInfo("Europe/Berlin")

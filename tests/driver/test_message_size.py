@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from statehold import Handler, Output, Record
+from statehold.api.failures import Policy, dead_letter
 from statehold.config.load import load
 from statehold.errors import MessageRefused, OutputRefused, UsageError
-from statehold.failures import Policy, dead_letter
 from statehold.testing import Driver
 from statehold.testing.memory.message_size import require_size
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold import Handler, Output, Record, Table
+from statehold.api.failures import dead_letter
+from statehold.api.values.serde import MsgPack
 from statehold.errors import RecordError, UndecodableRecord
-from statehold.failures import dead_letter
 from statehold.messages.command import header
 from statehold.messages.dead_letter import DISCARD
-from statehold.serde import MsgPack
 from statehold.testing import Driver
 
 

@@ -45,12 +45,12 @@ UNUSED = (
 #: further code that a restore does not need: checks of declarations, and parts that the first full snapshot creates
 UNUSED_IN_RESTORE = (
     *UNUSED,
-    "common/table_types.py",
-    "common/versioned_values.py",
-    "declared/policies.py",
-    "serde.py",
-    "sink.py",
-    "tables/",
+    "api/values/table_types.py",
+    "api/values/versioned_values.py",
+    "bound/policies.py",
+    "api/values/serde.py",
+    "bound/sink.py",
+    "state/kinds/",
     "snapshot/restore/full_loading.py",
     "snapshot/restore/local_cache.py",
     "snapshot/restore/standby_copy.py",

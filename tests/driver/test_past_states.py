@@ -20,7 +20,7 @@ from statehold.snapshot.inspect.past import PastState, Point
 from statehold.snapshot.inspect.survey import Survey, survey
 from statehold.snapshot.inspect.verify import PartitionVerification, verify
 from statehold.snapshot.restore.estimate import Workload
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryReader
 

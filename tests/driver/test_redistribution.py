@@ -8,11 +8,11 @@ import pytest
 
 from statehold import Dedupe, Handler, Record, Table, Timer
 from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
+from statehold.api.failures import dead_letter
 from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
-from statehold.failures import dead_letter
 from statehold.messages.dead_letter import SETTLED
-from statehold.tables.system import CLOCK, EXPIRY, TIMERS
+from statehold.state.system_names import CLOCK, EXPIRY, TIMERS
 from statehold.testing import Driver
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
 from statehold import Handler, Output, Record, Reference, Table
+from statehold.bound.reference import Rows, SharedRows, put, references
 from statehold.errors import HandlerFailed, NonDeterministicReplay, RegistryUnreachable, UsageError
-from statehold.reference import Rows, SharedRows, put, references
 from statehold.testing import Driver
 
 PRICES = "prices-v1"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.driver.apps import events, with_interval
 
 from statehold import Handler, Record, Sink, Table, Timer
+from statehold.api.failures import Policy, dead_letter, park, retry
+from statehold.bound.sink import BadRow, DatabaseTrouble, PartitionSink, Rows
 from statehold.errors import OutcomeUnknown, SinkRefused, TooManyFailures, TransactionAborted
-from statehold.failures import Policy, dead_letter, park, retry
-from statehold.sink import BadRow, DatabaseTrouble, PartitionSink, Rows
 from statehold.testing import Driver
 
 #: an amount that a constraint of the database does not allow

@@ -19,7 +19,7 @@ from statehold.errors import (
 )
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Part
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 from statehold.testing import Driver
 from statehold.testing.memory.log import Transaction
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.driver.apps import commit_records, events, with_interval
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, Timer
+from statehold.api.failures import dead_letter, retry_later
+from statehold.bound.sink import DatabaseTrouble, Rows, RowsRefused, SinkPosition
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import (
     HandlerFailed,
@@ -25,10 +27,8 @@ from statehold.errors import (
     TransactionAborted,
     UsageError,
 )
-from statehold.failures import dead_letter, retry_later
 from statehold.messages import command
-from statehold.sink import DatabaseTrouble, Rows, RowsRefused, SinkPosition
-from statehold.snapshot.state import Frozen
+from statehold.state.state import Frozen
 from statehold.testing import BatchesMatter, Driver
 from statehold.worker.common.lifecycle import Phase
 from statehold.worker.sinks.coordinator import SinkCoordinator

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statehold import Handler, Output, Record, Sink, Table, on
+from statehold.bound.sink import Rows, SinkPosition
 from statehold.config import Settings
 from statehold.config.sections.inputs import InputsSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.errors import SinkDisagrees
-from statehold.sink import Rows, SinkPosition
 from statehold.testing import Driver
 
 Input = Literal["orders", "cancels"]

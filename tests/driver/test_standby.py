@@ -16,11 +16,12 @@ from tests.driver.test_state_replacement import Tool, double
 
 from statehold import Handler, Record, Table
 from statehold.errors import KafkaTrouble, StateRefused
-from statehold.snapshot.format import digest, records
-from statehold.snapshot.format.digest import MODULUS, table_digest
+from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Part
 from statehold.snapshot.restore.standby_copy import Copy
+from statehold.state import digest
+from statehold.state.digest import MODULUS, table_digest
 from statehold.testing import Driver
 from statehold.testing.lane import Lane
 from statehold.worker.followers.standby import Standbys

@@ -14,8 +14,8 @@ from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.state.state import State
 from statehold.testing import Driver
 from statehold.testing.memory.broker import Call
 from statehold.testing.memory.clients import MemoryFullSink, MemoryReader, MemoryTransactions

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
 from statehold import Dedupe, Handler, Output, Record, Table
-from statehold.declared.attributes import declared
-from statehold.declared.system_tables import system_tables
+from statehold.bound.attributes import declared
+from statehold.bound.system_tables import system_tables
+from statehold.bound.table import bind
 from statehold.errors import UsageError
-from statehold.tables.binding import bind
-from statehold.tables.system import CLOCK, EXPIRY
-from statehold.tables.ttl import SWEEP
+from statehold.state.kinds.ttl import SWEEP
+from statehold.state.system_names import CLOCK, EXPIRY
 from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]

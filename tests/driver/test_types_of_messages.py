@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from statehold import Handler, Output, Record, Reference, Table
+from statehold.api.values.schema import Registry
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
-from statehold.schema import Registry
 from statehold.testing import Driver
 
 

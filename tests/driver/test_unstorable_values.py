@@ -11,10 +11,10 @@ import pytest
 from tests.driver.apps import events
 
 from statehold import Handler, Output, Record, Table
+from statehold.api.failures import dead_letter, retry_later
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UnstorableValue, UsageError
-from statehold.failures import dead_letter, retry_later
 from statehold.testing import Driver
 
 HUGE = 10**30

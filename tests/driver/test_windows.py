@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
 
 from statehold import Handler, Hopping, Json, Output, Record, Session, Table, Timer, Tumbling
+from statehold.api.failures import dead_letter
+from statehold.bound.attributes import declared
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared
 from statehold.errors import HandlerFailed, MutatedInPlace, UsageError
-from statehold.failures import dead_letter
-from statehold.tables import due_index
+from statehold.state.kinds import due_index
 from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.worker.handler.event_time import WindowTime

@@ -7,7 +7,7 @@ import pytest
 from examples.proof import Event, compare_events, compare_state, digest
 from examples.topics import Raw, by_key
 
-from statehold.snapshot.format.digest import show, table_digest
+from statehold.state.digest import show, table_digest
 
 Damage = Callable[[list[Event]], object]
 

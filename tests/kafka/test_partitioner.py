@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from statehold import Output
+from statehold.bound.output import PartitionOutput
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config.sections.connection import KafkaSettings
@@ -23,7 +24,7 @@ from statehold.dev.java import find_java
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.producer import KafkaTransactions
-from statehold.output import PartitionOutput, Sent
+from statehold.messages.sent import Sent
 from statehold.telemetry.log_events import Log
 
 PARTITIONS = 7

@@ -11,13 +11,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.listener import ResumingListener
 
+from statehold.api.record import Message
 from statehold.common.names import Names
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.ports import ConsumerTrouble
-from statehold.record import Message
 from statehold.telemetry.log_events import Log
 
 pytestmark = pytest.mark.kafka

@@ -28,10 +28,10 @@ from tests.support.prometheus import Prometheus, missing
 from statehold import Record, Service
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics
+from statehold.api.handler import EffectKey
 from statehold.config.sections.processing import FailureSettings, SnapshotSettings
 from statehold.dev import Cluster
 from statehold.dev.pytest_plugin import ClusterFactory
-from statehold.handler import EffectKey
 from statehold.messages.command import PAUSE, TAKE
 from statehold.ops.http.server import OpsServer
 from statehold.ops.process.job_metrics import JobMetrics

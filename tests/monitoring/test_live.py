@@ -14,9 +14,9 @@ from tests.support.prometheus import Prometheus, missing
 
 from statehold import Record
 from statehold.admin.commands import Commander
+from statehold.api.failures import dead_letter
 from statehold.config.sections.processing import SnapshotSettings
 from statehold.dev import Cluster
-from statehold.failures import dead_letter
 from statehold.messages.command import TAKE
 from statehold.ops.http.server import OpsServer
 from statehold.ops.process.job_metrics import registry_of

@@ -14,7 +14,7 @@ from statehold import Service
 from statehold.admin.commands import Commander, CommandResult
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.topics import ServiceTopics
-from statehold.failures import dead_letter
+from statehold.api.failures import dead_letter
 from statehold.messages.command import TAKE
 from statehold.messages.dead_letter import REPLAY
 

@@ -19,179 +19,164 @@ ALLOWED: dict[str, str] = {
     "config.librdkafka": "config.common",
     "config.sections": "config.common config.librdkafka",
     "config": "config.common config.librdkafka config.sections",
-    "serde": "errors",
-    "common": "errors config.common config serde",
-    "record": "",
-    "declarations": "errors serde common record",
-    "output": "errors serde declarations",
-    "sink": "errors declarations",
-    "table": "errors common declarations",
-    "messages": "errors common output record",
-    "tables": "errors record declarations table",
-    "failures": "common errors",
-    "handler": "errors common record tables failures serde",
-    "reference": "errors serde common declarations",
-    "ports": "common output record messages",
+    "common": "errors config.common config",
+    "api.values": "errors common",
+    "api": "errors common api.values",
+    "state": "errors common api.values api",
+    "state.kinds": "errors api.values api state",
+    "messages": "errors common api",
+    "bound": "errors common api.values api state state.kinds messages",
+    "ports": "common api messages",
     "telemetry": "common",
     "health": "errors common ports telemetry",
     "kafka.common": "errors config common ports telemetry",
     "kafka.admin": "errors config common ports telemetry health kafka.common",
-    "snapshot.format": "errors common record table messages",
-    "kafka.clients": ("errors config.common config common output ports telemetry health kafka.common kafka.admin"),
+    "snapshot.format": "errors common api state messages",
+    "kafka.clients": (
+        "errors config.common config common messages bound ports telemetry health kafka.common kafka.admin"
+    ),
     "kafka.feeds": "errors config common messages ports telemetry kafka.common kafka.admin",
     "snapshot.store": "errors config common ports snapshot.format",
-    "kafka.tools": "errors config common record telemetry kafka.common kafka.admin kafka.clients",
-    "snapshot": "errors serde common record table ports snapshot.format snapshot.store",
-    "snapshot.restore": "errors common record messages ports snapshot.format snapshot.store snapshot",
-    "snapshot.spark.fold": "errors common ports snapshot.format snapshot.restore",
+    "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
+    "snapshot": "errors common api.values api state ports snapshot.format snapshot.store",
+    "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
+    "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
-        "errors table ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
+        "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
     "admin": (
-        "errors config common messages record ports telemetry kafka.common kafka.admin snapshot.format "
-        "kafka.clients kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore "
-        "snapshot.spark.fold snapshot.spark.io"
+        "errors config common api state messages ports telemetry kafka.common kafka.admin snapshot.format "
+        "kafka.clients kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold "
+        "snapshot.spark.io"
     ),
-    "balancer": "errors config common record ports telemetry health",
-    "declared": "errors serde common declarations output sink table messages tables failures handler",
+    "balancer": "errors config common api ports telemetry health",
     "worker.common": (
-        "errors config.sections config common output record sink handler reference ports telemetry "
-        "health snapshot.format snapshot.store snapshot.restore"
+        "errors config.sections config common api messages bound ports telemetry health snapshot.format "
+        "snapshot.store snapshot.restore"
     ),
-    "worker.followers": (
-        "errors common record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
-    ),
+    "worker.followers": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
     "worker.handler": (
-        "errors config common declarations output record sink table messages tables handler reference snapshot.format "
-        "snapshot declared worker.common serde"
+        "errors config common api.values api state state.kinds messages bound snapshot.format worker.common"
     ),
-    "worker.failures": (
-        "errors common record messages failures handler ports telemetry snapshot.format declared "
-        "worker.common worker.handler"
-    ),
+    "worker.failures": "errors common api messages bound ports telemetry snapshot.format worker.common worker.handler",
+    "worker.inputs": "errors common api ports snapshot.format snapshot.restore worker.common",
     "worker.transaction": (
-        "errors config.sections common output record table messages reference ports telemetry "
-        "snapshot.format snapshot worker.common worker.handler worker.failures worker.inputs"
+        "errors config.sections common api state messages bound ports telemetry snapshot.format worker.common "
+        "worker.handler worker.failures worker.inputs"
     ),
     "worker.participants": (
-        "common messages handler ports telemetry health snapshot.format worker.common worker.handler worker.failures "
+        "common api messages ports telemetry health snapshot.format worker.common worker.handler worker.failures "
         "worker.transaction"
     ),
     "worker.sinks": (
-        "errors config.sections common record sink messages ports telemetry snapshot.format worker.common "
+        "errors config.sections common api state messages bound ports telemetry snapshot.format worker.common "
         "worker.handler worker.failures worker.inputs worker.transaction"
     ),
     "worker.fulls": (
-        "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
+        "errors config.sections common state ports telemetry snapshot.format snapshot.store snapshot "
         "snapshot.restore worker.common worker.transaction"
     ),
-    "worker.inputs": "errors common record ports snapshot.format snapshot.restore worker.common",
     "worker.recovery": (
-        "errors common record messages ports telemetry snapshot.format snapshot snapshot.restore declared "
-        "worker.common worker.followers worker.handler worker.failures worker.inputs"
+        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore worker.common "
+        "worker.followers worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors record handler ports telemetry health snapshot.format declared worker.common worker.followers "
-        "worker.handler worker.failures worker.transaction worker.participants worker.sinks worker.fulls "
-        "worker.recovery worker.inputs"
+        "errors api state bound ports telemetry health snapshot.format worker.common worker.followers "
+        "worker.handler worker.failures worker.inputs worker.transaction worker.participants worker.sinks "
+        "worker.fulls worker.recovery"
     ),
     "runtime": (
-        "errors config common sink handler reference ports telemetry health kafka.admin "
-        "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
-        "declared worker.common worker.followers worker.handler worker.sinks worker"
+        "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
+        "kafka.feeds snapshot.store snapshot.restore admin balancer worker.common worker.followers worker.sinks "
+        "worker"
     ),
     "service": (
-        "errors config common table handler reference ports telemetry kafka.common kafka.admin "
-        "kafka.clients snapshot admin balancer declared runtime"
+        "errors config common api state bound ports telemetry kafka.common kafka.admin kafka.clients snapshot "
+        "admin balancer runtime"
     ),
-    "__init__": "errors serde common record declarations tables handler service",
-    "snapshot.inspect": ("errors serde common record table messages ports snapshot.format snapshot snapshot.restore"),
+    "__init__": "errors common api.values api service",
+    "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
-        "errors serde common declarations table handler ports snapshot.format snapshot snapshot.restore "
-        "snapshot.spark.fold snapshot.spark.io declared snapshot.inspect telemetry"
+        "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
+        "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common record table messages tables handler ports telemetry kafka.admin "
-        "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore "
-        "snapshot.spark.fold snapshot.spark.io admin declared worker.handler snapshot.inspect snapshot.spark.export"
+        "errors config common api state messages bound ports telemetry kafka.admin snapshot.format kafka.clients "
+        "snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io admin "
+        "worker.handler snapshot.inspect snapshot.spark.export"
     ),
-    "snapshot.backup": "errors common record ports snapshot.format snapshot.store",
+    "snapshot.backup": "errors common api ports snapshot.format snapshot.store",
     "admin.backup": (
-        "errors config common ports kafka.admin snapshot.format kafka.clients snapshot.store "
-        "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
+        "errors config common api state ports kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
+        "snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
-        "errors config common record messages handler reference ports kafka.admin snapshot.format "
-        "kafka.clients kafka.tools snapshot admin worker.common worker.handler worker.failures "
-        "worker.inputs worker.recovery snapshot.inspect admin.state"
+        "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients kafka.tools "
+        "snapshot admin worker.common worker.handler worker.failures worker.inputs worker.recovery "
+        "snapshot.inspect admin.state"
     ),
-    "dev": "errors kafka.common testing.simulation",
     "kafka": "",
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops": "",
     "ops.explain": "",
     "ops.remote": "errors config ports",
+    "ops.generate": "errors common api.values bound service",
+    "admin.inspection": (
+        "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients "
+        "snapshot.store snapshot snapshot.restore admin worker.handler worker.failures worker.inputs "
+        "snapshot.inspect"
+    ),
+    "snapshot.spark": "",
+    "testing.memory": "errors common api messages bound ports",
+    "testing.kafka": "errors api ports testing.memory",
+    "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
+    "testing.simulation": (
+        "errors config common api.values api state messages bound ports telemetry snapshot.format snapshot.store "
+        "snapshot snapshot.restore balancer worker.common worker.followers worker.sinks worker testing.memory "
+        "testing.kafka testing.kafka.clients"
+    ),
+    "dev": "errors kafka.common testing.simulation",
     "ops.reports": (
-        "errors config.common config.librdkafka config common sink ports telemetry kafka.admin "
-        "snapshot.format kafka.clients kafka.tools snapshot.restore admin declared worker.sinks service "
-        "dev kafka.survey ops.remote"
+        "errors config.common config.librdkafka config common bound ports telemetry kafka.admin snapshot.format "
+        "kafka.clients kafka.tools snapshot.restore admin worker.sinks service kafka.survey ops.remote dev"
     ),
     "ops.doctor": (
-        "errors config.common config common sink ports kafka.admin snapshot.format kafka.clients "
-        "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
+        "errors config.common config common bound ports kafka.admin snapshot.format kafka.clients snapshot.restore "
+        "admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
     "ops.http.console": (
-        "errors config table tables admin declared worker.followers service ops.remote ops.doctor ops.explain"
+        "errors config api state bound admin worker.followers service ops.explain ops.remote ops.doctor"
     ),
     "ops.http": (
-        "errors config.sections common table ports snapshot.format worker.followers service __init__ "
-        "ops.remote ops.http.console"
+        "errors config.sections common state ports snapshot.format worker.followers service __init__ ops.remote "
+        "ops.http.console"
     ),
-    "ops.process": "errors config.sections telemetry declared service ops.remote ops.doctor ops.http",
+    "ops.process": "errors config.sections bound telemetry service ops.remote ops.doctor ops.http",
     "ops.cli.common": (
-        "errors config.common config common sink messages snapshot snapshot.spark.io declared service "
-        "snapshot.inspect dev ops.reports ops.process"
-    ),
-    "ops.generate": "errors serde common reference declared service",
-    "admin.inspection": (
-        "errors config common output record table messages reference ports kafka.admin snapshot.format "
-        "kafka.clients snapshot.store snapshot snapshot.restore admin declared worker.handler "
-        "worker.failures worker.inputs service snapshot.inspect"
+        "errors config.common config common messages bound snapshot snapshot.spark.io service snapshot.inspect dev "
+        "ops.reports ops.process"
     ),
     "ops.cli.inspect": (
-        "errors config.common config serde common record messages ports kafka.admin kafka.clients admin "
-        "declared service __init__ snapshot.inspect kafka.survey ops.remote ops.reports ops.doctor "
-        "ops.process ops.cli.common ops.generate admin.inspection ops.explain"
+        "errors config.common config common api.values api messages bound ports kafka.admin kafka.clients admin "
+        "service __init__ snapshot.inspect kafka.survey ops.explain ops.remote ops.generate admin.inspection "
+        "ops.reports ops.doctor ops.process ops.cli.common"
     ),
     "ops.cli.service": (
-        "errors config common messages telemetry health admin service dev ops.remote ops.http ops.process "
-        "ops.cli.common ops.generate"
+        "errors config common messages telemetry health admin service ops.remote ops.generate dev ops.http "
+        "ops.process ops.cli.common"
     ),
     "ops.cli.state": (
-        "errors config common snapshot snapshot.spark.io admin snapshot.inspect snapshot.spark.export "
-        "admin.state admin.backup admin.repair ops.process ops.cli.common admin.inspection "
-        "ops.cli.service"
+        "errors config common snapshot snapshot.spark.io admin snapshot.inspect snapshot.spark.export admin.state "
+        "admin.backup admin.repair admin.inspection ops.process ops.cli.common ops.cli.service"
     ),
-    "ops.cli.topics": ("errors config common messages handler declared admin ops.remote ops.reports ops.cli.common"),
+    "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process ops.cli.common",
-    "schema": "errors",
     "__main__": "ops.cli",
-    "snapshot.spark": "",
-    "testing.memory": "errors common declarations messages output ports record sink",
-    "testing.kafka": "errors declarations ports record testing.memory",
-    "testing.kafka.clients": (
-        "errors config common declarations output messages ports record sink testing.memory testing.kafka"
-    ),
-    "testing.simulation": (
-        "errors config common serde declared handler messages ports reference sink snapshot snapshot.format "
-        "snapshot.restore snapshot.store telemetry balancer worker worker.common worker.followers worker.handler "
-        "worker.sinks testing.memory testing.kafka testing.kafka.clients"
-    ),
     "testing": (
-        "errors config.sections config serde common declarations output record sink messages handler reference ports "
-        "table telemetry snapshot snapshot.backup snapshot.format snapshot.inspect snapshot.store snapshot.restore "
-        "balancer declared worker.common worker.followers worker.handler worker.failures worker.sinks worker.recovery "
-        "worker runtime worker.inputs testing.memory testing.simulation"
+        "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
+        "snapshot.store snapshot.restore balancer worker.common worker.followers worker.handler worker.failures "
+        "worker.inputs worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup testing.memory "
+        "testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there
@@ -200,7 +185,7 @@ CYCLES: dict[frozenset[str], str] = {}
 FOLDER_CYCLES: dict[frozenset[str], str] = {}
 #: who may import which library
 ONLY_IN = {
-    "confluent_kafka": ("kafka", "schema"),
+    "confluent_kafka": ("kafka", "api.values.schema"),
     "pyspark": ("snapshot.spark",),
     "pyarrow": ("snapshot.spark",),
     "typer": ("ops.cli",),
@@ -216,7 +201,7 @@ FOLDERS = {"src/statehold": "statehold"} | {
 #: files in a folder, without __init__.py; folders that only hold folders have fewer
 SIZES = range(3, 13)
 #: folders of another size, and why
-OTHER_SIZES: dict[str, str] = {"src/statehold": "the public modules, and `python -m statehold`"}
+OTHER_SIZES: dict[str, str] = {}
 #: class names that two modules have, and why
 TWICE: dict[str, str] = {
     "DeadLetters": "to be renamed",
@@ -363,7 +348,7 @@ def test_class_names_are_unique(root: Path) -> None:
         ("statehold.balancer.manager", "statehold.worker.partition"),
         ("statehold.snapshot.format.frame", "statehold.worker.partition"),
         ("statehold.worker.transaction.transaction", "statehold.kafka.clients.producer"),
-        ("statehold.config.settings", "statehold.snapshot.state"),
+        ("statehold.config.settings", "statehold.state.state"),
         ("statehold.errors", "statehold.config.settings"),
         ("statehold.service", "statehold.ops.cli.entry"),
         ("statehold.worker.partition", "confluent_kafka"),

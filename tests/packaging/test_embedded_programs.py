@@ -40,6 +40,6 @@ def test_they_import_what_exists(root: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize(("module", "name"), [("statehold.handler", "Handled"), ("statehold.no_such", "Handler")])
+@pytest.mark.parametrize(("module", "name"), [("statehold.api.handler", "Handled"), ("statehold.no_such", "Handler")])
 def test_a_missing_name_is_seen(module: str, name: str) -> None:
     assert not exists(module, name)

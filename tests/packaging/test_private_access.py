@@ -80,7 +80,7 @@ def test_no_module_reaches_into_another(root: Path) -> None:
     "source",
     [
         "def f(other): return other._x",
-        "from statehold.table import _TOMBED",
+        "from statehold.state.partition_table import _TOMBED",
         "class A:\n    def f(self, other): other._x = 1",
         "def f(other): return other.inner._x",
     ],

@@ -8,10 +8,10 @@ from dataclasses import replace
 from tests.driver.apps import Accounts
 
 from statehold import Handler, Record, Table
+from statehold.api.handler import EffectKey
 from statehold.balancer.assignment import Track
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.sections.processing import CommitSettings
-from statehold.handler import EffectKey
 from statehold.ports import WorkerReport
 from statehold.snapshot.format.records import Effect
 from statehold.testing import Driver

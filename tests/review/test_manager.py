@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from statehold.api.record import MemoryMessage, Message
 from statehold.balancer.manager import Manager
 from statehold.balancer.unassigned_partitions import UnassignedPartitions
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import TopicReplaced
 from statehold.ports import ConsumerGroup, ConsumerTrouble, GroupMember, InputTopic, Listener, WorkerReport
-from statehold.record import MemoryMessage, Message
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.memory.clock import ManualClock

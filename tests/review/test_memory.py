@@ -13,9 +13,9 @@ import pytest
 from tests.driver.apps import Accounts, Op
 
 from statehold import Record, Reference, Sink, Timer
+from statehold.api.failures import dead_letter
 from statehold.balancer.assignment import Track
 from statehold.errors import ProducerFenced
-from statehold.failures import dead_letter
 from statehold.ports import WorkerReport
 from statehold.testing import Driver
 from statehold.worker.participants.effect_runner import EffectRunner

@@ -14,7 +14,7 @@ MAKERS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_METHODS = {"read_pickle", "from_pickle", "enc_hook_pickle", "loads_unsafe"}
 #: where text becomes code, and from what
 MADE_FROM = {
-    ("src/statehold/declarations/exact_values.py", "exec"): "the fields of a class that the program declares",
+    ("src/statehold/api/values/exact_values.py", "exec"): "the fields of a class that the program declares",
     ("src/statehold/testing/hash_seed.py", "import pickle"): "a test's own objects, by a pipe to its own child",
 }
 PACKAGES = ("src/statehold", "config", "balancer", "worker", "snapshot", "ops")

@@ -12,9 +12,9 @@ import msgspec
 from tests.simulation.stored import verify_stored
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, on
+from statehold.api.failures import dead_letter, retry, retry_later
+from statehold.api.handler import EffectKey
 from statehold.config.settings import Settings
-from statehold.failures import dead_letter, retry, retry_later
-from statehold.handler import EffectKey
 from statehold.testing.simulation.cluster import quick_settings
 from statehold.testing.simulation.simulation import (
     InputRecord,

@@ -25,8 +25,8 @@ from tests.sinks.worker import Strict
 
 from statehold import Service
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.policies import failure_topics
 from statehold.config.load import load
-from statehold.declared.policies import failure_topics
 from statehold.ops.reports.sinks import standings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ from examples.sinks.app import Payments
 from examples.sinks.server import Postgres
 from tests.sinks.stage import ROOT, Stage
 
+from statehold.bound.attributes import sinks_of
 from statehold.common.names import Names
 from statehold.config.load import load
-from statehold.declared.attributes import sinks_of
 from statehold.dev import Cluster
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine

@@ -18,8 +18,7 @@ from psycopg import sql
 from tests.support.wire import How, Wire
 
 from statehold import Sink
-from statehold.config.sections.effects_timers_sinks import SinkSettings
-from statehold.sink import (
+from statehold.bound.sink import (
     BadRow,
     Connect,
     DatabaseTrouble,
@@ -30,6 +29,7 @@ from statehold.sink import (
     Session,
     SinkPosition,
 )
+from statehold.config.sections.effects_timers_sinks import SinkSettings
 from statehold.testing.memory.database import MemoryDatabase
 from statehold.worker.sinks.postgres import PostgresSession, Where, connect
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from examples.sinks.app import Payments
 
 from statehold import Service
+from statehold.api.failures import dead_letter
 from statehold.config.load import load
 from statehold.errors import SinkRefused
-from statehold.failures import dead_letter
 from statehold.ops.process.logs import configure_logging
 
 POINTS = {
@@ -38,8 +38,8 @@ class Strict(Payments):
 
 def install(directory: str) -> None:
     """Who comes to a point whose file `<directory>/<point>` says `kill` or `freeze` does so, once."""
+    from statehold.bound.sink import BadRow
     from statehold.kafka.clients.producer import KafkaTransactions
-    from statehold.sink import BadRow
     from statehold.worker.sinks.postgres import PostgresSession
 
     def hit(point: str) -> None:

@@ -17,16 +17,16 @@ from statehold import Output, Service
 from statehold.admin.compaction import Compaction
 from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
+from statehold.api.failures import retry_later
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
-from statehold.failures import retry_later
 from statehold.snapshot.spark.export.export import export
 from statehold.snapshot.spark.io.source import Session
-from statehold.tables.system import PREFIX, default_name
+from statehold.state.system_names import PREFIX, default_name
 
 pytestmark = pytest.mark.long
 

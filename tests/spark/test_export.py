@@ -20,11 +20,12 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import Row, digest_of, read_all
 
-from statehold import Table, serde
+from statehold import Table
 from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import TopicView, topic_view
+from statehold.api.values import serde
+from statehold.bound.table import bind
 from statehold.errors import ToolRefused, UsageError
-from statehold.tables.binding import bind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

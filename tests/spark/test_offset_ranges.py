@@ -18,7 +18,7 @@ from statehold.snapshot.format.records import Chunk, Part, Record
 from statehold.snapshot.spark.fold.newest import Newest, unpacked
 from statehold.snapshot.spark.fold.report import Scan, TaskReport, decode_report, gathered
 from statehold.snapshot.spark.io.scan import Stretch, read_stretches
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 
 pack = msgspec.msgpack.encode
 Rows = list[tuple[str, bytes, bytes | None, int]]

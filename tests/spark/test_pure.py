@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.making import commit_record, header, part
 
-from statehold.declarations.joins import BufferedRecord, JoinBuffer
-from statehold.declarations.windows import Session, Tumbling
-from statehold.snapshot.format import digest, frame, records
-from statehold.snapshot.format.digest import packed_seeds, seeds
+from statehold.api.joins import BufferedRecord, JoinBuffer
+from statehold.api.windows import Session, Tumbling
+from statehold.bound.table import bind
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Manifest, Record
 from statehold.snapshot.full import CHUNK_KEYS
 from statehold.snapshot.restore.discovery import LocatedManifest
@@ -32,8 +32,9 @@ from statehold.snapshot.spark.fold.proof import Sums, proves
 from statehold.snapshot.spark.fold.report import Scan, TaskReport, encode_report
 from statehold.snapshot.spark.fold.unpack import Chunks, Increments
 from statehold.snapshot.spark.io.write import ChunkWriter, Target, decode_written
-from statehold.table import Changes
-from statehold.tables.binding import bind
+from statehold.state import digest
+from statehold.state.digest import packed_seeds, seeds
+from statehold.state.partition_table import Changes
 
 pack = msgspec.msgpack.encode
 KEYS: list[st.SearchStrategy[Any]] = [

@@ -42,7 +42,7 @@ def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Name the Python and the state format that a Python worker sees."""
     import pyarrow as pa
 
-    from statehold.snapshot.format.digest import table_digest
+    from statehold.state.digest import table_digest
 
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"python": [sys.executable], "module": [table_digest.__module__]})
@@ -52,4 +52,4 @@ def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_python_workers_run_this_interpreter_with_statehold(spark: SparkSession, python: str) -> None:
     rows = spark.range(4, numPartitions=2).mapInArrow(interpreters, "python string, module string").collect()
 
-    assert {(row.python, row.module) for row in rows} == {(python, "statehold.snapshot.format.digest")}
+    assert {(row.python, row.module) for row in rows} == {(python, "statehold.state.digest")}

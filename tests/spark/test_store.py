@@ -18,6 +18,7 @@ from tests.system.verify import fold, read_all
 from statehold.admin.backup.backup import backup
 from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
+from statehold.bound.table import bind
 from statehold.errors import UsageError
 from statehold.snapshot.backup.archive import FULLS
 from statehold.snapshot.backup.reading import ArchiveReader, check_all, place_of
@@ -26,7 +27,6 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.verify import verify
 from statehold.snapshot.spark.io.source import Session
 from statehold.snapshot.store.by_url import open_store
-from statehold.tables.binding import bind
 
 STORE = "STATEHOLD_SNAPSHOT__FULL_STORE"
 

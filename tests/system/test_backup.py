@@ -23,9 +23,9 @@ from statehold.errors import ToolRefused, UsageError
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.format import records
-from statehold.snapshot.format.digest import show
 from statehold.snapshot.format.records import Adopt, CommitRecord
 from statehold.snapshot.state_replacement import ReplacementReason
+from statehold.state.digest import show
 from statehold.testing import Driver
 
 pytestmark = pytest.mark.kafka

@@ -25,7 +25,7 @@ from tests.system.stage import Stage
 from statehold import Handler
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.topics import ServiceTopics
-from statehold.declared.policies import failure_topics
+from statehold.bound.policies import failure_topics
 from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]

@@ -16,7 +16,7 @@ from tests.system.verify import digest_of
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Header, Part
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 
 pytestmark = pytest.mark.kafka
 

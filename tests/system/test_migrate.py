@@ -17,10 +17,11 @@ from statehold.admin.state.stopped_service import StoppedService, inputs_at
 from statehold.errors import MixedLineages, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.tools.group_lock import GroupLock
-from statehold.snapshot.format import digest, records
+from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Adopt
 from statehold.snapshot.state_edits import Edit, Patch
 from statehold.snapshot.state_replacement import ReplacementReason
+from statehold.state import digest
 
 pytestmark = pytest.mark.kafka
 

@@ -21,8 +21,8 @@ from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.repair import repair as repairing
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.state.stopped_service import LastState, StoppedService
+from statehold.api.failures import dead_letter, retry_later
 from statehold.errors import NoUsableFull, ToolRefused
-from statehold.failures import dead_letter, retry_later
 from statehold.messages.dead_letter import REPLAY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]

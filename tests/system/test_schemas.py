@@ -19,12 +19,12 @@ from tests.system.processes import await_true
 
 from statehold import Handler, Output, Record, Service, Table
 from statehold.admin.topics import ServiceTopics
+from statehold.api.values.schema import Registry
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.errors import SchemaRefused, StartError
-from statehold.schema import Registry
 
 pytestmark = pytest.mark.kafka
 

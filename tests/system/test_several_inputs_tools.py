@@ -30,7 +30,7 @@ def test_tools_read_both_inputs(stages: StageFactory, monkeypatch: pytest.Monkey
         pair.await_all()
         assert process.stop() == 0
     with topic_view(settings, names) as view:
-        replayed = replay(view, pair.service(), 0, None, None)
+        replayed = replay(view, pair.service().handler, 0, None, None)
         assert (replayed.start, replayed.end, replayed.records, replayed.outputs) == (500, 1000, 500, 500)
         assert replayed.differences == []
 
@@ -55,5 +55,5 @@ def test_tools_read_both_inputs(stages: StageFactory, monkeypatch: pytest.Monkey
         monkeypatch.setattr(
             chained, "following", lambda link, topic, at, amount: right(link, topic, at, amount + (at == 430))
         )
-        wrong = replay(view, pair.service(), 0, None, None)
+        wrong = replay(view, pair.service().handler, 0, None, None)
         assert wrong.differences[0].text.startswith(f"{pair.second}[0]@430: ")

@@ -26,16 +26,16 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from tests.system.apps.tally import CLEAR, COMMANDS, WITNESS, Event, Line, Tally, Total
 
+from statehold.bound.table import bind
 from statehold.common.names import Names
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader
-from statehold.snapshot.format.digest import show
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.restore import Restored, restore
-from statehold.snapshot.state import State
-from statehold.tables.binding import bind
+from statehold.state.digest import show
+from statehold.state.state import State
 
 #: a frozen broker must not stop the test's own clients for a minute; no rebootstrap: librdkafka issue 5511
 PATIENT: dict[str, Any] = {"socket.timeout.ms": 6000, "metadata.recovery.strategy": "none"}

@@ -22,7 +22,7 @@ APP = '''
 from typing import Annotated
 import msgspec
 from statehold import Handler, Output, Service
-from statehold.schema import Registry
+from statehold.api.values.schema import Registry
 
 registry = Registry("http://127.0.0.1:1")  # never asked
 

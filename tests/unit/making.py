@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.common.names import Names
 from statehold.ports import Bounds
-from statehold.record import Message
-from statehold.snapshot.format import digest, records
+from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Manifest, Part, Writer
-from statehold.table import Changes
+from statehold.state import digest
+from statehold.state.partition_table import Changes
 from statehold.testing.memory.log import MemoryLog
 
 NAMES = Names("service", "input")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statehold.record import MemoryMessage
+from statehold.api.record import MemoryMessage
 
 
 def message(

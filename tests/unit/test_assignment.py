@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from statehold.api.record import Message
 from statehold.balancer.assignment import Assignment, Track
 from statehold.ports import WorkerReport
-from statehold.record import Message
 
 
 class Offset:

@@ -19,7 +19,7 @@ from statehold.snapshot.format import records
 from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, load
 from statehold.snapshot.restore.discovery import last_commit_record
-from statehold.snapshot.state import State
+from statehold.state.state import State
 
 
 class DamagedConsumer:

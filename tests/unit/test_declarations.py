@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from statehold import Dedupe, Handler, Output, Record, Service, Session, Table, on
+from statehold.api.failures import retry
+from statehold.api.handler import HOOKS
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UsageError
-from statehold.failures import retry
-from statehold.handler import HOOKS
 from statehold.testing import Driver
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statehold import Handler, Record, on
-from statehold.declared.inputs import check_inputs, methods, value_types
+from statehold.bound.inputs import check_inputs, methods, value_types
 from statehold.errors import UsageError
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.snapshot.format import digest
-from statehold.snapshot.format.digest import MODULUS, table_digest
+from statehold.state import digest
+from statehold.state.digest import MODULUS, table_digest
 
 pairs = st.dictionaries(st.text(max_size=4), st.binary(max_size=6), max_size=8)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from statehold import Handler, Output, Record, Service
+from statehold.api.failures import dead_letter, retry, retry_later
 from statehold.config.sections.doctor import DoctorSettings
 from statehold.config.settings import Settings
-from statehold.failures import dead_letter, retry, retry_later
 from statehold.ops.doctor.case import Case
 from statehold.ops.process import doctor_at_start
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from statehold.tables.due_index import DueIndex
+from statehold.state.kinds.due_index import DueIndex
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from statehold import Handler
+from statehold.api.handler import EffectKey
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
-from statehold.handler import EffectKey
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.context import EffectSetting
 from statehold.worker.handler.effect_calls import call, find, note, weight

@@ -9,10 +9,10 @@ import pytest
 from tests.unit.messages import batch, message
 
 from statehold import Handler, Output, Record, Table
+from statehold.api.handler import EffectKey
+from statehold.api.values.serde import Json, Serde, Text
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
-from statehold.handler import EffectKey
 from statehold.messages.command import COMMAND_HEADER, Command, header
-from statehold.serde import Json, Serde, Text
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from tests.unit.making import NAMES, PLACE, LogReader, LogSink, commit_record, replaced
 
 from statehold import Table
+from statehold.bound.table import bind
 from statehold.snapshot import full
-from statehold.snapshot.format import digest, records
+from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, split
 from statehold.snapshot.full import FullUnusable, FullWriter, load
-from statehold.snapshot.state import State
-from statehold.table import Changes
-from statehold.tables.binding import bind
+from statehold.state import digest
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
 from statehold.testing.memory.log import MemoryLog
 
 

@@ -12,13 +12,14 @@ from tests.support.hanging import Door, door
 from tests.unit.making import LogSink
 
 from statehold.ports import Cancelled
-from statehold.snapshot.format import digest, records
+from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Chunk, Manifest
 from statehold.snapshot.store.base import StoreTrouble
 from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.snapshot.store.files import FileStore
 from statehold.snapshot.store.sink import StoreSink
+from statehold.state import digest
 from statehold.testing.memory.log import MemoryLog
 
 ROOT = "s3://bucket/prefix"

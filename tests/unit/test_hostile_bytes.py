@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.making import NAMES, PLACE, commit_record
 
+from statehold.api.record import MemoryMessage
+from statehold.bound.sink import SinkPosition
 from statehold.messages import dead_letter
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of, header
 from statehold.messages.retry_record import Retried
 from statehold.ports import Asked, Noted
-from statehold.record import MemoryMessage
-from statehold.sink import SinkPosition
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.blocks import block, blocks
 from statehold.snapshot.format.frame import BadFrame

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from statehold.declarations.joins import Row
-from statehold.tables.join_rows import JoinRows
+from statehold.api.joins import Row
+from statehold.state.kinds.join_rows import JoinRows
 
 
 @pytest.mark.parametrize("seed", range(20))

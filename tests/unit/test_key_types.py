@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statehold import Table
-from statehold.declarations.dedupe import Dedupe
+from statehold.api.dedupe import Dedupe
+from statehold.bound.table import bind
 from statehold.errors import UsageError
 from statehold.snapshot.format.records import EntryDecoder, entry
-from statehold.snapshot.state import State
-from statehold.tables.binding import bind
+from statehold.state.state import State
 
 
 class Colour(StrEnum):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.record import MemoryMessage, Message
+from statehold.api.record import MemoryMessage, Message
 from statehold.worker.inputs.merge import Merge
 
 EXTREMES: Final = (-(2**63), -1, 0, 1, 2**63 - 1)

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, cast
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.unit.making import commit_record
 
+from statehold.api.record import MemoryMessage, Message
 from statehold.common.names import Names
 from statehold.config.sections.processing import FlowSettings
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap
 from statehold.kafka.feeds.input_feed import InputFeed
 from statehold.ports import InputReceiver
-from statehold.record import MemoryMessage, Message
 from statehold.snapshot.format.partition_identity import Place
 from statehold.telemetry.log_events import Log
 from statehold.worker.common.context import Tools

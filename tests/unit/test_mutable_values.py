@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from statehold import Handler, Record, Table
+from statehold.bound.table import bind
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
-from statehold.tables.binding import bind
 from statehold.testing import Driver
 
 PRODUCTION = Settings(service=ServiceSettings(mode="production"))

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.messages import batch
 
+from statehold.api.record import at
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import HandlerFailed
-from statehold.record import at
 from statehold.worker.handler.record_failure import BatchFailed, RecordFailed
 from statehold.worker.transaction.plan import EDGES, Mode, Step, View, decide
 from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from statehold import Table
+from statehold.bound.table import bind
 from statehold.ops.http.key_lookup import _stored
 from statehold.ops.http.state import _matching, _several
-from statehold.table import PartitionTable
-from statehold.tables.binding import bind
+from statehold.state.partition_table import PartitionTable
 
 
 def seen(table: PartitionTable[str, int], key: str) -> tuple[list[str], list[int | None]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold import Record
-from statehold.record import MemoryMessage
+from statehold.api.record import MemoryMessage
 
 
 def record(topic: str = "input", partition: int = 0, offset: int = 0, timestamp: int = 0) -> Record[int]:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.messages import batch
 
+from statehold.api.record import Message, at
 from statehold.errors import HandlerFailed
-from statehold.record import Message, at
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, RecordFailed, RecordSuspected
 from statehold.worker.transaction.plan import Mode
 from statehold.worker.transaction.record_buffer import RecordBuffer

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.making import LogReader
 
+from statehold.api.record import MergedMessage
 from statehold.common.names import Names
 from statehold.errors import DamagedIncrement, RetentionGap
 from statehold.ports import OutOfRange
-from statehold.record import MergedMessage
 from statehold.snapshot.format import runs
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer

@@ -24,7 +24,7 @@ from statehold.snapshot.format.records import (
     Record,
     Writer,
 )
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 
 numbers = st.integers(0, 2**59)
 texts = st.text(max_size=20)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from statehold.api.record import MemoryMessage
 from statehold.kafka.feeds.retry_topic import RetryLane
 from statehold.messages.dead_letter import Failure
 from statehold.messages.retry_record import retried
-from statehold.record import MemoryMessage
 
 
 class Logged:

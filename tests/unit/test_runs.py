@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.unit.making import commit_record
 from tests.unit.messages import message
 
+from statehold.api.record import MergedMessage
 from statehold.common.names import MOST_INPUTS
-from statehold.record import MergedMessage
 from statehold.snapshot.format import records, runs
 from statehold.snapshot.format.frame import BadFrame
 from statehold.snapshot.format.runs import Run

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from statehold import Table
+from statehold.bound.table import bind
 from statehold.errors import UsageError
-from statehold.snapshot.format.digest import MODULUS, table_digest
-from statehold.snapshot.state import Frozen, State
-from statehold.table import Changes
-from statehold.tables.binding import bind
+from statehold.state.digest import MODULUS, table_digest
+from statehold.state.partition_table import Changes
+from statehold.state.state import Frozen, State
 
 KEYS = st.sampled_from("abcde")
 

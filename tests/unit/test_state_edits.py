@@ -15,12 +15,12 @@ from statehold import Handler, Reference, Table
 from statehold.admin.repair.rebase import unrepeatable
 from statehold.admin.state.key_layout import KeyLayout
 from statehold.admin.state.spool import Spool
+from statehold.bound.table import bind
 from statehold.common.partitioner import crc32, murmur2
 from statehold.errors import ToolRefused, UsageError
-from statehold.snapshot.state import State
 from statehold.snapshot.state_edits import Counts, Edits, Patch, read_patches
-from statehold.table import Changes
-from statehold.tables.binding import bind
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
 
 
 class Balance(msgspec.Struct, frozen=True):

@@ -10,10 +10,11 @@ from tests.unit.making import PLACE, commit_record, header, part
 
 from statehold.errors import DamagedIncrement, UsageError
 from statehold.snapshot import state_replacement
-from statehold.snapshot.format import digest, records
+from statehold.snapshot.format import records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.records import Adopt, CommitRecord, FullRef, Header, Manifest, Record
 from statehold.snapshot.state_replacement import Adopted, Adoption, ReplacementReason
+from statehold.state import digest
 
 REASON = ReplacementReason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
 OLD = commit_record(6, digest=digest.to_bytes(5), keys=2)

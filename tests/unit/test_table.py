@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from statehold import Table
+from statehold.bound.table import bind
 from statehold.errors import MutatedInPlace, UsageError
-from statehold.tables.binding import bind
 
 KEYS = st.integers(0, 9)
 
@@ -274,7 +274,7 @@ def test_in_development_a_value_of_another_type_than_declared_is_rejected() -> N
 
 
 def test_deleted_keys_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statehold.table._TOMBED", 10)
+    monkeypatch.setattr("statehold.state.partition_table._TOMBED", 10)
     table = bound()
     for key in range(100):
         table[key] = key
@@ -287,7 +287,7 @@ def test_deleted_keys_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_table_drops_its_decoded_values_at_a_commit_and_keeps_the_writes_of_the_open_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("statehold.table._DECODED", 2)
+    monkeypatch.setattr("statehold.state.partition_table._DECODED", 2)
     table = bound(value=list, mutable=True)
     for key in range(5):
         table[key] = [key]
@@ -303,7 +303,7 @@ def test_a_table_drops_its_decoded_values_at_a_commit_and_keeps_the_writes_of_th
 
 
 def test_a_table_keeps_the_decoded_values_of_few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statehold.table._DECODED", 3)
+    monkeypatch.setattr("statehold.state.partition_table._DECODED", 3)
     table = bound()
     for key in range(3):
         table[key] = key

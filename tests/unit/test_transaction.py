@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from tests.unit.making import NAMES, PLACE, commit_record, replaced
 
+from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.errors import MessageRefused, OutcomeUnknown
-from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
+from statehold.messages.sent import Sent
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Part
-from statehold.snapshot.state import Frozen
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
+from statehold.state.state import Frozen
 from statehold.testing.memory.broker import MemoryBroker
 from statehold.testing.memory.clients import MemoryTransactions
 from statehold.testing.memory.clock import ManualClock

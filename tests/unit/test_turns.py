@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.messages import message
 
-from statehold.record import MergedMessage
+from statehold.api.record import MergedMessage
 from statehold.worker.inputs.turns import Turn, pack, unpack
 
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold import Table, serde
-from statehold.common.versioned_values import MARKER, Versioned, version_of, versioned
+from statehold import Table
+from statehold.api.values import serde
+from statehold.api.values.versioned_values import MARKER, Versioned, version_of, versioned
+from statehold.bound.table import bind
 from statehold.errors import UnknownSchema, UsageError
-from statehold.table import PartitionTable
-from statehold.tables.binding import bind
+from statehold.state.partition_table import PartitionTable
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from statehold import Output
+from statehold.bound.output import PartitionOutput
 from statehold.errors import UsageError
-from statehold.output import PartitionOutput, Sent
+from statehold.messages.sent import Sent
 
 
 class Index:

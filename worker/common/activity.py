@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statehold.record import Record
+from statehold.api.record import Record
 
 #: lines of a stack that are logged: the innermost ones
 _DEPTH: Final = 15

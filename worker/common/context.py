@@ -9,10 +9,12 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+from statehold.api.handler import Handler
+from statehold.bound.reference import SharedRows, Version
+from statehold.bound.sink import Connect
 from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.settings import Settings
-from statehold.handler import Handler
 from statehold.health.death_notes import DeathNotes
 from statehold.ports import (
     Access,
@@ -28,8 +30,6 @@ from statehold.ports import (
     Transactions,
     WorkerReport,
 )
-from statehold.reference import SharedRows, Version
-from statehold.sink import Connect
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Effect
 from statehold.snapshot.restore.estimate import Speeds

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from statehold.api.record import Message, at
 from statehold.common.threads import SYSTEM, Threads
-from statehold.record import Message, at
 
 
 class Batch(msgspec.Struct, frozen=True):

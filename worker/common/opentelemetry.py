@@ -16,9 +16,9 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from statehold.api.record import Message
 from statehold.common.version import __version__
-from statehold.output import Sent
-from statehold.record import Message
+from statehold.messages.sent import Sent
 from statehold.worker.common.activity import Handling
 
 PARENT: Final = "traceparent"

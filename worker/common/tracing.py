@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from statehold.output import Sent
-from statehold.record import Message
+from statehold.api.record import Message
+from statehold.messages.sent import Sent
 from statehold.worker.common.activity import Handling
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from statehold.declared.policies import policy_of, raised
+from statehold.api.failures import Policy
+from statehold.api.handler import Handler
+from statehold.api.record import Message
+from statehold.bound.policies import policy_of, raised
 from statehold.errors import DeadlyRecord, RecordError, StateholdError, TooManyFailures
-from statehold.failures import Policy
-from statehold.handler import Handler
 from statehold.messages.dead_letter import BuryRequest, Failure, failure_of
 from statehold.messages.retry_record import Retried
 from statehold.ports import WorkerReport
-from statehold.record import Message
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools

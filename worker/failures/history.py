@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from statehold.api.handler import Handler
+from statehold.api.record import Message
+from statehold.bound.policies import delays
 from statehold.common.names import Names
-from statehold.declared.policies import delays
-from statehold.handler import Handler
 from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Failure, Resolution, read
 from statehold.messages.retry_record import Retried
 from statehold.ports import Reader
-from statehold.record import Message
 from statehold.worker.handler.dead_letters import FailureDecision, coordinates
 from statehold.worker.handler.engine import Engine
 

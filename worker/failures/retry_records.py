@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statehold.declared.policies import retry_topics
+from statehold.bound.policies import retry_topics
 from statehold.errors import StateholdError
 from statehold.messages.retry_record import Retried
 from statehold.ports import OutOfRange, Reader

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from statehold.ports import Clock
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.standby_copy import Copy
-from statehold.snapshot.state import State
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
+from statehold.state.state import State
 
 T = TypeVar("T")
 Tables = Mapping[str, PartitionTable[Any, Any]]

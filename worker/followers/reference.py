@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from statehold.api.record import Message
+from statehold.bound.reference import Change, ReferenceView, Rows, SharedRows, Version, put
 from statehold.common.threads import SYSTEM, Threads
 from statehold.errors import RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
-from statehold.record import Message
-from statehold.reference import Change, ReferenceView, Rows, SharedRows, Version, put
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.telemetry.log_events import Log
 from statehold.worker.followers.reader_lease import OwnReader

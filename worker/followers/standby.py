@@ -21,7 +21,7 @@ from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.restore.standby_copy import Copy, Unfit, copied
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
-from statehold.snapshot.state import State
+from statehold.state.state import State
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import Meters

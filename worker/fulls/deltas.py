@@ -12,7 +12,7 @@ from statehold.config.sections.processing import SnapshotSettings
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.estimate import Speeds, Workload
 from statehold.snapshot.restore.restore import Restored
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 from statehold.worker.common.context import Tools
 from statehold.worker.transaction.participants import CommitDraft, Participant
 from statehold.worker.transaction.state import TransactionState

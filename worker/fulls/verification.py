@@ -11,8 +11,8 @@ from statehold.ports import Cancelled
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef
 from statehold.snapshot.full import FullDiffers, FullUnusable, load
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
-from statehold.snapshot.state import State
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
 from statehold.worker.common.context import Tools
 
 #: rest after each slice, in multiples of its processor time: twice, because nothing waits for a verification

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from statehold.handler import Handler
+from statehold.api.handler import Handler
+from statehold.api.record import Message, Record
 from statehold.messages.command import OWN, TICK, BadCommand, Command, command_of
 from statehold.messages.dead_letter import REQUESTS
-from statehold.record import Message, Record
 from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.handler.dead_letters import DeadLetterBook
 from statehold.worker.handler.event_time import EventTime

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from statehold.api.record import Message, at
+from statehold.api.table import Table
 from statehold.common.names import Names
-from statehold.declarations.table import Table
 from statehold.messages.command import Command
 from statehold.messages.dead_letter import (
     DISCARD,
@@ -32,9 +33,8 @@ from statehold.messages.dead_letter import (
     trace,
 )
 from statehold.messages.retry_record import retried
-from statehold.output import Sent
-from statehold.record import Message, at
-from statehold.table import PartitionTable
+from statehold.messages.sent import Sent
+from statehold.state.partition_table import PartitionTable
 
 
 class FailureDecision(msgspec.Struct, frozen=True, array_like=True):

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from statehold.api.handler import EffectKey, Handler
 from statehold.errors import UsageError
-from statehold.handler import EffectKey, Handler
 from statehold.snapshot.format.records import Effect
 
 #: approximate bytes of an effect in a commit record without its texts and arguments

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
+from statehold.api.handler import Handler
+from statehold.api.record import Numbering
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
-from statehold.handler import Handler
-from statehold.record import Numbering
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.activity import Handling
 from statehold.worker.handler.effect_calls import note, positional, weight

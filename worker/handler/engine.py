@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal
 
+from statehold.api.handler import Handler
+from statehold.api.record import Message, Record, at
+from statehold.bound.handler import bind, new_state
+from statehold.bound.reference import SharedRows
+from statehold.bound.serdes import partition_serde, shared_serde
 from statehold.common.decoding import SHALLOW, with_room
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.serdes import partition_serde, shared_serde
-from statehold.handler import Handler
 from statehold.messages.command import Command, is_command
-from statehold.output import Sent
-from statehold.record import Message, Record, at
-from statehold.reference import SharedRows
-from statehold.snapshot.state import Frozen, State
-from statehold.tables.system import by_default_name
+from statehold.messages.sent import Sent
+from statehold.state.state import Frozen, State
+from statehold.state.system_names import by_default_name
 from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
-from statehold.worker.handler.binding import bind, new_state
 from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakMethod
 
-from statehold.handler import Handler
-from statehold.record import Record
-from statehold.table import PartitionTable
-from statehold.tables.clock import ClockTable
-from statehold.tables.joins import JoinTable
-from statehold.tables.system import CLOCK, EXPIRY, TIMERS
-from statehold.tables.timers import Timer, Timers, TimerTable
-from statehold.tables.ttl import DedupeTable, ExpiringTable
-from statehold.tables.windows import ClosingTable, WindowTable
+from statehold.api.handler import Handler
+from statehold.api.record import Record
+from statehold.api.timer import Timer
+from statehold.state.kinds.clock import ClockTable
+from statehold.state.kinds.joins import JoinTable
+from statehold.state.kinds.timers import PartitionTimers, TimerTable
+from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
+from statehold.state.kinds.windows import ClosingTable, WindowTable
+from statehold.state.partition_table import PartitionTable
+from statehold.state.system_names import CLOCK, EXPIRY, TIMERS
 from statehold.worker.common.activity import Handling
 
 
@@ -52,11 +53,11 @@ class EventTime:
             elif isinstance(table, ExpiringTable):
                 expiry: Any = tables[f"{EXPIRY}{table.name}"]
                 table.follow(expiry, clock)
-        self._timers: Timers | None = None
+        self._timers: PartitionTimers | None = None
         self._dated: list[Dated] = []
         found = tables.get(TIMERS)
         if isinstance(found, TimerTable):
-            self._timers = handler._timers = Timers(found, lambda: handling.record)
+            self._timers = handler._timers = PartitionTimers(found, lambda: handling.record)
             self._dated.append(found)
 
     @property

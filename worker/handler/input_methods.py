@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from statehold import serde
-from statehold.declared.inputs import methods
-from statehold.handler import Handler
-from statehold.record import MergedMessage, Message, Record
+from statehold.api.handler import Handler
+from statehold.api.record import MergedMessage, Message, Record
+from statehold.api.values import serde
+from statehold.bound.inputs import methods
 
 
 class InputMethods:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from statehold.api.record import Message, Record, at
 from statehold.errors import (
     DeadlyRecord,
     HandlerFailed,
@@ -15,9 +16,8 @@ from statehold.errors import (
     UndecodableRecord,
     UnstorableValue,
 )
-from statehold.record import Message, Record, at
 from statehold.snapshot.format.partition_identity import Place
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
 from statehold.worker.common.errors import output_refused
 
 _NULL = "the record's value is null; to receive tombstones as None, declare them, such as Handler[Order | None]"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Literal
 
-from statehold.record import MergedMessage, Message
+from statehold.api.record import MergedMessage, Message
 from statehold.worker.inputs.turns import Turn
 
 Order = Literal["time", "arrival"]

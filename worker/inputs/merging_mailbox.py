@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from statehold.api.record import Message
 from statehold.common.threads import SYSTEM, Threads
 from statehold.ports import Clock
-from statehold.record import Message
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.inputs.merge import Merge, Order
 from statehold.worker.inputs.turns import Turn

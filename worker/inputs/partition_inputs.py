@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from statehold.api.record import Message
 from statehold.ports import InputReading
-from statehold.record import Message
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.mailbox import Mailbox

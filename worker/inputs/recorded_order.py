@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from statehold.api.record import MergedMessage, Message
 from statehold.errors import RetentionGap
 from statehold.ports import Reader
-from statehold.record import MergedMessage, Message
 from statehold.snapshot.format import runs
 from statehold.snapshot.format.frame import BadFrame
 from statehold.snapshot.format.partition_identity import Place

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from statehold.record import MergedMessage
+from statehold.api.record import MergedMessage
 from statehold.snapshot.format import runs
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import tenacity
 
+from statehold.api.handler import EffectKey, Handler
 from statehold.common.threads import Thread, ThreadQueue, until_set
-from statehold.handler import EffectKey, Handler
 from statehold.health.fork_guard import no_fork
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.context import EffectSetting, Pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from statehold.handler import Handler
+from statehold.api.handler import Handler
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools

@@ -22,14 +22,14 @@ from statehold.errors import (
     StateRefused,
 )
 from statehold.ports import Cancelled, Transactions
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import Restored, restore
 from statehold.snapshot.restore.standby_copy import Copy, go_on
-from statehold.snapshot.state import State
+from statehold.state import digest
+from statehold.state.state import State
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.memory_guard import Room

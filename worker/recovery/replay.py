@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from statehold.declared.policies import policy_of
+from statehold.api.record import Message
+from statehold.bound.policies import policy_of
 from statehold.errors import NonDeterministicReplay
 from statehold.messages.pinned_command import Pinned, PinnedMessage, in_order
 from statehold.ports import Cancelled, OutOfRange, Reader
-from statehold.record import Message
-from statehold.snapshot.format import digest
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Restored
+from statehold.state import digest
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import retention_gap
 from statehold.worker.common.signals import Signals

@@ -14,6 +14,8 @@ from typing import Final
 import msgspec
 import tenacity
 
+from statehold.api.record import Message
+from statehold.bound.sink import BadRow, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, SinkPosition
 from statehold.errors import (
     NonDeterministicReplay,
     PartitionError,
@@ -23,10 +25,8 @@ from statehold.errors import (
 )
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import Cancelled
-from statehold.record import Message
-from statehold.sink import BadRow, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, SinkPosition
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.records import CommitRecord
+from statehold.state import digest
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.worker.common.context import Tools

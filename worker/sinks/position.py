@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from statehold.bound.sink import SinkPosition
 from statehold.common.decoding import UNREADABLE
 from statehold.common.names import Names
-from statehold.sink import SinkPosition
 from statehold.snapshot.format.frame import BadFrame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.dead_letters import FailureDecision

@@ -1,4 +1,4 @@
-"""`statehold.sink.Session` on PostgreSQL; the only importer of psycopg (extra `statehold[postgres]`).
+"""`statehold.bound.sink.Session` on PostgreSQL; the only importer of psycopg (extra `statehold[postgres]`).
 
 The fence relies on row locks: an UPDATE waits for the row's lock, and under READ COMMITTED it checks its WHERE again
 when it gets the lock. So a new epoch precedes or follows each commit of an older owner, and PostgreSQL rejects a commit
@@ -19,8 +19,17 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import JsonbDumper
 
+from statehold.bound.sink import (
+    BadRow,
+    DatabaseTrouble,
+    Outdated,
+    PartitionSink,
+    Rows,
+    RowsRefused,
+    Session,
+    SinkPosition,
+)
 from statehold.config.sections.effects_timers_sinks import SinkSettings
-from statehold.sink import BadRow, DatabaseTrouble, Outdated, PartitionSink, Rows, RowsRefused, Session, SinkPosition
 
 #: number of rows from which COPY into a temporary table is faster than an INSERT for each
 _COPY_FROM: Final = 100
@@ -84,7 +93,7 @@ class _Bounded(psycopg.Connection[tuple[Any, ...]]):
 
 
 class PostgresSession:
-    """One connection; see `statehold.sink.Session`."""
+    """One connection; see `statehold.bound.sink.Session`."""
 
     def __init__(
         self,

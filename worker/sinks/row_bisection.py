@@ -9,12 +9,12 @@ is left.
 
 from __future__ import annotations
 
+from statehold.api.record import Message, at
+from statehold.bound.sink import BadRow, Rows, RowsRefused, Sinks
 from statehold.errors import SinkRefused
 from statehold.messages.command import command_of
 from statehold.messages.dead_letter import REQUESTS
 from statehold.messages.pinned_command import Pinned, PinnedMessage
-from statehold.record import Message, at
-from statehold.sink import BadRow, Rows, RowsRefused, Sinks
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools

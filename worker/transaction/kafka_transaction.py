@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from statehold.output import Sent, with_origin
+from statehold.bound.output import with_origin
+from statehold.messages.sent import Sent
 from statehold.ports import NUMBER, Transactions
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import CommitRecord, Header, Part
+from statehold.state import digest
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.transaction.participants import CommitDraft

@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from statehold.api.record import Message
+from statehold.bound.reference import Version
 from statehold.common.names import Names
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
-from statehold.record import Message
-from statehold.reference import Version
 from statehold.snapshot.format.records import CommitRecord, Effect, FullRef
-from statehold.snapshot.state import Frozen
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
+from statehold.state.state import Frozen
 from statehold.worker.handler.record_failure import HandlingFailed
 
 

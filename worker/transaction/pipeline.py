@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final, Protocol
 
+from statehold.api.record import Message, at
 from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted, UnstorableValue
-from statehold.output import Sent
-from statehold.record import Message, at
+from statehold.messages.sent import Sent
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools

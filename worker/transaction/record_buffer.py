@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any, Final
 from weakref import WeakSet
 
+from statehold.api.record import Message, at
 from statehold.config.sections.processing import CommitSettings
-from statehold.record import Message, at
 from statehold.snapshot.format import runs
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from statehold.api.record import Message
 from statehold.errors import (
     KafkaTrouble,
     OutcomeUnknown,
@@ -13,7 +14,6 @@ from statehold.errors import (
     TransactionAborted,
     UnstorableValue,
 )
-from statehold.record import Message
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped, fenced, output_refused

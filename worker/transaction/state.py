@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.common.threads import CallInProgress
-from statehold.output import Sent
+from statehold.messages.sent import Sent
 from statehold.ports import Membership
-from statehold.record import Message
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import CommitDraft
 from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from statehold.record import Message
+from statehold.api.record import Message
 from statehold.worker.handler.dead_letters import coordinates
 from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.transaction.record_buffer import Messages, RecordBuffer

@@ -12,10 +12,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+from statehold.bound.attributes import sinks_of
+from statehold.bound.sink import PartitionSink
 from statehold.common.names import Names
 from statehold.config.common.errors import SettingsError
 from statehold.config.settings import Settings
-from statehold.declared.attributes import sinks_of
 from statehold.ops.cli.common.output import WrongOption
 from statehold.ops.cli.common.target import (
     Config,
@@ -31,7 +32,6 @@ from statehold.ops.cli.common.target import (
 )
 from statehold.ops.cli.common.waiting import patient
 from statehold.service import Service
-from statehold.sink import PartitionSink
 from statehold.snapshot.inspect.typed import Typed
 
 Command = Callable[..., None]

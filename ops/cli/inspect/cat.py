@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from statehold import serde
 from statehold.admin.topics import reaching
+from statehold.api.record import Message
+from statehold.api.values import serde
+from statehold.bound.attributes import declared
+from statehold.bound.inputs import value_types
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared
-from statehold.declared.inputs import value_types
 from statehold.errors import StartError, TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
@@ -25,7 +26,6 @@ from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import checked_partitions, partitions_of, service_of
 from statehold.ops.reports.acl_hint import remember_topic
 from statehold.ports import OutOfRange
-from statehold.record import Message
 from statehold.service import Service
 from statehold.snapshot.inspect.lines import Lines
 from statehold.snapshot.inspect.typed import Typed

@@ -52,7 +52,7 @@ def verify_(
             found = view.verify(partition, everything=everything)
             # a damaged partition is not replayed
             wanted = about.service if replay_ and found.good else None
-            results.append((found, replay(view, wanted, partition, since, until) if wanted else None))
+            results.append((found, replay(view, wanted.handler, partition, since, until) if wanted else None))
     if as_json:
         output.print_json([_as_json(*each) for each in results])
     else:

@@ -11,9 +11,9 @@ import typer
 from statehold.admin.burial import Burial, FailedRecord
 from statehold.admin.commands import SentCommand
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
-from statehold.declared.policies import sends_dead_letters
+from statehold.api.handler import Handler
+from statehold.bound.policies import sends_dead_letters
 from statehold.errors import UsageError
-from statehold.handler import Handler
 from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resolution
 from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson, WrongOption

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from statehold.api.timer import Timer
 from statehold.config.effective import listed
 from statehold.ops.explain.entries import entries
 from statehold.ops.explain.text import for_console
 from statehold.service import Service
-from statehold.table import PartitionTable
-from statehold.tables.system import TIMERS, default_name
-from statehold.tables.timers import Timer
+from statehold.state.partition_table import PartitionTable
+from statehold.state.system_names import TIMERS, default_name
 from statehold.worker.followers.queries import Committed
 
 #: most timers that are listed, and most that are read for it in one partition

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from statehold.admin.dead_letters import DeadLetters, by_key
-from statehold.declared.attributes import sinks_of
+from statehold.bound.attributes import sinks_of
 from statehold.errors import StateholdError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine

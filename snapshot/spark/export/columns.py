@@ -29,13 +29,13 @@ from msgspec import inspect
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from statehold import serde
-from statehold.common.versioned_values import Upcaster
-from statehold.declarations.table import Table
+from statehold.api.table import Table
+from statehold.api.values import serde
+from statehold.api.values.serde import Serde
+from statehold.api.values.versioned_values import Upcaster
 from statehold.errors import UsageError
-from statehold.serde import Serde
 from statehold.snapshot.inspect import typed
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
 
 Convert = Callable[[Any], Any]
 

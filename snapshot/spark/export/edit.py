@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from statehold.declared.attributes import declared
-from statehold.handler import Handler
+from statehold.api.handler import HandlerFactory
+from statehold.bound.attributes import declared
 from statehold.snapshot.spark.fold.merge import Rows
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
 
-HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
 #: Keys that a patch adds to a partition: table, key (msgpack), value (as stored).
 Born = Sequence[tuple[str, bytes, bytes]]
 EDITED: Final = "edited"
@@ -34,7 +33,7 @@ decode_tally = msgspec.msgpack.Decoder(Tally).decode
 class Editor:
     """Edits the rows of one partition. Executors must be able to import handler and functions."""
 
-    def __init__(self, handler: HandlerOf, functions: Mapping[str, Edit], patches: Sequence[Patch]) -> None:
+    def __init__(self, handler: HandlerFactory, functions: Mapping[str, Edit], patches: Sequence[Patch]) -> None:
         self.handler, self._functions, self._patches = handler, dict(functions), list(patches)
 
     def __call__(
@@ -67,5 +66,5 @@ def having(table: str, keys: Container[bytes], rows: Rows) -> Iterator[bytes]:
         yield from (key for key in rows[2] if key in keys)
 
 
-def tables_of(handler: HandlerOf) -> dict[str, Any]:
+def tables_of(handler: HandlerFactory) -> dict[str, Any]:
     return declared(handler if isinstance(handler, type) else type(handler()))[0]

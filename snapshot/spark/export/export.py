@@ -20,7 +20,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from statehold.common.version import __version__
 from statehold.errors import DamagedIncrement, DigestMismatch, ToolRefused, UsageError
 from statehold.ports import OutOfRange, Reader
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.spark.export import point_in_time
 from statehold.snapshot.spark.export.columns import Columns, Untyped
@@ -31,7 +30,8 @@ from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io import source
 from statehold.snapshot.spark.io.scan import ReaderOf
 from statehold.snapshot.spark.io.source import Fold, JobFailed, collect
-from statehold.table import PartitionTable
+from statehold.state import digest
+from statehold.state.partition_table import PartitionTable
 from statehold.telemetry.log_events import Log
 
 Form = Literal["parquet", "jsonl"]

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from statehold.snapshot.format import digest
-from statehold.snapshot.format.digest import MODULUS, packed_seeds, seeded_digest
+from statehold.state import digest
+from statehold.state.digest import MODULUS, packed_seeds, seeded_digest
 
 #: Number of tables whose two digests are tried in every combination.
 _MOST_TABLES: Final = 12

@@ -24,7 +24,7 @@ from statehold.snapshot.full import CHUNK_KEYS
 from statehold.snapshot.spark.fold.merge import Rows
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 
 #: Seconds without any acknowledgement after which the task fails.
 _PATIENCE: Final = 60.0

@@ -10,6 +10,7 @@ import msgspec
 
 from statehold.admin.commands import Commander, SentCommand
 from statehold.admin.dead_letters import DeadLetters
+from statehold.api.record import Message
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import TopicMissing, UsageError
@@ -17,7 +18,6 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.messages import command
 from statehold.messages.dead_letter import BURY, BuryRequest, DeadLetter
-from statehold.record import Message
 from statehold.snapshot.restore.discovery import last_commit_record
 
 

@@ -16,9 +16,10 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.producer import KafkaTransactions
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import CommitRecord, Header, Writer
 from statehold.snapshot.restore.discovery import last_commit_record
+from statehold.state import digest
 from statehold.telemetry.log_events import Log
 
 #: Timeout in seconds to read the end offset of a topic.

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from statehold.api.record import Message
 from statehold.common.decoding import UNREADABLE
-from statehold.record import Message
 
 _PREFIX: Final = "statehold"
 #: an input record with this header is a command: on_command gets it, never on_record

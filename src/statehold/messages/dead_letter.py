@@ -13,12 +13,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from statehold.api.record import MemoryMessage, MergedMessage, Message
 from statehold.common.decoding import UNREADABLE
 from statehold.errors import RecordError
 from statehold.messages.command import BadCommand, Command, command_of
 from statehold.messages.command import header as command_header
-from statehold.output import Sent
-from statehold.record import MemoryMessage, MergedMessage, Message
+from statehold.messages.sent import Sent
 
 #: prefix of every header that statehold adds to the record's own
 PREFIX: Final = "statehold-dead-"

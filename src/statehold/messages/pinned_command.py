@@ -13,8 +13,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from statehold.api.record import MemoryMessage, Message, at
 from statehold.messages.command import renamed
-from statehold.record import MemoryMessage, Message, at
 
 #: bytes that a pinned command takes in a commit record in addition to its own
 _FRAME: Final = 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from statehold.api.record import MergedMessage, Message
 from statehold.messages.dead_letter import (
     TEXT,
     DeadLetterRequest,
@@ -20,8 +21,7 @@ from statehold.messages.dead_letter import (
     received,
     redriven,
 )
-from statehold.output import Sent
-from statehold.record import MergedMessage, Message
+from statehold.messages.sent import Sent
 
 #: prefix of every header that statehold adds to the record's own
 PREFIX: Final = "statehold-retry-"

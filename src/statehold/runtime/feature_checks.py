@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from statehold.declared.attributes import declared, sinks_of
-from statehold.declared.inputs import check_inputs, methods
-from statehold.declared.policies import delays, sends_dead_letters
+from statehold.api.handler import Handler
+from statehold.bound.attributes import declared, sinks_of
+from statehold.bound.inputs import check_inputs, methods
+from statehold.bound.policies import delays, sends_dead_letters
+from statehold.bound.reference import references
 from statehold.errors import UsageError
-from statehold.handler import Handler
-from statehold.reference import references
 
 
 def check_combinations(kind: type[Handler[Any]], delta_interval: float | str, inputs: Sequence[str]) -> None:

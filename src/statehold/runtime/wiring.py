@@ -12,18 +12,21 @@ from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 from statehold.admin.topics import require
+from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.join_diagnosis import JoinDiagnosis
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
+from statehold.bound.attributes import schemas, sinks_of
+from statehold.bound.handler import new_state
+from statehold.bound.policies import retry_topics
+from statehold.bound.reference import references
+from statehold.bound.sink import Connect
 from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.declared.attributes import schemas, sinks_of
-from statehold.declared.policies import retry_topics
 from statehold.errors import KafkaTrouble, StartError
-from statehold.handler import Handler
 from statehold.health.connectivity import Contact
 from statehold.health.death_notes import DeathNotes, state_directory
 from statehold.kafka.admin.acl_check import RoleAccess
@@ -39,9 +42,7 @@ from statehold.kafka.feeds.control_topic import ControlFeed
 from statehold.kafka.feeds.input_feed import InputFeeds
 from statehold.kafka.feeds.retry_topic import RetryFeed
 from statehold.ports import Access, WorkerReport
-from statehold.reference import references
 from statehold.runtime.introspection import Overview
-from statehold.sink import Connect
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer, number_of
@@ -54,7 +55,6 @@ from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import PATIENCE, Standbys, StandbyTools
-from statehold.worker.handler.binding import new_state
 from statehold.worker.partition import PartitionWorker
 
 #: Measured restore speed, shared by all services of this process.
@@ -97,7 +97,7 @@ class Wired(Protocol):
 
     names: Names
     metrics: ServiceMetrics
-    handler: type[Handler[Any]] | Callable[[], Handler[Any]]
+    handler: HandlerFactory
 
     @property
     def settings(self) -> Settings: ...

@@ -7,13 +7,13 @@ from heapq import merge
 from pathlib import Path
 from typing import NamedTuple
 
+from statehold.api.record import Message
 from statehold.errors import UsageError
-from statehold.record import Message
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.reading import ArchiveReader, place_of
-from statehold.snapshot.format import digest
 from statehold.snapshot.inspect import past
-from statehold.table import Changes
+from statehold.state import digest
+from statehold.state.partition_table import Changes
 
 
 class Beginning(NamedTuple):

@@ -8,25 +8,25 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
 
-from statehold import serde
-from statehold.common.declarations import declarations
+from statehold.api.dedupe import Dedupe
+from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.output import Headers, Output
+from statehold.api.reference import Reference
+from statehold.api.sink import Sink
+from statehold.api.table import Table
+from statehold.api.values import serde
+from statehold.bound.attributes import declared, sinks_of
+from statehold.bound.inputs import methods, value_types
+from statehold.bound.output import ORIGIN_HEADER
+from statehold.bound.reference import references
+from statehold.common.class_body import declarations
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
-from statehold.declarations.dedupe import Dedupe
-from statehold.declarations.output import Headers, Output
-from statehold.declarations.reference import Reference
-from statehold.declarations.sink import Sink
-from statehold.declarations.table import Table
-from statehold.declared.attributes import declared, sinks_of
-from statehold.declared.inputs import methods, value_types
 from statehold.errors import RecordError, UsageError
-from statehold.handler import Handler
 from statehold.messages import command
 from statehold.messages.dead_letter import BURY, DISCARD, REPLAY, BuryRequest, DeadLetter, waiting
-from statehold.output import ORIGIN_HEADER
-from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.testing.backup import BackupPartition, Beginning
@@ -84,7 +84,7 @@ class Driver(Wiring):
 
     def __init__(
         self,
-        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        handler: HandlerFactory,
         *,
         delta_interval: float | Literal["commit", "off"] = "commit",
         batch: int = 1,

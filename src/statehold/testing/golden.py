@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
 
 
 def text_of(tables: Iterable[PartitionTable[Any, Any]]) -> str:

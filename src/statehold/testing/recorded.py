@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from statehold.api.handler import Handler
+from statehold.api.record import Message
+from statehold.bound.reference import Version
 from statehold.common.names import Names
-from statehold.handler import Handler
 from statehold.messages.dead_letter import DeadLetter, Resolution, read
 from statehold.messages.pinned_command import Pinned, Placed
-from statehold.record import Message
-from statehold.reference import Version
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
+from statehold.api.record import MemoryMessage
+from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.errors import UsageError
-from statehold.output import ORIGIN, ORIGIN_HEADER
-from statehold.record import MemoryMessage
-from statehold.table import PartitionTable
+from statehold.state.partition_table import PartitionTable
 from statehold.testing.hash_seed import run_elsewhere
 from statehold.testing.memory.database import Tables
 from statehold.testing.memory.log import MemoryLog

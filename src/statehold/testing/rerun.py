@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, NamedTuple
 
+from statehold.api.handler import Handler
+from statehold.api.record import Message
+from statehold.bound.handler import new_state
+from statehold.bound.reference import Version
 from statehold.common.names import Names
-from statehold.handler import Handler
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
-from statehold.record import Message
-from statehold.reference import Version
-from statehold.snapshot.format import digest
-from statehold.snapshot.state import State
+from statehold.state import digest
+from statehold.state.state import State
 from statehold.testing.backup import Beginning
 from statehold.testing.memory.database import Tables, apply
 from statehold.worker.failures.history import At, HandledRetry
 from statehold.worker.failures.retry_records import handle
-from statehold.worker.handler.binding import new_state
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from statehold.handler import EffectKey, Handler
+from statehold.api.handler import EffectKey, Handler
 from statehold.snapshot.format.records import Effect
 from statehold.testing.memory.clock import ManualClock
 from statehold.worker.common.context import EffectReport, Pending, Tools

@@ -7,13 +7,14 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
+from statehold.api.handler import Handler
+from statehold.bound.attributes import schemas, sinks_of
+from statehold.bound.handler import new_state
+from statehold.bound.reference import references
+from statehold.bound.sink import SinkPosition
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import schemas, sinks_of
-from statehold.handler import Handler
 from statehold.ports import Membership, WorkerReport
-from statehold.reference import references
-from statehold.sink import SinkPosition
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Part, Writer, position_of
@@ -40,7 +41,6 @@ from statehold.worker.common.context import Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import Standbys, StandbyTools
-from statehold.worker.handler.binding import new_state
 from statehold.worker.sinks.position import note_of
 
 

@@ -14,8 +14,8 @@ from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event
 
 from statehold import Handler, Output, Record, Service, Table, on
+from statehold.api.failures import dead_letter
 from statehold.config.load import load
-from statehold.failures import dead_letter
 
 
 class Link(msgspec.Struct, frozen=True):

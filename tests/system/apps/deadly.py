@@ -17,8 +17,8 @@ from tests.system.apps.probed import end_with_the_test
 from tests.system.apps.tally import POISON, Event, Line, Tally
 
 from statehold import Output, Record, Service
+from statehold.api.failures import dead_letter
 from statehold.errors import DeadlyRecord
-from statehold.failures import dead_letter
 
 #: what a handler takes, and what the process may have
 TAKES, LIMIT = 10 << 30, 4 << 30

@@ -11,10 +11,10 @@ from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event, Line, Tally
 
 from statehold import Output, Record, Service
+from statehold.api.failures import dead_letter, retry, retry_later
+from statehold.api.handler import Handler
 from statehold.config.load import load
 from statehold.errors import UndecodableRecord
-from statehold.failures import dead_letter, retry, retry_later
-from statehold.handler import Handler
 
 
 class Flaky(ConnectionError):

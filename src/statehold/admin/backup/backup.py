@@ -21,12 +21,12 @@ from statehold.snapshot import full_listing
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import ArchiveFile, BackupManifest, FileWriter, Role, SavedPartition
 from statehold.snapshot.backup.reading import ArchiveReader, place_of
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
 from statehold.snapshot.restore.discovery import last_commit_record, require_commit_record
 from statehold.snapshot.store.base import SegmentGone, roots_of
 from statehold.snapshot.store.fetch import segments_of
+from statehold.state import digest
 
 
 def backup(

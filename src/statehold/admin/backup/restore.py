@@ -12,8 +12,9 @@ import msgspec
 from statehold.admin.backup.cut_offsets import CutOffPositions
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.position_args import milliseconds, per_partition
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService, load_contents
+from statehold.admin.state.stopped_service import StoppedService, load_contents
 from statehold.admin.topics import ServiceTopics
+from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused, UsageError
@@ -26,10 +27,10 @@ from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.backup.offsets import OffsetMap
 from statehold.snapshot.backup.reading import check_all, file_of
-from statehold.snapshot.format import digest
 from statehold.snapshot.inspect.past import PastState
-from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.state import digest
+from statehold.state.state import State
 
 TOOL: Final = "snapshot restore"
 
@@ -68,7 +69,7 @@ class Restoration(msgspec.Struct, kw_only=True):
 def restore(
     settings: Settings,
     names: Names,
-    handler: HandlerOf,
+    handler: HandlerFactory,
     outputs: Sequence[str],
     source: Path,
     reason: ReplacementReason,
@@ -119,7 +120,7 @@ def restore(
 
 class _Work:
     def __init__(
-        self, settings: Settings, names: Names, handler: HandlerOf, source: Path, manifest: BackupManifest
+        self, settings: Settings, names: Names, handler: HandlerFactory, source: Path, manifest: BackupManifest
     ) -> None:
         self.settings, self.names, self.source, self.manifest = settings, names, source, manifest
         self.stopped = StoppedService(settings, names, handler, TOOL)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from statehold.api.record import Message
+from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.kafka.admin.admin import TopicFacts
-from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
+from statehold.messages.sent import Sent
 from statehold.ports import Reader
-from statehold.record import Message
 
 
 class OutputRecord(NamedTuple):

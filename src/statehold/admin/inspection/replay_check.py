@@ -12,14 +12,14 @@ from functools import partial
 from statehold.admin.inspection.output_records import InputRecords, OutputRecord, WrittenOutputs
 from statehold.admin.inspection.replay_diff import Comparison, Replayed, Wrote
 from statehold.admin.inspection.topic_view import TopicView
-from statehold.declared.attributes import declared
-from statehold.declared.policies import failure_topics
+from statehold.api.handler import HandlerFactory
+from statehold.api.record import Message, at
+from statehold.bound.attributes import declared
+from statehold.bound.policies import failure_topics
+from statehold.bound.reference import references
 from statehold.errors import RetentionGap, UsageError
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import OutOfRange
-from statehold.record import Message, at
-from statehold.reference import references
-from statehold.service import Service
 from statehold.snapshot import full_listing
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
@@ -29,7 +29,7 @@ from statehold.snapshot.inspect.contents import Contents
 from statehold.snapshot.inspect.past import PastState, Point
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.discovery import last_commit_record
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
 from statehold.worker.failures.history import recall
 from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.engine import Engine
@@ -37,7 +37,7 @@ from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 from statehold.worker.inputs.recorded_order import RecordedOrder
 
 
-def replay(view: TopicView, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
+def replay(view: TopicView, factory: HandlerFactory, partition: int, since: str | None, until: str | None) -> Replayed:
     """Replay one partition between two points; by default from the full before the newest to the newest one.
 
     :raises UsageError, StateRefused: a point is not kept. :raises RetentionGap: the input between them is gone.
@@ -45,7 +45,7 @@ def replay(view: TopicView, service: Service, partition: int, since: str | None,
     """
     place = view.place(partition)
     old, new = _points(view, place, since, until)
-    return _Replay(view, service, place, past.at(view.reader, place, old), past.at(view.reader, place, new)).run()
+    return _Replay(view, factory, place, past.at(view.reader, place, old), past.at(view.reader, place, new)).run()
 
 
 def _points(view: TopicView, place: Place, since: str | None, until: str | None) -> tuple[Point, Point]:
@@ -69,12 +69,12 @@ def _points(view: TopicView, place: Place, since: str | None, until: str | None)
 
 
 class _Replay:
-    def __init__(self, view: TopicView, service: Service, place: Place, old: PastState, new: PastState) -> None:
+    def __init__(self, view: TopicView, factory: HandlerFactory, place: Place, old: PastState, new: PastState) -> None:
         self.view, self.place, self.old, self.new = view, place, old, new
         #: one for each input, because they are read in turns
         self.readers = [view.another_reader() for _ in place.names.inputs]
         self.reader = self.readers[0]
-        kind = service.handler if isinstance(service.handler, type) else type(service.handler())
+        kind = factory if isinstance(factory, type) else type(factory())
         if references(kind):
             raise UsageError(
                 f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw "
@@ -88,7 +88,7 @@ class _Replay:
         if place.names.dead not in wanted and not self.dead:
             del self.topics[place.names.dead]
         self.positions = old.positions
-        self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
+        self.engine = Engine(factory, place.partition, output_partitions=self._partitions, names=place.names)
         self.report = Replayed(place.partition, old.position, new.position)
 
     def run(self) -> Replayed:

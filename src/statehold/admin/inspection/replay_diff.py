@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from statehold.admin.inspection.output_records import OutputRecord, WrittenOutputs
-from statehold.record import MergedMessage, Message
-from statehold.snapshot.format import digest
+from statehold.api.record import MergedMessage, Message
 from statehold.snapshot.format.chain_check import Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
@@ -17,8 +16,9 @@ from statehold.snapshot.inspect.compare import differences
 from statehold.snapshot.inspect.contents import Contents, decoded
 from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.inspect.typed import Typed
-from statehold.snapshot.state import State
-from statehold.table import Changes
+from statehold.state import digest
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
 
 #: Number of differences of each kind that are reported of the first transaction that differs.
 _SHOWN = 5

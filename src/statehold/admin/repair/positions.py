@@ -11,9 +11,9 @@ from statehold.admin.repair.repair import RepairedState
 from statehold.admin.state.position_args import InputPartition
 from statehold.admin.state.stopped_service import LastState, StoppedService, inputs_at
 from statehold.errors import NoCommitRecord, ToolRefused
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
+from statehold.state import digest
 from statehold.worker.recovery.checks import contradicting
 
 #: An offset, or the current beginning or end of the input.

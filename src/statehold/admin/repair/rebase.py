@@ -11,6 +11,9 @@ from statehold.admin.initial_commit import control_position
 from statehold.admin.repair.positions import as_marked
 from statehold.admin.repair.repair import RepairedState
 from statehold.admin.state.stopped_service import StoppedService, inputs_at, load_contents
+from statehold.api.handler import Handler
+from statehold.api.record import Message
+from statehold.bound.reference import references
 from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
@@ -21,20 +24,17 @@ from statehold.errors import (
     TornTransaction,
     UsageError,
 )
-from statehold.handler import Handler
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.messages.command import TICK, command_of
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
 from statehold.ports import OutOfRange, Reader
-from statehold.record import Message
-from statehold.reference import references
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import salvage
 from statehold.snapshot.inspect.salvage import Salvaged
 from statehold.snapshot.lost_state import ways_back
-from statehold.snapshot.state import State
+from statehold.state import digest
+from statehold.state.state import State
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.history import HandledRetry, RetryHistory, recall
 from statehold.worker.failures.retry_records import handle

@@ -12,18 +12,19 @@ from typing import Protocol
 
 import msgspec
 
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService
+from statehold.admin.state.stopped_service import StoppedService
+from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
-from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.state import digest
+from statehold.state.state import State
 
 
 class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +87,7 @@ class Repaired(msgspec.Struct, frozen=True):
 
 
 def run(
-    settings: Settings, names: Names, handler: HandlerOf, repair: Repair, reason: ReplacementReason, *, act: bool
+    settings: Settings, names: Names, handler: HandlerFactory, repair: Repair, reason: ReplacementReason, *, act: bool
 ) -> Repaired:
     """Repair a stopped service, one partition's state in memory at a time; without `act` only return the plan.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from statehold.api.timer import Timer
 from statehold.common.partitioner import Partitioner
 from statehold.errors import ToolRefused, UsageError
 from statehold.messages.dead_letter import SETTLED
-from statehold.snapshot.format.digest import MODULUS, table_digest
-from statehold.snapshot.state import State
-from statehold.table import Changes, PartitionTable
-from statehold.tables.system import CLOCK, TIMERS, default_name, owner
-from statehold.tables.timers import Timer
+from statehold.state.digest import MODULUS, table_digest
+from statehold.state.partition_table import Changes, PartitionTable
+from statehold.state.state import State
+from statehold.state.system_names import CLOCK, TIMERS, default_name, owner
 
 #: (table key, value) -> key of the input record that the entry belongs to.
 KeyOf = Callable[[Any, Any], bytes | str]

@@ -8,15 +8,16 @@ from functools import partial
 
 import msgspec
 
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
+from statehold.admin.state.stopped_service import StoppedService, inputs_at
+from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
-from statehold.snapshot.format import digest
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.state import digest
 
 TOOL = "state migrate"
 
@@ -43,7 +44,7 @@ class Migration(msgspec.Struct, frozen=True):
 def migrate(
     settings: Settings,
     names: Names,
-    handler: HandlerOf,
+    handler: HandlerFactory,
     functions: Mapping[str, Edit],
     patches: Sequence[Patch],
     reason: ReplacementReason,

@@ -16,15 +16,15 @@ import msgspec
 
 from statehold.admin.executor_clients import ReaderFactory, SnapshotSinkFactory
 from statehold.admin.state.migrate import TOOL, Migrated, Migration, replace_states
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
+from statehold.admin.state.stopped_service import StoppedService, inputs_at
+from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.full_producer import ManifestProducer
-from statehold.snapshot.format import digest, frame, records
-from statehold.snapshot.format.digest import MODULUS
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.export.edit import EDITED, Born, Editor, decode_tally, having, packed, tables_of
@@ -37,13 +37,15 @@ from statehold.snapshot.spark.io.source import Fold, Session, collect, pieces
 from statehold.snapshot.spark.io.write import Target, WrittenFull
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.state import digest
+from statehold.state.digest import MODULUS
 
 
 def migrate(
     spark: Session,
     settings: Settings,
     names: Names,
-    handler: HandlerOf,
+    handler: HandlerFactory,
     functions: Mapping[str, Edit],
     patches: Sequence[Patch],
     reason: ReplacementReason,

@@ -18,8 +18,9 @@ from statehold.admin.state.key_layout import KeyLayout, KeyOf
 from statehold.admin.state.position_args import InputPartition, everything
 from statehold.admin.state.redistribute import InputWatch, Redistribution, Repartitioned
 from statehold.admin.state.repartition import TOOL
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService
+from statehold.admin.state.stopped_service import StoppedService
 from statehold.admin.topics import ServiceTopics
+from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.common.partitioner import Partitioner
 from statehold.config.settings import Settings
@@ -39,7 +40,7 @@ Barrier = Mapping[InputPartition, int] | Mapping[int, int] | int | None
 def move(
     settings: Settings,
     names: Names,
-    handler: HandlerOf,
+    handler: HandlerFactory,
     into: str,
     to: int,
     barrier: Barrier,

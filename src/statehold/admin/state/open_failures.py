@@ -7,7 +7,7 @@ from contextlib import closing
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.messages.dead_letter import PARKED, SETTLED
-from statehold.tables.system import by_default_name
+from statehold.state.system_names import by_default_name
 
 
 def unresolved_failures(stopped: StoppedService, found: LastState, partition: int) -> str:

@@ -15,12 +15,12 @@ from statehold.admin.state.stopped_service import StoppedService
 from statehold.common.names import Names
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
-from statehold.snapshot.format import digest
-from statehold.snapshot.format.digest import MODULUS
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption
+from statehold.state import digest
+from statehold.state.digest import MODULUS
+from statehold.state.state import State
 
 
 class PartitionShare(msgspec.Struct, kw_only=True):

@@ -10,16 +10,17 @@ from typing import Final
 
 from statehold.admin.state.key_layout import KeyLayout, KeyOf
 from statehold.admin.state.redistribute import InputWatch, PartitionShare, Redistribution, Repartitioned
-from statehold.admin.state.stopped_service import HandlerOf, StoppedService, inputs_at
+from statehold.admin.state.stopped_service import StoppedService, inputs_at
+from statehold.api.handler import HandlerFactory
+from statehold.api.record import Message
+from statehold.bound.policies import failure_topics
 from statehold.common.names import Names
 from statehold.common.partitioner import Partitioner
 from statehold.config.settings import Settings
-from statehold.declared.policies import failure_topics
 from statehold.errors import StartError, ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.tools.group_lock import GroupLock
-from statehold.record import Message
 from statehold.snapshot import state_replacement
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
@@ -34,7 +35,7 @@ _GROWTH_PATIENCE: Final = 30.0
 def repartition(
     settings: Settings,
     names: Names,
-    handler: HandlerOf,
+    handler: HandlerFactory,
     to: int,
     partitioner: Partitioner,
     keys: Mapping[str, KeyOf],

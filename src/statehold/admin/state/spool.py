@@ -13,8 +13,8 @@ import msgspec
 
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import EntryDecoder
-from statehold.snapshot.state import State
-from statehold.table import Changes
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
 
 _LENGTH: Final = struct.Struct("<I")
 

@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 import msgspec
 
 from statehold.admin.executor_clients import SnapshotSinkFactory
+from statehold.api.handler import HandlerFactory
+from statehold.api.record import Message
+from statehold.bound.attributes import schemas
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.declared.attributes import schemas
 from statehold.errors import KafkaTrouble, ToolRefused, TopicMissing, TransactionAborted
-from statehold.handler import Handler
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.ports import OutOfRange
-from statehold.record import Message
 from statehold.snapshot import state_replacement
-from statehold.snapshot.format import digest, frame
+from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Writer
 from statehold.snapshot.full import FullUnusable, FullWriter, load
 from statehold.snapshot.inspect.contents import Contents
 from statehold.snapshot.restore.discovery import last_commit_record
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, DepartingPartition, ReplacementReason
 from statehold.snapshot.store.base import roots_of
-from statehold.table import Changes
+from statehold.state import digest
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
 from statehold.telemetry.log_events import Log
 from statehold.worker.handler.engine import Engine
 
 _ACKNOWLEDGE = 120.0
 _DEADLINE = 60.0
-
-HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
 
 
 class LastState(msgspec.Struct, frozen=True):
@@ -55,7 +54,7 @@ class StoppedService:
     Every method raises KafkaTrouble when the cluster does not answer.
     """
 
-    def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
+    def __init__(self, settings: Settings, names: Names, handler: HandlerFactory, tool: str) -> None:
         self.settings, self.names, self._handler = settings, names, handler
         self.kind = handler if isinstance(handler, type) else type(handler())
         self.admin = Admin(settings, names.group)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 
+from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.common.deadline import Deadline
 from statehold.common.names import Names
 from statehold.config import client
@@ -27,7 +28,6 @@ from statehold.kafka.admin.futures import ATTEMPT, LATEST, ask_offsets, require_
 from statehold.kafka.clients.unwritable_partitions import Place
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import about, describe
-from statehold.output import ORIGIN, ORIGIN_HEADER
 from statehold.ports import Cancelled
 from statehold.telemetry.log_events import Log
 

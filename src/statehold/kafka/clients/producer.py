@@ -27,7 +27,7 @@ from statehold.kafka.clients.unwritable_partitions import ANY, Place, unwritable
 from statehold.kafka.common.call_timeout import GRACE, STUCK_AFTER, bounded
 from statehold.kafka.common.error_actions import Action, action, describe, kafka_error, translate
 from statehold.kafka.common.producer_suspicion import DEBUG, Suspicion
-from statehold.output import Sent
+from statehold.messages.sent import Sent
 from statehold.ports import Cancelled, Clock
 from statehold.telemetry.log_events import Log
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
+from statehold.api.record import Message
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import translate
-from statehold.record import Message
 
 #: seconds for the acknowledgements of all records
 _DEADLINE: Final = 120.0

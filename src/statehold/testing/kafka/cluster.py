@@ -9,8 +9,8 @@ from itertools import count
 from random import Random
 from typing import Literal
 
-from statehold.declarations.output import Headers
-from statehold.record import MemoryMessage
+from statehold.api.output import Headers
+from statehold.api.record import MemoryMessage
 from statehold.testing.kafka.classic_group import ClassicGroup
 from statehold.testing.kafka.consumer_group import ConsumerProtocolGroup
 from statehold.testing.kafka.faults import Call, CallFault, PassTime, Scheduler

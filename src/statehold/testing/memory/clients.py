@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from statehold.api.output import Headers
+from statehold.api.record import Message
 from statehold.common.names import Names
-from statehold.declarations.output import Headers
 from statehold.errors import OutcomeUnknown
 from statehold.messages.command import BadCommand
 from statehold.messages.retry_record import Retried
-from statehold.output import Sent
+from statehold.messages.sent import Sent
 from statehold.ports import Asked, Bounds, Cancelled, FullSink, Noted
-from statehold.record import Message
 from statehold.testing.memory.broker import MemoryBroker
 from statehold.testing.memory.log import MemoryLog, Outcome
 from statehold.testing.memory.message_size import ANY_SIZE, require_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from statehold.sink import BadRow, Connect, Outdated, Rows, SinkPosition
+from statehold.bound.sink import BadRow, Connect, Outdated, Rows, SinkPosition
 
 #: the calls that a fault can be planned for
 Call = Literal["connect", "take", "commit"]
@@ -58,7 +58,7 @@ class MemoryDatabase:
 
 
 class MemorySession:
-    """Implements `statehold.sink.Session`."""
+    """Implements `statehold.bound.sink.Session`."""
 
     def __init__(self, database: MemoryDatabase, partition: int, owner: object) -> None:
         self._database, self._partition, self._owner = database, partition, owner

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
-from statehold.declarations.output import Headers
+from statehold.api.output import Headers
+from statehold.api.record import MemoryMessage
 from statehold.errors import HangingTransaction
 from statehold.ports import OutOfRange
-from statehold.record import MemoryMessage
 
 
 class Outcome(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statehold.declarations.output import Headers
+from statehold.api.output import Headers
 from statehold.errors import MessageRefused
 
 #: no limit

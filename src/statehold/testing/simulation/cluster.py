@@ -7,12 +7,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from statehold import serde
+from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.values import serde
+from statehold.bound.attributes import declared
+from statehold.bound.inputs import methods, value_types
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared
-from statehold.declared.inputs import methods, value_types
 from statehold.errors import UsageError
-from statehold.handler import Handler
 from statehold.testing.simulation.process import ProcessLife
 from statehold.testing.simulation.schedule import Intervention, Schedule
 from statehold.testing.simulation.shrink import lines_of
@@ -34,7 +34,7 @@ def quick_settings(settings: Settings | None = None) -> Settings:
     )
 
 
-def topics_of(handler: type[Handler[Any]] | Callable[[], Handler[Any]], input: str = "input") -> tuple[str, ...]:
+def topics_of(handler: HandlerFactory, input: str = "input") -> tuple[str, ...]:
     """Return the inputs of a handler: those that `on` names, or the one of this name."""
     kind = handler if isinstance(handler, type) else type(handler())
     return tuple(methods(kind)) or (input,)
@@ -66,7 +66,7 @@ class SimulatedCluster:
 
     def __init__(
         self,
-        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        handler: HandlerFactory,
         *,
         processes: int = 2,
         partitions: int = 1,

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from statehold.bound.handler import new_state
 from statehold.errors import StateholdError
 from statehold.ports import FullSink, OutOfRange
 from statehold.snapshot.format import frame, records
@@ -20,7 +21,6 @@ from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.simulation.process import Application
 from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler
-from statehold.worker.handler.binding import new_state
 
 #: seconds that it waits for Kafka each time
 _PATIENCE = 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from statehold.api.handler import HandlerFactory
 from statehold.config.settings import Settings
-from statehold.handler import Handler
 from statehold.testing.simulation.cluster import encoders, quick_settings, topics_of
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import timeline
@@ -27,7 +27,7 @@ class FuzzedCrashes(NamedTuple):
 
 
 def fuzz_crashes(
-    handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+    handler: HandlerFactory,
     inputs: Iterable[Any],
     *,
     settings: Settings | None = None,

@@ -7,19 +7,20 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
+from statehold.bound.attributes import declared, schemas, sinks_of
+from statehold.bound.handler import new_state
+from statehold.bound.policies import failure_topics
+from statehold.bound.reference import references
+from statehold.bound.sink import Connect, DatabaseTrouble, Rows, Session, SinkPosition
 from statehold.common.names import Names
 from statehold.common.threads import Background
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared, schemas, sinks_of
-from statehold.declared.policies import failure_topics
 from statehold.errors import KafkaTrouble
-from statehold.handler import Handler
 from statehold.ports import ConsumerGroup, WorkerReport
-from statehold.reference import references
-from statehold.sink import Connect, DatabaseTrouble, Rows, Session, SinkPosition
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer
@@ -36,7 +37,6 @@ from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import Standbys, StandbyTools
-from statehold.worker.handler.binding import new_state
 from statehold.worker.partition import PartitionWorker
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Application:
 
     def __init__(
         self,
-        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        handler: HandlerFactory,
         names: Names,
         partitions: int,
         settings: Settings,
@@ -319,7 +319,7 @@ def _background(threads: TaskThreads, call: Callable[[], None], name: str) -> Ba
 
 
 class _Session:
-    """`statehold.sink.Session` of a simulated process: each request takes time, and may fail before or after it."""
+    """`statehold.bound.sink.Session` of a simulated process: each request takes time, and may fail before or after it."""
 
     def __init__(self, session: Session, life: ProcessLife) -> None:
         self._session, self._life = session, life

@@ -8,18 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from statehold.api.handler import HandlerFactory
+from statehold.bound.reference import references
+from statehold.bound.sink import SinkPosition
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import PartitionCountChanged, StateholdError, TopicMissing, TopicReplaced
-from statehold.handler import Handler
 from statehold.messages import command
-from statehold.reference import references
-from statehold.sink import SinkPosition
-from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import CommitRecord, Header
 from statehold.snapshot.store.by_url import REPLACED
+from statehold.state import digest
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.memory.clock import ManualClock
@@ -64,7 +65,7 @@ class InputRecord(NamedTuple):
 class Scenario:
     """What runs, without what goes wrong."""
 
-    handler: type[Handler[Any]] | Callable[[], Handler[Any]]
+    handler: HandlerFactory
     inputs: Sequence[InputRecord]
     settings: Settings
     partitions: int = 1

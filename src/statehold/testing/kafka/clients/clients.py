@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from statehold.bound.sink import Connect
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.sink import Connect
 from statehold.testing.kafka.clients.admin import SimulatedAdmin
 from statehold.testing.kafka.clients.consumer import SimulatedGroupConsumer
 from statehold.testing.kafka.clients.database import connector

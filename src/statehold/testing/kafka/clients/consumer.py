@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from statehold.api.record import Message
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, MessageRefused
 from statehold.ports import ConsumerTrouble, InputTopic, Listener
-from statehold.record import Message
 from statehold.testing.kafka.clients.classic_member import ClassicMember
 from statehold.testing.kafka.clients.consumer_member import ConsumerProtocolMember
 from statehold.testing.kafka.clients.membership import Callback, ClientMembership

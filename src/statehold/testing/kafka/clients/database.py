@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from statehold.bound.sink import Connect, DatabaseTrouble, Rows, SinkPosition
 from statehold.errors import StateholdError
-from statehold.sink import Connect, DatabaseTrouble, Rows, SinkPosition
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.faults import CallFault
 from statehold.testing.memory.database import MemoryDatabase, MemorySession
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SimulatedSession:
-    """`statehold.sink.Session`. Its calls are points of the scheduler: connect_database, take, commit_rows."""
+    """`statehold.bound.sink.Session`. Its calls are points of the scheduler: connect_database, take, commit_rows."""
 
     def __init__(self, process: SimulatedProcess, session: MemorySession, partition: int, timeout: float) -> None:
         self._process, self._session, self._partition, self._timeout = process, session, partition, timeout

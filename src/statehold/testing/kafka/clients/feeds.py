@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
+from statehold.api.record import Message
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateRefused, TopicReplaced
 from statehold.messages.command import BadCommand
 from statehold.messages.retry_record import Retried
 from statehold.ports import Asked, InputReceiver
-from statehold.record import Message
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.memory.log import MemoryLog
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from statehold.api.output import Headers
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config.settings import Settings
-from statehold.declarations.output import Headers
 from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
-from statehold.output import Sent
+from statehold.messages.sent import Sent
 from statehold.ports import Cancelled, FullSink
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.cluster import NoSuchTopic

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+from statehold.api.record import Message
 from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement, HangingTransaction, KafkaTrouble, RestoreTimeout, TopicMissing
 from statehold.ports import Cancelled, OutOfRange
-from statehold.record import Message
 from statehold.testing.kafka.clients.process import SimulatedProcess
 from statehold.testing.kafka.cluster import NoSuchTopic
 from statehold.testing.memory.log import MemoryLog

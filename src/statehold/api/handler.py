@@ -1,0 +1,202 @@
+"""The base class of a service's logic: one object per partition, called by one thread."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    overload,
+)
+
+from statehold.api.failures import Policy
+from statehold.api.record import Record
+from statehold.api.timer import Timer, Timers
+from statehold.api.values.serde import Serde
+from statehold.common.class_body import require_parameters, require_plain
+from statehold.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+V = TypeVar("V")
+H = TypeVar("H")
+P = ParamSpec("P")
+#: a method of an input of these values
+Method = Callable[[H, Record[V]], None]
+
+#: the key of a side effect outside Kafka: topic, partition, offset, index
+EffectKey = tuple[str, int, int, int]
+HOOKS: Final = (
+    "on_record",
+    "on_batch",
+    "on_command",
+    "on_timer",
+    "on_window",
+    "on_unmatched",
+    "on_late",
+    "on_live",
+    "on_stop",
+)
+
+
+class InputDeclaration(NamedTuple):
+    """What `on` has declared of a method."""
+
+    topic: str
+    #: type of the values, or a serde
+    value: Any
+
+
+@overload
+def on(topic: str, *, value: type[V] | Serde[V]) -> Callable[[Method[H, V]], Method[H, V]]: ...
+
+
+@overload
+def on(topic: str, *, value: TypeForm[V]) -> Callable[[Method[H, V]], Method[H, V]]: ...
+
+
+def on(topic: str, *, value: Any) -> Callable[[Method[H, Any]], Method[H, Any]]:
+    """Declare that a method of a `Handler` handles the records of one of several inputs.
+
+        @on("prices", value=Price)
+        def price(self, record: Record[Price]) -> None: ...
+
+    `value` is the type of the input's values, or a serde. A method that a subclass overrides keeps its declaration.
+    """
+
+    def declare(method: Method[H, Any]) -> Method[H, Any]:
+        require_plain(method, f"{method.__qualname__}, the method of the input {topic!r},")
+        require_parameters(method, method.__qualname__, ("self", "record"))
+        vars(method)[DECLARATION] = InputDeclaration(topic, value)
+        return method
+
+    return declare
+
+
+#: attribute of a method that `on` has decorated
+DECLARATION: Final = "statehold_input"
+
+
+class Handler(Generic[V]):
+    """The base of a service's logic; `V` is the type of the input values.
+
+    statehold makes one instance for each partition and calls it only from that partition's thread. Keep state that must
+    survive in `Table`s. Anything else on `self` is lost in a restart, and not rolled back with a record.
+    """
+
+    #: Failure policies by exception class; see `statehold.api.failures`.
+    on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
+    #: Prefix of the system tables' names. Set it only to restore a state whose writer used another prefix.
+    system_prefix: ClassVar[str] = "statehold."
+    #: The input partition that this instance handles.
+    partition: int = -1
+    #: True during a replay: outputs and effects are suppressed, changes of tables are not.
+    replaying: bool = False
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """:raises UsageError: a hook is async or a generator, or takes other parameters than statehold passes."""
+        super().__init_subclass__(**arguments)
+        for name in HOOKS:
+            hook = getattr(cls, name)
+            require_plain(hook, f"{cls.__name__}.{name}")
+            if hasattr(hook, DECLARATION):  # a method of an input, whose name another check rejects
+                continue
+            passed = tuple(inspect.signature(getattr(Handler, name)).parameters)
+            if isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod):
+                passed = passed[1:]
+            require_parameters(hook, f"{cls.__name__}.{name}", passed)
+
+    _note_effect: Callable[[Callable[..., object], tuple[Any, ...], Mapping[str, Any]], None]
+    _timers: Timers | None = None
+
+    def on_record(self, record: Record[V]) -> None:
+        """Handle one record. If it raises, its changes and outputs are rolled back, and `on_failure` decides."""
+        raise NotImplementedError
+
+    def on_batch(self, records: Sequence[Record[V]]) -> None:
+        """Handle some records at once, for vectorised code. Results must not depend on batch boundaries."""
+        raise NotImplementedError
+
+    def on_command(self, command: str, record: Record[bytes]) -> None:
+        """Handle a command: an input record with the header `statehold-command`, in input order.
+
+        `command` is the name in the header. `record.value` is `b""` if the record has no value, as those of `statehold
+        command`. Ignore unknown names, because raising stops the partition as in on_record. The handler does not get
+        statehold's own commands, such as `take`, which requests a full snapshot.
+        """
+
+    def on_timer(self, timer: Timer) -> None:
+        """Handle a due timer that `schedule` has set. Writes, outputs and effects count as in on_record."""
+        raise NotImplementedError
+
+    def on_window(self, name: str, key: Any, start: int, end: int, value: Any) -> None:
+        """Handle a window that has closed, once. Writes, outputs and effects count as in on_record.
+
+        `name` is the attribute of the windows; `start` (included) and `end` (excluded) are milliseconds since 1970.
+        """
+        raise NotImplementedError
+
+    def on_unmatched(self, name: str, key: Any, side: str, value: Any, timestamp: int) -> None:
+        """Handle a record of a `JoinBuffer` that found no partner in time, once. Writes count as in on_record.
+
+        `name` is the attribute of the buffer, `side` "left" or "right", `value` what was kept of the record, and
+        `timestamp` the record's, in milliseconds since 1970.
+        """
+        raise NotImplementedError
+
+    def on_late(self, name: str, key: Any, record: Record[Any]) -> None:
+        """Handle a record that came after a window of its time had closed; `update` calls it, or that of a join.
+
+        Late records are counted in `statehold_late_records_total`. Without an on_late of your own they are also logged.
+        """
+
+    def on_live(self) -> None:
+        """Prepare for new records after a restore. You may read tables; writing or sending is an error."""
+
+    def on_stop(self) -> None:
+        """Clean up before the partition leaves this process. Nothing that you write here is kept."""
+
+    def effect(
+        self, function: Callable[Concatenate[EffectKey, P], object], /, *args: P.args, **keywords: P.kwargs
+    ) -> None:
+        """Call `function(key, *args)` at least once after the commit of this record, and never in a replay.
+
+        `key` is (topic, partition, offset, index), the same in every retry of this effect. Use it to let the other side
+        ignore a second call. The function runs on a thread of its own and must not touch tables.
+
+        :raises UsageError: the function does not take these arguments, cannot be found after a restart, or its body
+            would not run; an argument is not plain data; no record is being handled.
+        """
+        require_plain(function, f"effect {getattr(function, '__qualname__', function)!r}")
+        self._note_effect(function, args, keywords)
+
+    def schedule(self, at: datetime | int, payload: Any = None, *, id: str = "") -> str:
+        """Call `on_timer` when the partition's time reaches `at` (with a zone, or milliseconds since 1970).
+
+        The timer is part of the state. `payload` is plain data. Return the timer's id: `id` if you give one, which
+        replaces the timer with that id, else one made of the record's coordinates.
+        """
+        return self._own_timers().schedule(at, payload, id)
+
+    def cancel(self, id: str) -> bool:
+        """Remove a timer. Return whether it existed."""
+        return self._own_timers().cancel(id)
+
+    def _own_timers(self) -> Timers:
+        if self._timers is None:
+            raise UsageError(f"{type(self).__name__} has no on_timer, or no partition: it cannot schedule timers")
+        return self._timers
+
+
+#: makes the handler of a partition: the class itself, or a function without parameters
+HandlerFactory = type[Handler[Any]] | Callable[[], Handler[Any]]

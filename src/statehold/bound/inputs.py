@@ -1,0 +1,76 @@
+"""The inputs that a handler class declares: by `on`, or the single one of `Handler[...]` with on_record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from statehold.api.handler import DECLARATION, Handler, InputDeclaration
+from statehold.bound.serdes import input_type
+from statehold.common.class_body import once_per_class
+from statehold.errors import UsageError
+
+
+class InputMethod(NamedTuple):
+    """The method that handles the records of one input."""
+
+    name: str
+    #: type of the values, or a serde
+    value: Any
+
+
+@once_per_class
+def methods(kind: type[Handler[Any]]) -> dict[str, InputMethod]:
+    """Return the methods that `on` declares, by topic, in the order of their declaration, base classes first.
+
+    :raises UsageError: two methods handle one topic, or one has the name of a method of Handler.
+    """
+    found: dict[str, InputMethod] = {}
+    for cls in reversed(kind.__mro__):
+        for name, value in vars(cls).items():
+            declaration: InputDeclaration | None = getattr(value, DECLARATION, None) if callable(value) else None
+            if declaration is None:
+                continue
+            if hasattr(Handler, name):
+                raise UsageError(
+                    f"{kind.__name__}.{name} handles the input {declaration.topic!r} and replaces Handler.{name}, "
+                    f"which statehold or the handler calls. Next: give the method another name"
+                )
+            other = found.get(declaration.topic)
+            if other is not None and other.name != name:
+                raise UsageError(
+                    f"{kind.__name__}: {other.name} and {name} both handle the input {declaration.topic!r}. Next: let "
+                    f"one method handle it"
+                )
+            found[declaration.topic] = InputMethod(name, declaration.value)
+    return found
+
+
+def value_types(kind: type[Handler[Any]], inputs: Sequence[str]) -> dict[str, Any]:
+    """Return the type or serde of each input's values."""
+    declared = methods(kind)
+    return {topic: declared[topic].value if topic in declared else input_type(kind) for topic in inputs}
+
+
+def check_inputs(kind: type[Handler[Any]], inputs: Sequence[str]) -> None:
+    """Check that the handler class has a method for each input and none for another topic.
+
+    :raises UsageError:
+    """
+    declared = methods(kind)
+    single = kind.on_record is not Handler.on_record or kind.on_batch is not Handler.on_batch
+    if declared and single:
+        raise UsageError(
+            f"{kind.__name__} has methods for inputs ({', '.join(declared)}) and on_record or on_batch, and statehold "
+            f"cannot know which of them to call. Next: move on_record into a method with @on(TOPIC, value=TYPE)"
+        )
+    if not declared and len(inputs) > 1:
+        raise UsageError(
+            f"{kind.__name__} has no method for each of the inputs {', '.join(inputs)}. Next: decorate one method for "
+            f"each with @on(TOPIC, value=TYPE)"
+        )
+    if declared and (set(declared) != set(inputs)):
+        unknown, missing = sorted(set(declared) - set(inputs)), sorted(set(inputs) - set(declared))
+        found = [f"the service does not read {', '.join(unknown)}"] if unknown else []
+        found += [f"{kind.__name__} has no method for {', '.join(missing)}"] if missing else []
+        raise UsageError(f"{' and '.join(found)}. Next: give Service(inputs=[...]) and @on(...) the same topics")

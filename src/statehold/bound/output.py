@@ -1,0 +1,143 @@
+"""Output topics: an output record becomes visible when its input record commits, or never."""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from statehold.api.declaration import options_of
+from statehold.api.output import Headers, Output, OutputOptions
+from statehold.api.values import serde
+from statehold.errors import UsageError
+from statehold.messages.sent import Sent
+
+V = TypeVar("V")
+
+#: Header of every output record if `output.origin` is on: input partition, transaction and ordinal in it, little
+#: endian (rule T3).
+ORIGIN_HEADER = "sh"
+ORIGIN = struct.Struct("<IQI")
+
+
+class PartitionOutput(Output[V]):
+    """The output of one partition; `bind` makes it from the prototype of a declaration."""
+
+    # Slots, because `send` reads six of them for each record: 0.07 microseconds less than from a dict.
+    __slots__ = (
+        "_append",
+        "_encode",
+        "_extend",
+        "_of_topic",
+        "_partitions",
+        "_serde",
+        "_types",
+        "muted",
+        "partitioner",
+        "topic",
+        "value_type",
+    )
+
+    def __init__(self, declaration: Output[V]) -> None:
+        options: OutputOptions = options_of(declaration)
+        self.topic, self.value_type, self.partitioner = options.topic, options.value_type, options.partitioner
+        self._serde = options.serde
+        self._of_topic = serde.of_topic(self.value_type)
+        self._encode = self._serde.encode
+        self._types = _checked_types(self.value_type)
+        self._append: Callable[[Sent], None]
+        self._extend: Callable[[Iterable[Sent]], None]
+        self._partitions = 0
+        self.muted = False
+
+    def bind(self, sent: list[Sent], partitions: int = 0, *, checked: bool = False) -> PartitionOutput[V]:
+        """Return the output of one partition, which appends its records to `sent`.
+
+        `checked`: decode each value again, so that a field of a wrong type is found; for development mode.
+        """
+        bound = copy.copy(self)
+        if self._of_topic is not None:  # each partition has its own clients
+            bound._serde = serde.for_messages(self.value_type, self.topic)
+            bound._encode = bound._serde.encode
+        if checked and isinstance(self._serde, serde.Json | serde.Nullable | serde.Pydantic):
+            bound._encode = self._encode_checked
+        bound._append, bound._extend, bound._partitions = sent.append, sent.extend, partitions
+        return bound
+
+    def send(
+        self,
+        value: V,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        partition: int = -1,
+        timestamp: int = 0,
+    ) -> None:
+        if self.muted:
+            return
+        if self._types is not None and type(value) not in self._types:
+            self._require_type(value)
+        if self.partitioner is not None and partition < 0:
+            partition = self.partitioner(key.encode() if isinstance(key, str) else key, self._partitions)
+        if headers is not None:
+            headers = list(headers)
+        self._append((self.topic, self._encode(value), key, partition, None, None, timestamp, headers))
+
+    def send_all(self, values: Iterable[V], keys: Iterable[str | bytes | None] = repeat(None)) -> None:
+        if self.muted:
+            return
+        if self.partitioner is not None:
+            for value, key in zip(values, keys, strict=False):
+                self.send(value, key)
+            return
+        if self._types is not None:
+            values = list(values)
+            if not self._types.issuperset(map(type, values)):
+                for value in values:
+                    self._require_type(value)
+        nothing: Iterable[None] = repeat(None)
+        self._extend(
+            zip(repeat(self.topic), map(self._encode, values), keys, repeat(-1), nothing, nothing, repeat(0), nothing)
+        )
+
+    def _require_type(self, value: V) -> None:
+        if self._types is None or (int in self._types and hasattr(value, "__index__")):  # such as numpy's integers
+            return
+        if not isinstance(value, tuple(self._types)):
+            wanted = " | ".join(sorted(kind.__name__ for kind in self._types))
+            needs = f", and a null value (a tombstone) needs the type {wanted} | None" if value is None else ""
+            raise UsageError(
+                f"Output({self.topic!r}): {value!r:.100} is of type {type(value).__name__}, the output is declared "
+                f"with value={wanted}{needs}"
+            )
+
+    def _encode_checked(self, value: V) -> bytes:
+        data = self._serde.encode(value)
+        try:
+            self._serde.decode(data)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise UsageError(f"Output({self.topic!r}): a reader of {value!r:.100} would fail: {error}") from error
+        return data
+
+
+def _checked_types(kind: Any) -> frozenset[type] | None:
+    """Return the classes of a type that `send` checks: Structs, or one of str, int and bytes, each with None or not.
+
+    None for all others, whose serde rejects a wrong value.
+    """
+    kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
+    structs = all(isinstance(each, type) and issubclass(each, (msgspec.Struct, NoneType)) for each in kinds)
+    return frozenset(kinds) if structs or set(kinds) - {NoneType} in ({str}, {int}, {bytes}) else None
+
+
+def with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> list[Sent]:
+    """Return the outputs, each with its origin after its other headers: input partition, transaction, ordinal."""
+    origins = map(ORIGIN.pack, repeat(partition), repeat(n), range(first, first + len(outputs)))
+    return [
+        (topic, value, key, to, None, None, at, [*(headers or ()), (ORIGIN_HEADER, origin)])
+        for (topic, value, key, to, _, _, at, headers), origin in zip(outputs, origins, strict=True)
+    ]

@@ -1,0 +1,406 @@
+"""A partition's state: a typed table in memory that costs about as much as a dict.
+
+A table keeps the bytes of the last committed value of each key (`stored`, the source of snapshots). `_dirty` holds the
+writes of the open transaction, `_frozen` those of a transaction that is being committed. A rollback drops both, so no
+old value has to be kept. `_cache` holds decoded values of keys in use: a commit drops them if they are more than
+`_DECODED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+from itertools import filterfalse
+from types import GenericAlias
+from typing import Any, Final, Self, TypeVar, overload
+
+import msgspec
+
+from statehold.api.declaration import options_of
+from statehold.api.table import Table, TableOptions
+from statehold.api.values import versioned_values
+from statehold.api.values.difference import brief, difference
+from statehold.api.values.exact_values import forgets, quick_check
+from statehold.api.values.table_types import EXACT_TYPES, exact_check
+from statehold.common.decoding import UNREADABLE
+from statehold.errors import UnstorableValue, UsageError
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT: Final[Any] = _Absent()
+#: decoded values that a table keeps at a commit; with more, it drops all and decodes what is read again
+_DECODED: Final = 100_000
+#: deleted keys that may stay in `order` before it is rebuilt, because a rebuild costs as much as the table is long
+_TOMBED: Final = 100_000
+_encode_keys: Final = msgspec.msgpack.Encoder().encode
+
+
+class Changes(msgspec.Struct, gc=False):
+    """Changes of one table in one transaction: `values[i]` is the new value of `keys[i]`, None if it was deleted."""
+
+    table: str
+    keys: list[Any]
+    values: list[bytes | None]
+
+
+class PartitionTable(Table[K, V]):
+    """The table of one partition: what the declaration lets a handler call, and what the engine does with it.
+
+    `statehold.bound.table.bind` makes an empty one for each declaration. Each partition gets a `fresh` copy of it.
+    """
+
+    def __init__(self, declaration: Table[K, V], name: str = "") -> None:
+        options: TableOptions = options_of(declaration)
+        self.name, self.mutable, self.sorted, self.ttl = (
+            name or options.name,
+            options.mutable,
+            options.sorted,
+            options.ttl,
+        )
+        self.key_type, self.value_type = options.key_type, options.value_type
+        self.version, self.upcasters = options.version, options.upcasters
+        #: the types of keys that need no further check before a commit
+        self._exact_types = EXACT_TYPES.intersection((self.key_type,))
+        self._are_exact = exact_check(self.key_type)
+        self._serde = options.serde
+        #: None for a serde of the user's own, whose values only a traced table compares
+        self._certainly_same = quick_check(options.serde)
+        #: whether a commit drops the values, because they have sets: after a restore a set has another order
+        self._forgets = forgets(options.serde)
+        self.stored: dict[K, bytes]
+        #: every stored key in insertion order, and some deleted ones, so that a full snapshot lists its keys in O(1)
+        self.order: list[K]
+        self._tombed: set[K]
+        self._cache: dict[K, Any] = {}
+        self._dirty: dict[K, Any]
+        self._frozen: dict[K, bytes | None]
+        #: whether the open transaction has deleted a key
+        self._deletes: bool
+        self._empty()
+
+    def fresh(self) -> Self:
+        """Return a new, empty table for one partition.
+
+        The declaration has checked its arguments, and its serde has no state, so all partitions share them.
+        """
+        table = object.__new__(type(self))
+        vars(table).update(vars(self))
+        table._cache = {}
+        table._empty()
+        return table
+
+    def _empty(self) -> None:
+        """Begin without keys."""
+        self.stored, self.order, self._tombed = {}, [], set()
+        self._dirty, self._frozen, self._deletes = {}, {}, False
+
+    # Reading
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+
+    def get(self, key: K, default: Any = None) -> Any:
+        value = self._cache.get(key, ABSENT)
+        if value is ABSENT:
+            value = self._load(key)
+            if value is ABSENT:
+                return default
+        return value
+
+    def __getitem__(self, key: K) -> V:
+        value = self._cache.get(key, ABSENT)
+        if value is ABSENT:
+            value = self._load(key)
+            if value is ABSENT:
+                raise self._missing(key)
+        return value  # type: ignore[no-any-return]
+
+    def _missing(self, key: object) -> KeyError:
+        return KeyError(f"table {self.name!r} has no key {brief(key, 200)}")
+
+    def __contains__(self, key: Any) -> bool:
+        if key in self._cache:
+            return True
+        if key in self._dirty:
+            return self._dirty[key] is not ABSENT
+        return self._committed(key) is not None
+
+    def __len__(self) -> int:
+        before = len(self.stored)
+        for key, value in self._frozen.items():
+            before += (value is not None) - (key in self.stored)
+        for key, value in self._dirty.items():
+            before += (value is not ABSENT) - (self._committed(key) is not None)
+        return before
+
+    def __iter__(self) -> Iterator[K]:
+        born = [key for layer in (self._frozen, self._dirty) for key in layer if key not in self.stored]
+        for key in [*self.stored, *dict.fromkeys(born)]:
+            if key in self:
+                yield key
+
+    def keys(self) -> Iterator[K]:
+        return iter(self)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        for key in self:
+            yield key, self[key]
+
+    def values(self) -> Iterator[V]:
+        for key in self:
+            yield self[key]
+
+    def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        raise self._unsorted()
+
+    def first(self) -> tuple[K, V] | None:
+        raise self._unsorted()
+
+    def last(self) -> tuple[K, V] | None:
+        raise self._unsorted()
+
+    def _unsorted(self) -> UsageError:
+        return UsageError(f"table {self.name!r} is not sorted: declare it with Table(..., sorted=True)")
+
+    # Writing
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._cache[key] = value
+        self._dirty[key] = value
+
+    def put(self, key: K, value: V) -> None:
+        self._cache[key] = value
+        self._dirty[key] = value
+
+    def _replace(self, key: K, value: V) -> None:
+        """Write a key that exists, for tables whose `__setitem__` has to know whether it does."""
+        self._cache[key] = value
+        self._dirty[key] = value
+
+    def delete(self, key: K) -> None:
+        if key in self:
+            self._cache.pop(key, None)
+            self._dirty[key] = ABSENT
+            self._deletes = True
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self.delete(key)
+
+    # For the engine: one call each per transaction
+
+    @property
+    def used(self) -> bool:
+        """Whether there are keys, or open transactions have touched some."""
+        return bool(self.stored or self._dirty or self._frozen)
+
+    @property
+    def written(self) -> bool:
+        """Whether there are open writes."""
+        return bool(self._dirty)
+
+    def freeze(self) -> Changes:
+        """Encode the open transaction's writes, and begin a new, empty layer.
+
+        :raises UnstorableValue: a key or a value would not come back as it is; nothing has changed then.
+        """
+        encode, keys = self._serde.encode, list(self._dirty)
+        if not self._exact_types.issuperset(map(type, keys)) and not self._are_exact(keys):
+            self.check_keys(keys)
+        self.check_values()
+        try:
+            if self._deletes:
+                values = [None if value is ABSENT else encode(value) for value in self._dirty.values()]
+            else:
+                values = list(map(encode, self._dirty.values()))
+        except Exception as error:  # an encoder may raise anything
+            for key, value in self._dirty.items():
+                if value is not ABSENT:
+                    self._encoded(key, value)
+            raise UnstorableValue(f"table {self.name!r}: a value cannot be encoded") from error
+        self._frozen = dict(zip(keys, values, strict=True))
+        self._dirty, self._deletes = {}, False
+        return Changes(self.name, keys, values)
+
+    def _written(self) -> Collection[Any]:
+        """Return the values that the open transaction puts."""
+        values = self._dirty.values()
+        return [value for value in values if value is not ABSENT] if self._deletes else values
+
+    def commit(self) -> None:
+        """Make the frozen writes the state, because they have committed."""
+        self.apply(list(self._frozen), list(self._frozen.values()))
+        if self._forgets:
+            for key in self._frozen.keys() - self._dirty.keys():
+                self._cache.pop(key, None)
+        self._frozen = {}
+        if len(self._cache) > _DECODED:
+            self._cache.clear()
+
+    def rollback(self) -> None:
+        """Drop frozen and open writes, and all decoded values, because one may have been changed in place."""
+        self._cache.clear()
+        self._frozen, self._dirty, self._deletes = {}, {}, False
+
+    def apply(self, keys: list[K], values: list[bytes | None]) -> None:
+        """Set committed values in stored form. None deletes; deleting an absent key does nothing (rule D3)."""
+        stored, tombed = self.stored, self._tombed
+        if born := list(filterfalse(stored.__contains__, keys)):
+            self.order += [key for key in born if key not in tombed] if tombed else born
+        if None not in values:
+            stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
+            if tombed:
+                tombed.difference_update(keys)
+            return
+        for key, value in zip(keys, values, strict=True):
+            if value is not None:
+                stored[key] = value
+                tombed.discard(key)
+            else:
+                stored.pop(key, None)
+                tombed.add(key)
+        if len(tombed) > max(_TOMBED, len(stored)):
+            self.order, self._tombed = list(stored), set()
+
+    def load(self, keys: list[K], values: list[bytes | None]) -> None:
+        """Do the same as `apply` during a restore. Work on the whole table waits for `loaded`."""
+        if None not in values:
+            self.stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
+            return
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = value
+
+    def loaded(self) -> None:
+        """End a restore."""
+        self.order, self._tombed = list(self.stored), set()
+
+    def decode(self, data: bytes) -> V:
+        """Return a stored value as the handler sees it, on any thread if its serde allows. Raises what that raises."""
+        value: V = self._serde.decode(data)
+        return value
+
+    def encode(self, value: V) -> bytes:
+        """Return the stored form of a value. Raises what its serde raises."""
+        return self._serde.encode(value)
+
+    def unreadable(self) -> set[int]:
+        """Return the versions of stored values that this code cannot read."""
+        return (
+            self._serde.unreadable(self.stored.values())
+            if isinstance(self._serde, versioned_values.Versioned)
+            else set()
+        )
+
+    def check_in_place(self) -> None:
+        """Do nothing, because only traced tables detect a value that was changed in place."""
+
+    def check_keys(self, keys: list[K]) -> None:
+        """Require keys that come back from a snapshot as the same keys, with the same bytes.
+
+        A key that is equal to a stored one and has other bytes, such as 1.0 and True for 1, would cost the whole state.
+
+        :raises UnstorableValue: naming the first key that would not.
+        """
+        if self._come_back(keys):
+            return
+        for key in keys:
+            if not self._come_back([key]):
+                text = f"table {self.name!r}: key {brief(key)} cannot be stored as {self._key_name()}: {self._why(key)}"
+                raise UnstorableValue(text, self.name, key)
+
+    def check_values(self) -> None:
+        """Require that every value of the open transaction comes back as it is: same types, same content.
+
+        :raises UnstorableValue: naming the first one that would not, and where it differs.
+        """
+        if self._certainly_same is None:
+            return
+        try:
+            if self._certainly_same(self._written()):
+                return
+        except RecursionError:  # a value is nested more deeply than Python's functions may be
+            pass
+        for key, value in self._dirty.items():
+            self._check_value(key, value)
+
+    def _check_value(self, key: K, value: Any) -> None:
+        if value is ABSENT:
+            return
+        data = self._encoded(key, value)
+        try:
+            back = self._serde.decode(data)
+        except Exception as error:  # a decoder may raise anything
+            what = f"{brief(value)} would not come back as {self.value_type!r:.100}: {error}"
+            raise self._unstorable(key, what) from error
+        if (found := self._difference(value, back)) is not None:
+            raise self._unstorable(key, f"{found}. Next: put what would come back")
+
+    def _encoded(self, key: K, value: Any) -> bytes:
+        """Return the stored form of an open write. :raises UnstorableValue:"""
+        try:
+            return self._serde.encode(value)
+        except Exception as error:  # an encoder may raise anything
+            raise self._unstorable(key, f"{brief(value)} cannot be encoded: {error}") from error
+
+    def _unstorable(self, key: K, what: str) -> UnstorableValue:
+        return UnstorableValue(f"table {self.name!r}, key {brief(key)}: {what}", self.name, key)
+
+    def _difference(self, live: Any, back: Any) -> str | None:
+        return None if self._certainly_same is None else difference(live, back)
+
+    def require_storable(self, key: K) -> None:
+        """Check one open write. :raises UnstorableValue:"""
+        if key in self._dirty:
+            self.check_keys([key])
+            self._check_value(key, self._dirty[key])
+
+    def _come_back(self, keys: list[K]) -> bool:
+        if self.key_type in (str, bytes) and not all(isinstance(key, self.key_type) for key in keys):
+            return False
+        try:
+            data = _encode_keys(keys)
+            back = self._decode_keys(data)
+            return difference(keys, back) is None and _encode_keys(back) == data
+        except (TypeError, ValueError, OverflowError, *UNREADABLE):
+            return False
+
+    def _why(self, key: K) -> str:
+        try:
+            return f"it would come back as {self._decode_keys(_encode_keys([key]))[0]!r}"
+        except (TypeError, ValueError, OverflowError, *UNREADABLE) as error:
+            return str(error)
+
+    @cached_property
+    def _decode_keys(self) -> Callable[[bytes], list[K]]:
+        return msgspec.msgpack.Decoder(GenericAlias(list, (self.key_type,))).decode
+
+    def _key_name(self) -> str:
+        return getattr(self.key_type, "__name__", str(self.key_type))
+
+    def _load(self, key: K) -> Any:
+        """Return the value of a key that is not in the cache, or ABSENT; decode it if no open write has it."""
+        if key in self._dirty:
+            return self._dirty[key]
+        data = self._committed(key)
+        if data is None:
+            return ABSENT
+        value = self._cache[key] = self._serde.decode(data)
+        return value
+
+    def _committed(self, key: Any) -> bytes | None:
+        return self._frozen[key] if key in self._frozen else self.stored.get(key)

@@ -1,0 +1,138 @@
+"""Holds the tables of one partition as bytes, with their digest and the changes since the last delta."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from statehold.state.digest import MODULUS, seeded_digest, seeds, table_digest
+from statehold.state.partition_table import Changes, PartitionTable
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    """The writes of one transaction, with the digest of the state after them."""
+
+    changes: tuple[Changes, ...]
+    digest: int
+    keys: int
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that it changes."""
+        return [change.table for change in self.changes]
+
+
+class State:
+    """The state of one partition: freeze, then commit or roll back. Deltas and full snapshots hold committed writes.
+
+    `track_delta`: remember the keys of commits without a delta for the next delta. This is needed even if every commit
+    carries one, because the first delta after a replay holds the changes of the gap. Only the partition's own thread
+    uses it.
+    """
+
+    def __init__(self, tables: Iterable[PartitionTable[Any, Any]], *, track_delta: bool = False) -> None:
+        self.tables: Mapping[str, PartitionTable[Any, Any]] = {table.name: table for table in tables}
+        self.digest = 0
+        #: odd while a commit changes the stored values, for readers on other threads
+        self.version = 0
+        self._track = track_delta
+        #: keys written since the last committed delta, by table (rule D2)
+        self._since_delta: dict[str, dict[Any, None]] = {name: {} for name in self.tables}
+
+    @property
+    def keys(self) -> int:
+        count = 0
+        for table in self.tables.values():
+            count += len(table.stored)
+        return count
+
+    def check_in_place(self) -> None:
+        """:raises MutatedInPlace: in development, when a value was changed without put()."""
+        for table in self.tables.values():
+            table.check_in_place()
+
+    def freeze(self) -> Frozen:
+        """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
+        changes = tuple(table.freeze() for table in self.tables.values())
+        digest, keys = self.digest, self.keys
+        for change in changes:
+            try:
+                added, born = self._effect(change)
+            except (TypeError, ValueError, OverflowError):  # a key cannot be encoded, such as an int of 65 bits
+                self.tables[change.table].check_keys(change.keys)
+                raise
+            digest, keys = digest + added, keys + born
+        return Frozen(tuple(c for c in changes if c.keys), digest % MODULUS, keys)
+
+    def commit(self, frozen: Frozen, *, delta: bool) -> None:
+        """Make the frozen writes part of the state; `delta` says whether their commit record carried one."""
+        for table in self.tables.values():
+            table.commit()
+        self.digest = frozen.digest
+        if delta:
+            if any(self._since_delta.values()):
+                self._since_delta = {name: {} for name in self.tables}
+        elif self._track:
+            for change in frozen.changes:
+                self._since_delta[change.table].update(dict.fromkeys(change.keys))
+
+    def rollback(self) -> None:
+        """Discard the open writes; the set of keys since the last delta stays (rule D2)."""
+        for table in self.tables.values():
+            table.rollback()
+
+    def delta(self, frozen: Frozen) -> tuple[Changes, ...]:
+        """Return every key written since the last delta: absolute values and tombstones (rule D3)."""
+        if not any(self._since_delta.values()):
+            return frozen.changes
+        fresh = {change.table: change for change in frozen.changes}
+        merged = (self._merge(name, older, fresh.get(name)) for name, older in self._since_delta.items())
+        return tuple(changes for changes in merged if changes.keys)
+
+    def load(self, changes: Changes) -> None:
+        """Set committed values during a restore; `loaded` computes the digest."""
+        self.tables[changes.table].load(changes.keys, changes.values)
+
+    def follow(self, changes: Changes) -> None:
+        """Apply the changes that another owner has committed, and update the digest."""
+        added, _ = self._effect(changes)
+        self.tables[changes.table].apply(changes.keys, changes.values)
+        self.digest = (self.digest + added) % MODULUS
+
+    def taken_over(self) -> None:
+        """Build what depends on whole tables, after the last `follow`; the digest stays."""
+        for table in self.tables.values():
+            table.loaded()
+
+    def loaded(self) -> None:
+        """Complete a restore: compute the digest from the stored values alone."""
+        self.digest = 0
+        for name, table in self.tables.items():
+            table.loaded()
+            self.digest += table_digest(name, table.order, table.stored.values())
+        self.digest %= MODULUS
+
+    def _merge(self, name: str, older: dict[Any, None], fresh: Changes | None) -> Changes:
+        stored = self.tables[name].stored
+        values = {key: stored.get(key) for key in older}
+        if fresh is not None:
+            values.update(zip(fresh.keys, fresh.values, strict=True))
+        return Changes(name, list(values), list(values.values()))
+
+    def _effect(self, changes: Changes) -> tuple[int, int]:
+        """Return what these changes add to the digest and to the number of keys."""
+        stored, table = self.tables[changes.table].stored, changes.table
+        key_seeds = list(seeds(table, changes.keys))
+        after, entered = _values_digest(changes.values, key_seeds)
+        before, left = _values_digest(list(map(stored.get, changes.keys)), key_seeds)
+        return after - before, entered - left
+
+
+def _values_digest(values: list[bytes | None], key_seeds: list[int]) -> tuple[int, int]:
+    """Return the sum of the hashes of the values that are there, and their number."""
+    if None in values:
+        key_seeds = [seed for seed, value in zip(key_seeds, values, strict=True) if value is not None]
+        values = [value for value in values if value is not None]
+    return seeded_digest(values, key_seeds), len(values)  # type: ignore[arg-type]
