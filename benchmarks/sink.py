@@ -26,7 +26,7 @@ from examples.sinks.server import Postgres
 from benchmarks.report import Figures, console, show
 from benchmarks.sink_app import Booked, Payment, service
 from statehold.admin.topics import ServiceTopics
-from statehold.config.load import load
+from statehold.config import load
 from statehold.dev import Cluster
 from statehold.ops.reports.sinks import standings
 

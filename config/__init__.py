@@ -1,6 +1,6 @@
 """Typed settings and the client configurations made from them.
 
-`Settings` holds the values; `statehold.config.load` reads them from files, the environment and the command line.
+`Settings` holds the values; `load` reads them from files, the environment and the command line.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from statehold.config.common.errors import Problem, SettingsError
 from statehold.config.common.secret import Secret
 from statehold.config.librdkafka.extra import Extra
+from statehold.config.loading import load
 from statehold.config.sections.connection import GroupSettings, KafkaSettings, SecuritySettings
 from statehold.config.sections.processing import (
     CommitSettings,
@@ -37,4 +38,5 @@ __all__ = [
     "Settings",
     "SettingsError",
     "SnapshotSettings",
+    "load",
 ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from statehold.config.common.option import options_of
 from statehold.config.common.secret import REDACTED
 from statehold.config.librdkafka.client_keys import ALLOWED
-from statehold.config.load import layers_of, load
+from statehold.config.loading import layers_of, load
 from statehold.config.sections.tree import sections
 from statehold.config.settings import Settings
 from statehold.config.sources import EXTRA, merge

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from fastapi import FastAPI, Header, HTTPException
 
 from statehold import Dedupe, Handler, Output, Record, Service, Table
-from statehold.config.load import load
+from statehold.config import load
 
 
 class Booking(msgspec.Struct, frozen=True):

@@ -15,9 +15,8 @@ from typing import ClassVar
 
 import msgspec
 
-from statehold import Handler, Output, Record, Service, Table
-from statehold.api.failures import dead_letter, retry
-from statehold.config.load import load
+from statehold import Handler, Output, Record, Service, Table, dead_letter, retry
+from statehold.config import load
 from statehold.errors import UndecodableRecord
 
 

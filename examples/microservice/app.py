@@ -17,9 +17,8 @@ from fastapi import FastAPI, HTTPException
 from fastapi.responses import RedirectResponse
 
 from statehold import Handler, Record, Service, Table
-from statehold.config.load import load
-from statehold.ops.http.asgi import OpsApplication
-from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
+from statehold.config import load
+from statehold.ops import Elsewhere, Finder, NotFound, NotLive, OpsApplication
 
 
 class Visit(msgspec.Struct, frozen=True):

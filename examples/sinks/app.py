@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from statehold import Handler, Record, Service, Sink, Table
-from statehold.config.load import load
+from statehold.config import load
 
 
 class Payment(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from script.generate.api_markdown import Member, constructor, function, members, prose, shown, slug, tree
 
 import statehold
-from statehold.api.failures import Policy
+from statehold import Policy
 from statehold.errors import StateholdError
 
 #: a page with more entries has another overview
@@ -85,7 +85,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Hopping", until=statehold.Table),
             Entry("statehold.Session", until=statehold.Table),
             Entry("statehold.JoinBuffer", until=statehold.Table),
-            Entry("statehold.api.joins.BufferedRecord"),
+            Entry("statehold.BufferedRecord"),
             Entry("statehold.Dedupe"),
         ],
     ),
@@ -103,11 +103,8 @@ PAGES: dict[str, Page] = {
         "`Handler.on_failure` maps classes of exceptions to policies. "
         "[Failing records](../../how-to/write/failures.md) explains how to choose.",
         [
-            *(
-                Entry(f"statehold.api.failures.{name}")
-                for name in ("retry", "retry_later", "dead_letter", "park", "stop")
-            ),
-            Entry("statehold.api.failures.Policy", frozenset(Policy.__dataclass_fields__) | {"backoff"}, made=False),
+            *(Entry(f"statehold.{name}") for name in ("retry", "retry_later", "dead_letter", "park", "stop")),
+            Entry("statehold.Policy", frozenset(Policy.__dataclass_fields__) | {"backoff"}, made=False),
         ],
     ),
     "serdes": Page(
@@ -117,9 +114,9 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Serde"),
             Entry("statehold.Json"),
             Entry("statehold.MsgPack"),
-            Entry("statehold.api.values.schema.Registry", frozenset({"client"})),
+            Entry("statehold.Registry", frozenset({"client"})),
             Entry(
-                "statehold.api.values.schema.Registered",
+                "statehold.Registered",
                 frozenset({"for_topic", "check_output", "check_input"}),
                 made=False,
             ),
@@ -136,14 +133,11 @@ PAGES: dict[str, Page] = {
                 note="It has one attribute for each section, such as `settings.kafka`. [Settings](../settings.md) "
                 "lists every setting with its default.",
             ),
-            Entry("statehold.config.load.load"),
+            Entry("statehold.config.load"),
             Entry("statehold.config.SettingsError", None),
             Entry("statehold.FreezeGuard"),
-            Entry("statehold.ops.http.asgi.OpsApplication"),
-            *(
-                Entry(f"statehold.ops.http.key_lookup.{name}")
-                for name in ("Finder", "Found", "NotFound", "NotLive", "Elsewhere")
-            ),
+            Entry("statehold.ops.OpsApplication"),
+            *(Entry(f"statehold.ops.{name}") for name in ("Finder", "Found", "NotFound", "NotLive", "Elsewhere")),
         ],
     ),
     "testing": Page(

@@ -28,7 +28,7 @@ A setting is written in one of five places; the first one in this list that has 
 5. a shipped profile (`development` or `production`, at the end of this page), then the default
 
 In Python: `Settings(commit=CommitSettings(interval=0.05))`, or `load(path, overrides, env, secrets_dir)` of
-`statehold.config.load`.
+`statehold.config`.
 
 An unknown key or a bad value stops the start; the error names the key, where it was written, the value and
 what is allowed. Passwords and keys never show in errors, logs or `repr`. Durations are seconds or have a unit

@@ -67,7 +67,7 @@ class Effect(msgspec.Struct, frozen=True, array_like=True):
 def position_of(positions: Mapping[str, int], inputs: Sequence[str]) -> int:
     """Return the position of a partition: the next offset of its input, or the sum of those of several inputs.
 
-    With several inputs the next record has this place in the partition's order, or a later one (`statehold.api.record.at`).
+    With several inputs the next record has this place in the partition's order, or a later one (`api.record.at`).
     Return -1 if an input has no position.
     """
     offsets = [positions.get(topic, -1) for topic in inputs]

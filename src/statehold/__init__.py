@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from statehold.api.dedupe import Dedupe
+    from statehold.api.failures import Policy, dead_letter, park, retry, retry_later, stop
     from statehold.api.handler import Handler, on
-    from statehold.api.joins import JoinBuffer
+    from statehold.api.joins import BufferedRecord, JoinBuffer
     from statehold.api.output import Output
     from statehold.api.record import Record
     from statehold.api.reference import Reference
     from statehold.api.sink import Sink
     from statehold.api.table import Table
     from statehold.api.timer import Timer
+    from statehold.api.values.schema import Registered, Registry
     from statehold.api.values.serde import Json, MsgPack, Serde
     from statehold.api.windows import Hopping, Session, Tumbling
     from statehold.common.version import __version__
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from statehold.service import Service
 
 __all__ = [
+    "BufferedRecord",
     "Dedupe",
     "FreezeGuard",
     "Handler",
@@ -30,8 +33,11 @@ __all__ = [
     "Json",
     "MsgPack",
     "Output",
+    "Policy",
     "Record",
     "Reference",
+    "Registered",
+    "Registry",
     "Serde",
     "Service",
     "Session",
@@ -41,30 +47,44 @@ __all__ = [
     "Timer",
     "Tumbling",
     "__version__",
+    "dead_letter",
     "on",
+    "park",
+    "retry",
+    "retry_later",
+    "stop",
 ]
 
 _HOMES = {
+    "BufferedRecord": "api.joins",
     "Dedupe": "api.dedupe",
     "FreezeGuard": "health.freeze_guard",
     "Handler": "api.handler",
     "Hopping": "api.windows",
     "JoinBuffer": "api.joins",
-    "StateholdError": "errors",
     "Json": "api.values.serde",
     "MsgPack": "api.values.serde",
     "Output": "api.output",
+    "Policy": "api.failures",
     "Record": "api.record",
     "Reference": "api.reference",
+    "Registered": "api.values.schema",
+    "Registry": "api.values.schema",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",
     "Sink": "api.sink",
+    "StateholdError": "errors",
     "Table": "api.table",
     "Timer": "api.timer",
     "Tumbling": "api.windows",
     "__version__": "common.version",
+    "dead_letter": "api.failures",
     "on": "api.handler",
+    "park": "api.failures",
+    "retry": "api.failures",
+    "retry_later": "api.failures",
+    "stop": "api.failures",
 }
 
 

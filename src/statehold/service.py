@@ -8,14 +8,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, Self
 
 from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
-from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.handler import Handler
 from statehold.balancer.manager import Manager
 from statehold.bound.attributes import declared
 from statehold.bound.inputs import value_types
@@ -68,7 +68,7 @@ class Service:
         *,
         input: str = "",
         inputs: Sequence[str] = (),
-        handler: HandlerFactory,
+        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
         settings: Settings | None = None,
         namespace: str | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class Service:
         """Replace the settings: `statehold run --config` loads them after the module has created the service."""
         if not isinstance(settings, Settings):
             raise UsageError(
-                f"Service {self.name!r}: settings is a {type(settings).__name__}. Next: from statehold.config.load "
+                f"Service {self.name!r}: settings is a {type(settings).__name__}. Next: from statehold.config "
                 'import load, and settings=load(overrides={"SECTION.KEY": "VALUE"}) or settings=load(Path("FILE.toml"))'
             )
         if self._namespace is not None:

@@ -27,7 +27,7 @@ from tests.support.proxy import Proxy
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.dev import BrokerFailed, Cluster, InUse
 from statehold.errors import StateholdError
 

@@ -186,7 +186,7 @@ def check_tries(due: Mapping[tuple[int, int], str], found: Sequence[Sequence[Row
 
 def policies() -> dict[type[BaseException], Any]:
     """The service's."""
-    from statehold.api.failures import dead_letter, park, retry, retry_later, stop
+    from statehold import dead_letter, park, retry, retry_later, stop
     from statehold.errors import OutputRefused, UndecodableRecord
 
     return {

@@ -20,7 +20,7 @@ from tests.chaos.workload import EVERYTHING, Running, Trade, linked
 from statehold import Handler, Output, Record, Service, Table, on
 from statehold.api.handler import EffectKey
 from statehold.common.exit_codes import exit_of
-from statehold.config.load import load
+from statehold.config import load
 from statehold.errors import StateholdError
 from statehold.ops.process.control import ControlServer
 from statehold.ops.process.hard_exit import limit_the_end

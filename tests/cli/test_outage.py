@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import Commands
 
-from statehold.config.load import load
+from statehold.config import load
 from statehold.ops.cli.common import output, waiting
 from statehold.ops.remote import local_services
 from statehold.ops.remote.control_sockets import LocalProcess

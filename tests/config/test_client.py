@@ -21,9 +21,9 @@ from statehold.config import (
     Settings,
     SettingsError,
     client,
+    load,
 )
 from statehold.config.librdkafka.client_keys import ALLOWED
-from statehold.config.load import load
 
 Build = Callable[[Settings], client.ClientConfig]
 

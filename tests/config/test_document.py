@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from script.generate.settings_page import document
 
-from statehold.config.load import load
+from statehold.config import load
 from statehold.config.sources import known_options, profile_path
 
 PROFILES = ("development", "production")

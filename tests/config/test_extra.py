@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from statehold.config import Extra, SettingsError
+from statehold.config import Extra, SettingsError, load
 from statehold.config.librdkafka.client_keys import ALLOWED
 from statehold.config.librdkafka.extra import key_from_environment
 from statehold.config.librdkafka.locked_keys import ALIASES, LOCKED, OWNED
-from statehold.config.load import load
 from statehold.config.sources import known_options
 
 PROMISED = (

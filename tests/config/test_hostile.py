@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statehold.config import SettingsError
-from statehold.config.load import load
+from statehold.config import SettingsError, load
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statehold.config import Problem, Secret, Settings, SettingsError
-from statehold.config.load import load
+from statehold.config import Problem, Secret, Settings, SettingsError, load
 from statehold.config.sources import known_options
 
 Write = Callable[[str], Path]

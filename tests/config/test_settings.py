@@ -24,10 +24,10 @@ from statehold.config import (
     Settings,
     SettingsError,
     SnapshotSettings,
+    load,
 )
 from statehold.config.common.option import options_of
 from statehold.config.common.units import parse_duration
-from statehold.config.load import load
 from statehold.config.sections.effects_timers_sinks import SinkSettings
 from statehold.config.sections.tree import sections
 from statehold.errors import StateholdError
@@ -42,7 +42,7 @@ def test_the_defaults_are_complete_and_agree_with_each_other() -> None:
 
 def test_reading_the_settings_imports_no_large_library() -> None:
     code = (
-        "import sys, statehold.config.load as load, statehold.config.client as client\n"
+        "import sys, statehold.config.loading as load, statehold.config.client as client\n"
         "client.consumer(load.load(env={}), 'group')\n"
         "print(sorted({'confluent_kafka', 'pydantic', 'structlog', 'typer', 'pyspark'} & set(sys.modules)))"
     )

@@ -15,9 +15,23 @@ import msgspec
 import pytest
 
 import statehold
-from statehold import Dedupe, Handler, JoinBuffer, Json, Output, Record, Reference, Table, Tumbling, on, testing
+from statehold import (
+    Dedupe,
+    Handler,
+    JoinBuffer,
+    Json,
+    Output,
+    Record,
+    Reference,
+    Table,
+    Tumbling,
+    dead_letter,
+    on,
+    ops,
+    retry,
+    testing,
+)
 from statehold.api import failures
-from statehold.api.failures import dead_letter, retry
 from statehold.api.values import schema
 from statehold.errors import StateholdError, UndecodableRecord
 from statehold.testing import Driver
@@ -28,27 +42,16 @@ PUBLIC: dict[str, set[str]] = {
     "statehold": set(statehold.__all__) - {"StateholdError"},
     "statehold.testing": set(testing.__all__),
     "statehold.dev": set(importlib.import_module("statehold.dev").__all__),
-    "statehold.api.failures": {
-        name for name, value in vars(failures).items() if getattr(value, "__module__", "") == failures.__name__
-    },
-    "statehold.api.values.schema": {
-        name
-        for name, value in vars(schema).items()
-        if isinstance(value, type) and value.__module__ == schema.__name__ and not name.startswith("_")
-    },
-    "statehold.config": {"Settings", "SettingsError"},
-    "statehold.config.load": {"load"},
-    "statehold.api.joins": {"BufferedRecord"},
-    "statehold.ops.http.asgi": {"OpsApplication"},
-    "statehold.ops.http.key_lookup": {"Elsewhere", "Finder", "Found", "NotFound", "NotLive"},
+    "statehold.config": {"Settings", "SettingsError", "load"},
+    "statehold.ops": set(ops.__all__),
 }
 #: members without underscore that are no part of the API, and why
 INTERNAL = {
     "statehold.Service": {"handler_class", "tables", "outputs", "reference_topics"},  # for other modules
     "statehold.Record": {"message"},  # Kafka's client
-    "statehold.api.values.schema.Registered": {"for_topic", "check_output", "check_input"},  # for other modules
-    "statehold.api.values.schema.Registry": {"client"},  # the registry's client
-    "statehold.api.failures.Policy": None,  # its fields are the arguments of the functions
+    "statehold.Registered": {"for_topic", "check_output", "check_input"},  # for other modules
+    "statehold.Registry": {"client"},  # the registry's client
+    "statehold.Policy": None,  # its fields are the arguments of the functions
     "statehold.config.Settings": None,  # docs/reference/settings.md
     "statehold.config.SettingsError": None,
 }

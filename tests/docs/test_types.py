@@ -20,10 +20,9 @@ ROOT = DOCS.parent
 LEFT_OUT = {
     "how-to/operate/tracing.md": "from statehold import Handler, Service\nclass Clearing(Handler[str]): ...\n",
     "how-to/state/state-maintenance.md": "class Position: ...\nclass OldPosition: ...\n",
-    "how-to/write/retries.md": "from statehold.api.failures import dead_letter, retry, retry_later\n"
+    "how-to/write/retries.md": "from statehold import dead_letter, retry, retry_later\n"
     "class WebhookDown(Exception): ...\n",
-    "how-to/write/sinks.md": "from statehold.errors import SinkRefused\n"
-    "from statehold.api.failures import dead_letter, retry\n",
+    "how-to/write/sinks.md": "from statehold.errors import SinkRefused\nfrom statehold import dead_letter, retry\n",
     "reference/ops.md": "from fastapi import FastAPI\nfrom statehold import Handler, Service\n"
     "app = FastAPI()\nservice = Service('web', input='orders', handler=Handler[str])\n",
 }

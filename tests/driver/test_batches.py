@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from statehold import Handler, Output, Record, Table
-from statehold.api.failures import dead_letter
+from statehold import Handler, Output, Record, Table, dead_letter
 from statehold.errors import HandlerFailed
 from statehold.testing import BatchesMatter, Driver
 

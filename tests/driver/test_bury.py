@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
-from statehold import Handler, Output, Record, Table
-from statehold.api.failures import dead_letter, park, retry, stop
+from statehold import Handler, Output, Record, Table, dead_letter, park, retry, stop
 from statehold.api.record import MemoryMessage
 from statehold.errors import HandlerFailed, OutputRefused, UndecodableRecord
 from statehold.messages.command import GO_ON, PAUSE

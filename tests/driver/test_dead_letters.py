@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from tests.driver.apps import Interval
 
-from statehold import Handler, Output, Record, Table
-from statehold.api.failures import dead_letter, park, retry, retry_later
+from statehold import Handler, Output, Record, Table, dead_letter, park, retry, retry_later
 from statehold.api.handler import EffectKey
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.errors import (

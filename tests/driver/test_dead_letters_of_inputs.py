@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statehold import Handler, Output, Record, Table, on
-from statehold.api.failures import dead_letter, retry_later
+from statehold import Handler, Output, Record, Table, dead_letter, on, retry_later
 from statehold.config import Settings
 from statehold.config.sections.processing import FailureSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings

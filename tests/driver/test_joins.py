@@ -12,8 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
 
-from statehold import Handler, JoinBuffer, Json, Output, Record, Table, Timer, Tumbling, on
-from statehold.api.joins import BufferedRecord
+from statehold import BufferedRecord, Handler, JoinBuffer, Json, Output, Record, Table, Timer, Tumbling, on
 from statehold.bound.attributes import declared
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings

@@ -8,9 +8,8 @@ from typing import ClassVar
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from statehold import Handler, Output, Record
-from statehold.api.failures import Policy, dead_letter
-from statehold.config.load import load
+from statehold import Handler, Output, Policy, Record, dead_letter
+from statehold.config import load
 from statehold.errors import MessageRefused, OutputRefused, UsageError
 from statehold.testing import Driver
 from statehold.testing.memory.message_size import require_size

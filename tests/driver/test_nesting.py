@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold import Handler, Output, Record, Table
-from statehold.api.failures import dead_letter
+from statehold import Handler, Output, Record, Table, dead_letter
 from statehold.api.values.serde import MsgPack
 from statehold.errors import RecordError, UndecodableRecord
 from statehold.messages.command import header

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from statehold import Dedupe, Handler, Record, Table, Timer
+from statehold import Dedupe, Handler, Record, Table, Timer, dead_letter
 from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
-from statehold.api.failures import dead_letter
 from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import SETTLED

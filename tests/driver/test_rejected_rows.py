@@ -13,8 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import events, with_interval
 
-from statehold import Handler, Record, Sink, Table, Timer
-from statehold.api.failures import Policy, dead_letter, park, retry
+from statehold import Handler, Policy, Record, Sink, Table, Timer, dead_letter, park, retry
 from statehold.bound.sink import BadRow, DatabaseTrouble, PartitionSink, Rows
 from statehold.errors import OutcomeUnknown, SinkRefused, TooManyFailures, TransactionAborted
 from statehold.testing import Driver

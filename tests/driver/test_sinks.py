@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import commit_records, events, with_interval
 
-from statehold import Handler, Output, Record, Reference, Sink, Table, Timer
-from statehold.api.failures import dead_letter, retry_later
+from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, dead_letter, retry_later
 from statehold.bound.sink import DatabaseTrouble, Rows, RowsRefused, SinkPosition
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import (

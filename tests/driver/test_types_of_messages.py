@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from statehold import Handler, Output, Record, Reference, Table
-from statehold.api.values.schema import Registry
+from statehold import Handler, Output, Record, Reference, Registry, Table
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 from statehold.testing import Driver
 

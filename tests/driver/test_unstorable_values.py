@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from tests.driver.apps import events
 
-from statehold import Handler, Output, Record, Table
-from statehold.api.failures import dead_letter, retry_later
+from statehold import Handler, Output, Record, Table, dead_letter, retry_later
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UnstorableValue, UsageError

@@ -12,8 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
 
-from statehold import Handler, Hopping, Json, Output, Record, Session, Table, Timer, Tumbling
-from statehold.api.failures import dead_letter
+from statehold import Handler, Hopping, Json, Output, Record, Session, Table, Timer, Tumbling, dead_letter
 from statehold.bound.attributes import declared
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, MutatedInPlace, UsageError

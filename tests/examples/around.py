@@ -18,7 +18,7 @@ from tests.ops.desk import await_true
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.service import Service
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from tests.ops.desk import TOKEN, Reply, ask, await_true
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
-from statehold.config.load import load
+from statehold.config import load
 from statehold.dev import Cluster
 from statehold.dev.ports import free_ports
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.dev import Cluster
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.telemetry.log_events import Log

@@ -12,9 +12,8 @@ from tests.monitoring.shipped import ALERTS, DASHBOARD, RULES, panels, shorter
 from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
-from statehold import Record
+from statehold import Record, dead_letter
 from statehold.admin.commands import Commander
-from statehold.api.failures import dead_letter
 from statehold.config.sections.processing import SnapshotSettings
 from statehold.dev import Cluster
 from statehold.messages.command import TAKE

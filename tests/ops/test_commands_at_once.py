@@ -10,11 +10,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.ops.desk import POISON, Fragile, Names, Order, a_desk, await_true, create_topics, feed
 
-from statehold import Service
+from statehold import Service, dead_letter
 from statehold.admin.commands import Commander, CommandResult
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.topics import ServiceTopics
-from statehold.api.failures import dead_letter
 from statehold.messages.command import TAKE
 from statehold.messages.dead_letter import REPLAY
 

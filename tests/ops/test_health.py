@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.ops.desk import TOKEN, Names, a_desk, ask, with_token
 
+from statehold.config import load
 from statehold.config.common.errors import SettingsError
-from statehold.config.load import load
 from statehold.config.sections.ops import OpsSettings
 from statehold.errors import StartError
 from statehold.ops.http import health

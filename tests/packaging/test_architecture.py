@@ -117,7 +117,6 @@ ALLOWED: dict[str, str] = {
     ),
     "kafka": "",
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
-    "ops": "",
     "ops.explain": "",
     "ops.remote": "errors config ports",
     "ops.generate": "errors common api.values bound service",
@@ -151,6 +150,7 @@ ALLOWED: dict[str, str] = {
         "errors config.sections common state ports snapshot.format worker.followers service __init__ ops.remote "
         "ops.http.console"
     ),
+    "ops": "ops.http",
     "ops.process": "errors config.sections bound telemetry service ops.remote ops.doctor ops.http",
     "ops.cli.common": (
         "errors config.common config common messages bound snapshot snapshot.spark.io service snapshot.inspect dev "

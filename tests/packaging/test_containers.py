@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from statehold.config.load import load
+from statehold.config import load
 from statehold.ops.generate import scaffold
 
 NAME = "order-totals"

@@ -101,7 +101,7 @@ def test_without_the_extra_one_line_says_what_to_install(root: Path, wheel: Path
     assert bare.stderr == "statehold: the command line needs an extra: pip install 'statehold[cli]'\n"
     public = "from statehold import Handler, Output, Record, Service, Table"
     assert run(str(programs / "python"), "-c", public, cwd=tmp_path).returncode == 0
-    settings = "import sys; from statehold.config.load import load; load(); assert 'pydantic' not in sys.modules"
+    settings = "import sys; from statehold.config import load; load(); assert 'pydantic' not in sys.modules"
     assert run(str(programs / "python"), "-c", settings, cwd=tmp_path).returncode == 0
 
 

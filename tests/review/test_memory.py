@@ -12,8 +12,7 @@ from typing import ClassVar, NamedTuple
 import pytest
 from tests.driver.apps import Accounts, Op
 
-from statehold import Record, Reference, Sink, Timer
-from statehold.api.failures import dead_letter
+from statehold import Record, Reference, Sink, Timer, dead_letter
 from statehold.balancer.assignment import Track
 from statehold.errors import ProducerFenced
 from statehold.ports import WorkerReport

@@ -22,8 +22,7 @@ from tests.system.stage import Stage
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.access_rights import CLUSTER, IDS, Right, rights_of
-from statehold.config import client
-from statehold.config.load import load
+from statehold.config import client, load
 from statehold.kafka.admin import acl_check
 
 pytestmark = pytest.mark.kafka

@@ -13,7 +13,7 @@ from tests.system.stage import Stage
 
 from statehold.common.access_rights import GROUP, IDS, rights_of
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.config.settings import Settings
 from statehold.errors import Misconfigured
 from statehold.kafka.admin.admin import Admin

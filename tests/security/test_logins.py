@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic
 from tests.support.secured import Secured
 from tests.system.processes import await_true
 
-from statehold.config.load import load
+from statehold.config import load
 from statehold.errors import Misconfigured, StateholdError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader

@@ -17,7 +17,7 @@ from tests.system.stage import Stage
 from statehold.admin.topics import ServiceTopics
 from statehold.common.access_rights import GROUP, IDS, ROLES, Right, rights_of
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.errors import AccessLost, AccessRefused, KafkaTrouble
 from statehold.kafka.admin.acl_diagnosis import missing_right
 

@@ -14,8 +14,8 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
+from statehold.config import load
 from statehold.config.common.secret import FileSecret, Secret
-from statehold.config.load import load
 from statehold.config.settings import Settings
 from statehold.kafka.clients.credential_rotation import files_of, fingerprint
 from statehold.ops.http.answers import HttpRequest, Rejected

@@ -14,8 +14,7 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 
 from statehold.common.access_rights import rights_of
-from statehold.config import SettingsError
-from statehold.config.load import load
+from statehold.config import SettingsError, load
 from statehold.config.token import TokenFile
 
 __all__ = ["topic"]

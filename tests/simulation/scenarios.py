@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 from tests.simulation.stored import verify_stored
 
-from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, on
-from statehold.api.failures import dead_letter, retry, retry_later
+from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, dead_letter, on, retry, retry_later
 from statehold.api.handler import EffectKey
 from statehold.config.settings import Settings
 from statehold.testing.simulation.cluster import quick_settings

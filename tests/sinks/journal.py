@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from statehold import Handler, Record, Service, Sink, Table, on
-from statehold.config.load import load
+from statehold.config import load
 
 PREFIX = os.environ.get("JOURNAL_PREFIX", "")
 ORDERS, CANCELS = f"{PREFIX}orders", f"{PREFIX}cancels"

@@ -26,7 +26,7 @@ from tests.sinks.worker import Strict
 from statehold import Service
 from statehold.admin.topics import ServiceTopics
 from statehold.bound.policies import failure_topics
-from statehold.config.load import load
+from statehold.config import load
 from statehold.ops.reports.sinks import standings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from tests.sinks.stage import ROOT, Stage
 
 from statehold.bound.attributes import sinks_of
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.dev import Cluster
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine

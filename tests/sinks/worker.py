@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 from examples.sinks.app import Payments
 
-from statehold import Service
-from statehold.api.failures import dead_letter
-from statehold.config.load import load
+from statehold import Service, dead_letter
+from statehold.config import load
 from statehold.errors import SinkRefused
 from statehold.ops.process.logs import configure_logging
 

@@ -13,11 +13,10 @@ from tests.golden import around
 from tests.golden.generate import moves
 from tests.ops.desk import await_true, create_topics
 
-from statehold import Output, Service
+from statehold import Output, Service, retry_later
 from statehold.admin.compaction import Compaction
 from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
-from statehold.api.failures import retry_later
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import SnapshotSettings

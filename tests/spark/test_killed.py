@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import os, signal, sys
 from statehold.admin.compaction import Compaction
-from statehold.config.load import load
+from statehold.config import load
 from statehold.common.names import Names
 from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 

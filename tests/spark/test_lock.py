@@ -16,7 +16,7 @@ from statehold.kafka.tools.compaction_lock import SESSION, CompactionLock
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import os, sys
-from statehold.config.load import load
+from statehold.config import load
 from statehold.common.names import Names
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.tools.compaction_lock import CompactionLock

@@ -18,7 +18,7 @@ from tests.system.processes import Process, await_true
 from statehold import Service
 from statehold.admin.topics import REQUIRED, ServiceTopics
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.config.settings import Settings
 
 #: a takeover after a kill takes a session timeout: the shortest that the settings allow

@@ -16,12 +16,11 @@ from tests.system.stage import Stage
 from tests.system.test_dead_letters import read_all, set_up
 from tests.system.test_repair import REASON
 
-from statehold import Output, Record
+from statehold import Output, Record, dead_letter, retry_later
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.repair import repair as repairing
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.state.stopped_service import LastState, StoppedService
-from statehold.api.failures import dead_letter, retry_later
 from statehold.errors import NoUsableFull, ToolRefused
 from statehold.messages.dead_letter import REPLAY
 

@@ -17,11 +17,10 @@ from tests.support.registry import RegistryServer, registry_server
 from tests.system import verify
 from tests.system.processes import await_true
 
-from statehold import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Registry, Service, Table
 from statehold.admin.topics import ServiceTopics
-from statehold.api.values.schema import Registry
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.errors import SchemaRefused, StartError

@@ -30,7 +30,7 @@ from tests.system.verify import Group, Row, read_all
 from statehold import Service
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.config.settings import Settings
 from statehold.ops.cli import entry
 

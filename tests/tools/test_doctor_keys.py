@@ -14,7 +14,7 @@ from tests.tools.recorded import FAST, Ledger
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.dev import Cluster
 from statehold.kafka.survey.partitioners import KeySample, mismatches
 from statehold.ops.doctor.case import Case

@@ -8,7 +8,7 @@ from tests.support.proxy import Proxy
 from tests.system.processes import await_true
 
 from statehold.common.names import Names
-from statehold.config.load import load
+from statehold.config import load
 from statehold.dev.pytest_plugin import ClusterFactory
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine

@@ -22,7 +22,7 @@ APP = '''
 from typing import Annotated
 import msgspec
 from statehold import Handler, Output, Service
-from statehold.api.values.schema import Registry
+from statehold import Registry
 
 registry = Registry("http://127.0.0.1:1")  # never asked
 

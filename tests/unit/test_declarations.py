@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pytest
 
-from statehold import Dedupe, Handler, Output, Record, Service, Session, Table, on
-from statehold.api.failures import retry
+from statehold import Dedupe, Handler, Output, Record, Service, Session, Table, on, retry
 from statehold.api.handler import HOOKS
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
@@ -205,7 +204,7 @@ def test_a_key_with_an_order_is_accepted(declare: Callable[[Any], Any], key: Any
 
 @pytest.mark.parametrize("settings", [{"kafka": {}}, "service.toml"])
 def test_a_service_names_what_it_takes_as_settings(settings: Any) -> None:
-    advice = r"from statehold.config.load import load, and settings=load\(overrides="
+    advice = r"from statehold.config import load, and settings=load\(overrides="
     with pytest.raises(UsageError, match=f"settings is a {type(settings).__name__}. Next: {advice}"):
         Service("counts", input="orders", handler=Handler, settings=settings)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from statehold import Handler, Output, Record, Service
-from statehold.api.failures import dead_letter, retry, retry_later
+from statehold import Handler, Output, Record, Service, dead_letter, retry, retry_later
 from statehold.config.sections.doctor import DoctorSettings
 from statehold.config.settings import Settings
 from statehold.ops.doctor.case import Case

@@ -12,7 +12,7 @@ EMBEDDED = """
 import sys, threading
 {before}
 from statehold import Handler, Service
-from statehold.config.load import load
+from statehold.config import load
 from statehold.errors import StateholdError
 
 class Echo(Handler[str]):

@@ -14,7 +14,7 @@ import typer
 
 from statehold.common.names import Names
 from statehold.common.version import __version__
-from statehold.config.load import load
+from statehold.config.loading import load
 from statehold.config.settings import Settings
 from statehold.errors import StartError, StateholdError, UsageError
 from statehold.messages.command import issuer

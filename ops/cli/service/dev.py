@@ -12,7 +12,7 @@ from rich.text import Text
 
 from statehold.common.exit_codes import Answer
 from statehold.config import SettingsError
-from statehold.config.load import load
+from statehold.config.loading import load
 from statehold.dev import daemon
 from statehold.dev.errors import NoCluster
 from statehold.dev.jars import DEFAULT_VERSION

@@ -94,7 +94,7 @@ class Handler(Generic[V]):
     survive in `Table`s. Anything else on `self` is lost in a restart, and not rolled back with a record.
     """
 
-    #: Failure policies by exception class; see `statehold.api.failures`.
+    #: Failure policies by exception class: `retry`, `retry_later`, `dead_letter`, `park`, `stop`.
     on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
     #: Prefix of the system tables' names. Set it only to restore a state whose writer used another prefix.
     system_prefix: ClassVar[str] = "statehold."

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 import msgspec
 
 from statehold.api.dedupe import Dedupe
-from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.handler import Handler
 from statehold.api.output import Headers, Output
 from statehold.api.reference import Reference
 from statehold.api.sink import Sink
@@ -84,7 +84,7 @@ class Driver(Wiring):
 
     def __init__(
         self,
-        handler: HandlerFactory,
+        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
         *,
         delta_interval: float | Literal["commit", "off"] = "commit",
         batch: int = 1,

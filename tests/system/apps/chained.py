@@ -13,9 +13,8 @@ import msgspec
 from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event
 
-from statehold import Handler, Output, Record, Service, Table, on
-from statehold.api.failures import dead_letter
-from statehold.config.load import load
+from statehold import Handler, Output, Record, Service, Table, dead_letter, on
+from statehold.config import load
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -16,8 +16,7 @@ from typing import ClassVar
 from tests.system.apps.probed import end_with_the_test
 from tests.system.apps.tally import POISON, Event, Line, Tally
 
-from statehold import Output, Record, Service
-from statehold.api.failures import dead_letter
+from statehold import Output, Record, Service, dead_letter
 from statehold.errors import DeadlyRecord
 
 #: what a handler takes, and what the process may have

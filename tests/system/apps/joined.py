@@ -9,7 +9,7 @@ from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event
 
 from statehold import Handler, Output, Record, Service, on
-from statehold.config.load import load
+from statehold.config import load
 
 
 def bid(offset: int, event: Event) -> Bid:

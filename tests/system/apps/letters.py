@@ -10,10 +10,9 @@ from typing import ClassVar
 from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event, Line, Tally
 
-from statehold import Output, Record, Service
-from statehold.api.failures import dead_letter, retry, retry_later
+from statehold import Output, Record, Service, dead_letter, retry, retry_later
 from statehold.api.handler import Handler
-from statehold.config.load import load
+from statehold.config import load
 from statehold.errors import UndecodableRecord
 
 

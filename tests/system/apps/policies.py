@@ -13,8 +13,7 @@ from typing import ClassVar
 from tests.system.apps.probed import end_with_the_test
 from tests.system.apps.tally import Event, Line, Total
 
-from statehold import Handler, Output, Record, Service, Table
-from statehold.api.failures import dead_letter, park, retry, retry_later, stop
+from statehold import Handler, Output, Record, Service, Table, dead_letter, park, retry, retry_later, stop
 from statehold.errors import OutputRefused, UndecodableRecord
 
 REFUSED, DOWN, LATER, LONG, PAUSED, PARKS, STOPS, LARGE = range(-10, -18, -1)

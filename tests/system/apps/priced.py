@@ -9,7 +9,7 @@ from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event
 
 from statehold import Handler, Output, Record, Reference, Service, Table
-from statehold.config.load import load
+from statehold.config import load
 
 
 class Priced(msgspec.Struct, frozen=True):

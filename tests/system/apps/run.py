@@ -17,7 +17,7 @@ from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Tally, tally
 
 from statehold import Service
-from statehold.config.load import load
+from statehold.config import load
 from statehold.kafka.clients.producer import KafkaTransactions
 
 

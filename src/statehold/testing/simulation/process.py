@@ -319,7 +319,7 @@ def _background(threads: TaskThreads, call: Callable[[], None], name: str) -> Ba
 
 
 class _Session:
-    """`statehold.bound.sink.Session` of a simulated process: each request takes time, and may fail before or after it."""
+    """`bound.sink.Session` of a simulated process: each request takes time, and may fail before or after it."""
 
     def __init__(self, session: Session, life: ProcessLife) -> None:
         self._session, self._life = session, life
