@@ -6,7 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from script.generate import api_pages, cli_page, doctor_page, figures, metrics_page, runbook_pages, settings_page
+from script.generate import (
+    api_pages,
+    cli_page,
+    doctor_page,
+    figures,
+    metrics_page,
+    rooms_svg,
+    runbook_pages,
+    settings_page,
+)
 
 from statehold.ops.generate import scaffold
 
@@ -20,6 +29,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/events.md": runbook_pages.events,
     "reference/exit-codes.md": runbook_pages.exit_codes,
     "reference/settings.md": settings_page.document,
+    "images/rooms.svg": rooms_svg.document,
 }
 PAGES |= {f"reference/api/{name}.md": partial(api_pages.document, name) for name in api_pages.PAGES}
 PAGES |= {

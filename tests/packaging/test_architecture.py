@@ -303,6 +303,18 @@ def test_the_table_points_down_but_for_what_is_named() -> None:
     assert set(cycles({folder: set(others.split()) for folder, others in ALLOWED.items()})) == set(FOLDER_CYCLES)
 
 
+def test_the_rooms_point_down() -> None:
+    """A room is the first part of a folder's name: also `admin` and `admin.state` count as one."""
+    rooms: dict[str, set[str]] = defaultdict(set)
+    for folder, others in ALLOWED.items():
+        rooms[room_of(folder)] |= {room_of(each) for each in others.split()} - {room_of(folder)}
+    assert cycles(rooms) == []
+
+
+def room_of(folder: str) -> str:
+    return folder.partition(".")[0]
+
+
 def test_no_module_is_in_a_cycle_but_those_that_are_named(root: Path) -> None:
     graph: dict[str, set[str]] = {name: set() for name, _ in modules(root)}
     for each in everything(root):
