@@ -12,7 +12,8 @@ PAGES = ["README.md", "docs/install.md", "docs/tutorial/index.md"]
 
 
 def first_installation(page: str) -> str:
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return next(block for block in blocks if "pip install" in block)
 
 
