@@ -16,9 +16,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Final
 
 from script.bare import ROOT, Machine, Unavailable, machine
+
+
+def first_commands(page: Path) -> str:
+    """Return the commands of the first shell block of a page."""
+    found = re.search(r"^```sh\n(.*?)\n```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert found, page
+    return found[1]
+
 
 #: The README's two commands. With CI=true a missing Java or broker fails a test instead of skipping it.
 DEMO: Final = ("script/demo",)
@@ -36,7 +45,9 @@ PARTS: Final = (
 BROKER: Final = ("script/test", "-q", "-n", "0", "tests/kafka/test_seek.py")
 #: A smaller demo, because the whole one has run as root; it takes two minutes.
 SMALL_DEMO: Final = ("script/demo", "--records", "20000")
-AS_A_USER: Final = {False: (BROKER,), True: (SMALL_DEMO, BROKER)}
+#: What the README says in its first block of commands, then a test of what it installs.
+INSTALL: Final = ("bash", "-c", f"{first_commands(ROOT / 'README.md')} && statehold --version")
+AS_A_USER: Final = {False: (INSTALL, BROKER), True: (INSTALL, SMALL_DEMO, BROKER)}
 SLOW_HERE: Final = ("-m", "not long and (kafka or root or spark or slow)")
 TESTS: Final = {False: (FAST, PARTS), True: (("script/test", "--long", "-q"),)}
 LOGS: Final = ROOT / "build" / "ci"

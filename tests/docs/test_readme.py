@@ -8,13 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.shell import Command, Shell, steps
+from tests.docs.shell import Command, Shell
 from tests.docs.test_pages import run
 
 from statehold.dev.ports import free_ports
 
 README = Path(__file__).parents[2] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+#: the installation, and the commands of the quick start
+SHELL = re.findall(r"^```sh\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+#: what the last command prints
+PRINTED = re.findall(r"`(\{.*?\})`", README.read_text(encoding="utf-8"))
 
 
 def test_it_is_one_page() -> None:
@@ -43,11 +47,11 @@ def quick_start(tmp_path: Path, programs: Path) -> None:
         STATEHOLD_KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{port}",
     )
     try:
-        commands = [step for step in steps(README) if isinstance(step, Command)]
-        assert len(commands) == 5
+        commands = SHELL[1].splitlines()
+        assert (len(commands), len(PRINTED)) == (5, 2)
         for command in commands[:-1]:
-            shell.run(shell.here(command.line))  # the page leaves out what these print
-        shell.do(commands[-1])
+            shell.run(shell.here(command))  # the page leaves out what these print
+        shell.do(Command(commands[-1], "\n".join(PRINTED)))
     finally:
         shell.run("statehold dev down --delete")
         shell.end()
