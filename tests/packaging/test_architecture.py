@@ -72,7 +72,7 @@ ALLOWED: dict[str, str] = {
         "errors config.sections common api state messages bound ports telemetry snapshot.format worker.common "
         "worker.handler worker.failures worker.inputs worker.transaction"
     ),
-    "worker.fulls": (
+    "worker.full_snapshots": (
         "errors config.sections common state ports telemetry snapshot.format snapshot.store snapshot "
         "snapshot.restore worker.common worker.transaction"
     ),
@@ -83,7 +83,7 @@ ALLOWED: dict[str, str] = {
     "worker": (
         "errors api state bound ports telemetry health snapshot.format worker.common worker.followers "
         "worker.handler worker.failures worker.inputs worker.transaction worker.participants worker.sinks "
-        "worker.fulls worker.recovery"
+        "worker.full_snapshots worker.recovery"
     ),
     "runtime": (
         "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
