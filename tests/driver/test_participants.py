@@ -38,7 +38,7 @@ UNUSED = (
     "worker/participants/retry_topics.py",
     "worker/participants/side_effects.py",
     "worker/sinks/",
-    "worker/followers/",
+    "worker/replicas/",
     "worker/common/opentelemetry.py",
     "worker/common/tracing.py",
 )

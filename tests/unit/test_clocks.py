@@ -47,7 +47,7 @@ USES = {
     "kafka.feeds.input_feed": "waits longer while no record comes",
     "kafka.survey.cluster": "compares the brokers' clocks with this machine's",
     "kafka.tools.command_producer": "the timestamp of a command record",
-    "worker.followers.queries": "a pause of a query's own thread",
+    "worker.replicas.queries": "a pause of a query's own thread",
     "snapshot.inspect.summaries": "dates and ages that people read",
     "snapshot.store.sink": "the default of a given clock",
     "config.token": "until when a token counts, as the brokers' clocks see it",
