@@ -26,18 +26,18 @@ class Pauses:
     otherwise: list[float]
     slice_bound: float
     slices: int
-    fulls: int
+    full_snapshots: int
 
     def report(self, figures: Figures) -> None:
         """Print and add the figures."""
         longest, usual = max(self.during, default=0.0), max(self.otherwise, default=0.0)
-        figures.add("fulls", self.fulls, "count")
+        figures.add("full_snapshots", self.full_snapshots, "count")
         figures.add("pause.during_full", longest, "ms")
         figures.add("pause.without_full", usual, "ms")
         figures.add("slice.at_most", self.slice_bound, "ms")
         console.print(
-            f"{self.fulls} full snapshots while live: longest pause {longest:.1f} ms (otherwise {usual:.1f} ms, with "
-            f"commits); {self.slices:,} slices of at most {self.slice_bound:.0f} ms each"
+            f"{self.full_snapshots} full snapshots while live: longest pause {longest:.1f} ms (otherwise "
+            f"{usual:.1f} ms, with commits); {self.slices:,} slices of at most {self.slice_bound:.0f} ms each"
         )
 
 
@@ -81,11 +81,11 @@ def _moment(said: dict[str, str]) -> float:
     return datetime.fromisoformat(said["timestamp"].replace("Z", "+00:00")).timestamp()
 
 
-def _read(measured: dict[str, list[list[float]]], fulls: list[tuple[float, float]]) -> Pauses:
+def _read(measured: dict[str, list[list[float]]], full_snapshots: list[tuple[float, float]]) -> Pauses:
     during: list[float] = []
     otherwise: list[float] = []
     for at, gap in measured["gaps"]:
-        (during if any(low <= at <= high for low, high in fulls) else otherwise).append(gap * 1000)
+        (during if any(low <= at <= high for low, high in full_snapshots) else otherwise).append(gap * 1000)
     total = int(measured["slices"][-1][1]) if measured["slices"] else 0
     bound = next((bound for bound, count in measured["slices"] if count >= total and total), 0.0)
-    return Pauses(during, otherwise, bound * 1000, total, len(fulls))
+    return Pauses(during, otherwise, bound * 1000, total, len(full_snapshots))

@@ -36,7 +36,7 @@ def find(reader: Reader, place: Place, commit_record: CommitRecord | None, *, ev
     `everything` reads the whole snapshot topic instead, which may be gigabytes.
     """
     topic, partition = place.names.snapshot, place.partition
-    refs = {} if commit_record is None else {ref.offset: ref for ref in commit_record.fulls}
+    refs = {} if commit_record is None else {ref.offset: ref for ref in commit_record.full_snapshots}
     start, end = reader.bounds(topic, partition)
     found: dict[int, Manifest | str] = {}
     if not everything:
@@ -44,8 +44,10 @@ def find(reader: Reader, place: Place, commit_record: CommitRecord | None, *, ev
             found[ref.offset] = _manifest_at(reader, place, ref.offset, start, end)
         start = max([start, *(offset + 1 for offset in refs)])
     found |= dict(manifests(reader, place, start, end))
-    fulls = [_judge(place, commit_record, offset, each, offset in refs, reader) for offset, each in found.items()]
-    return sorted(fulls, key=_newest_first)
+    full_snapshots = [
+        _judge(place, commit_record, offset, each, offset in refs, reader) for offset, each in found.items()
+    ]
+    return sorted(full_snapshots, key=_newest_first)
 
 
 def manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[tuple[int, Manifest | str]]:

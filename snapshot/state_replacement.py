@@ -209,7 +209,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         keys=adoption.keys,
         last_delta=n,
         adopted=n,
-        fulls=(adoption.base,) if adoption.base else (),
+        full_snapshots=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
         format=frame.NEWEST,  # because releases of format 1 do not know state-replacement records
         schemas=_schemas(adoption, old),

@@ -49,7 +49,7 @@ class Drain:
         wait = max(0.0, min(stop_wait, self._signals.deadline - self._tools.clock()))
         if self._live.participants.finish(self._live.record, wait):
             self._commit_record()
-            self._live.fulls.settle(self._live.record, self._signals.deadline)
+            self._live.full_snapshots.settle(self._live.record, self._signals.deadline)
         failing = buffer.failure is not None and buffer.reached(transaction.position)
         return not self._live.uncommitted or (transaction.policy.since is None and failing)
 
@@ -58,9 +58,9 @@ class Drain:
 
     def _final_full(self) -> None:
         """Ask for the bounds, then commit, then snapshot, because the bounds must precede the commit's header (S5)."""
-        bounds = self._live.fulls.final_bounds(self._signals.deadline)
+        bounds = self._live.full_snapshots.final_bounds(self._signals.deadline)
         if bounds is not None and self._commit_record():
-            self._live.fulls.final(self._live.record, bounds, self._signals.deadline)
+            self._live.full_snapshots.final(self._live.record, bounds, self._signals.deadline)
 
     def _commit_record(self) -> bool:
         """Commit one more record; retry until the deadline if a rebalance rejects it, because others leave, too."""

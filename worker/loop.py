@@ -8,7 +8,7 @@ from statehold.worker.common.errors import missing_records
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.signals import Signals
-from statehold.worker.fulls.scheduler import FullSnapshots
+from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.transaction.pipeline import TransactionPipeline
 from statehold.worker.transaction.plan import Step, View, decide
@@ -33,10 +33,10 @@ class LiveLoop:
         mailbox: Mailbox,
         engine: Engine,
         pipeline: TransactionPipeline,
-        fulls: FullSnapshots,
+        full_snapshots: FullSnapshots,
     ) -> None:
         self._tools, self._signals, self._mailbox = tools, signals, mailbox
-        self.engine, self.pipeline, self.fulls = engine, pipeline, fulls
+        self.engine, self.pipeline, self.full_snapshots = engine, pipeline, full_snapshots
         self.transaction, self.participants = pipeline.state, pipeline.participants
 
     @property
@@ -112,12 +112,12 @@ class LiveLoop:
     def _handle(self) -> None:
         if messages := self.transaction.buffer.next(self.transaction.policy.room()):
             self.pipeline.handle(messages)
-            self.fulls.between(self.transaction.kafka.record)
+            self.full_snapshots.between(self.transaction.kafka.record)
 
     def _take(self) -> None:
         policy, buffer = self.transaction.policy, self.transaction.buffer
         began = self._tools.clock()
-        wait = policy.wait(began, _BUSY_IDLE if self.fulls.active else _IDLE)
+        wait = policy.wait(began, _BUSY_IDLE if self.full_snapshots.active else _IDLE)
         batch = self._mailbox.take(policy.room(), wait)
         policy.waited(self._tools.clock() - began, records=batch is not None)
         if batch is None:
@@ -137,7 +137,7 @@ class LiveLoop:
         if due or self.transaction.policy.renewal_due(now):
             self.pipeline.commit()
         else:
-            self.fulls.boundary(record)
+            self.full_snapshots.boundary(record)
 
     def close(self) -> None:
         """Close the participants, then call the handler's hook; commit nothing."""

@@ -16,8 +16,8 @@ from statehold.worker.common.ownership import Ownership
 from statehold.worker.common.signals import Signals
 from statehold.worker.drain import Drain
 from statehold.worker.failed import explained, hold_failed
-from statehold.worker.followers.queries import Committed
 from statehold.worker.inputs.merging_mailbox import MergingMailbox
+from statehold.worker.replicas.queries import Committed
 from statehold.worker.status import PartitionStatus
 from statehold.worker.takeover import Takeover
 from statehold.worker.watchdog import Watchdog

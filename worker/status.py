@@ -14,7 +14,7 @@ from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.state import digest
 from statehold.worker.common.context import Pending
 from statehold.worker.common.lifecycle import Lifecycle, Phase
-from statehold.worker.fulls.scheduler import FullFacts
+from statehold.worker.full_snapshots.scheduler import FullFacts
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
@@ -52,14 +52,14 @@ class CommitRecordStatus(msgspec.Struct, frozen=True):
     time: float
     lineage: str
     outputs: int
-    fulls: list[FullStatus]
+    full_snapshots: list[FullStatus]
 
     @classmethod
     def of(cls, record: CommitRecord, known: Mapping[int, FullFacts]) -> CommitRecordStatus:
-        fulls = [FullStatus.of(ref, known.get(ref.offset)) for ref in record.fulls]
+        full_snapshots = [FullStatus.of(ref, known.get(ref.offset)) for ref in record.full_snapshots]
         shown = digest.show(record.digest)
         time = record.time / 1000
-        return cls(record.n, record.positions, record.keys, shown, time, record.lineage, record.outputs, fulls)
+        return cls(record.n, record.positions, record.keys, shown, time, record.lineage, record.outputs, full_snapshots)
 
 
 class LiveStatus(msgspec.Struct, frozen=True):
@@ -89,14 +89,14 @@ class LiveStatus(msgspec.Struct, frozen=True):
         pending = effects.pending if effects is not None else Pending()
         return cls(
             records=live.transaction.records,
-            bytes=live.fulls.cost.state_bytes,
-            since_full=live.fulls.unsaved,
+            bytes=live.full_snapshots.cost.state_bytes,
+            since_full=live.full_snapshots.unsaved,
             blocked_keys=engine.dead_letters.keys if engine.dead_letters is not None else None,
             later=retries.held if retries is not None else None,
             effects=pending.number,
             effects_since=pending.oldest / 1000 or None,
             timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
-            commit_record=CommitRecordStatus.of(live.record, live.fulls.known),
+            commit_record=CommitRecordStatus.of(live.record, live.full_snapshots.known),
         )
 
 
@@ -157,8 +157,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
             deadly_offset=life.cause.position if isinstance(life.cause, DeadlyRecord) else None,
             paused=record.paused.issuer if record and record.paused else None,
             restore=takeover.recovery.progress.view(),
-            gap=live.fulls.cost.work.gap if live else None,
-            restore_predicted=round(live.fulls.cost.seconds, 3) if live else None,
+            gap=live.full_snapshots.cost.work.gap if live else None,
+            restore_predicted=round(live.full_snapshots.cost.seconds, 3) if live else None,
             since=since,
             timings=takeover.timings.copy(),
             live=LiveStatus.of(live) if live else None,

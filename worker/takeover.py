@@ -24,8 +24,8 @@ from statehold.worker.common.reporting import log_pause
 from statehold.worker.common.signals import Signals
 from statehold.worker.deaths import input_positions, noted, record_buffer
 from statehold.worker.failures.decisions import FailureDecisions
-from statehold.worker.fulls.deltas import Deltas, RestoreCost, SnapshotPolicy
-from statehold.worker.fulls.scheduler import FullSnapshots
+from statehold.worker.full_snapshots.deltas import Deltas, RestoreCost, SnapshotPolicy
+from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import EventTime, WindowTime
 from statehold.worker.inputs.partition_inputs import partition_inputs
@@ -150,9 +150,9 @@ class Takeover:
         snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
         cost = RestoreCost(tools.speeds, snapshots, restored)
         deltas = Deltas(tools, transaction, snapshots, cost, restored)
-        fulls = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
+        full_snapshots = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
         decisions = FailureDecisions(tools, signals, engine)
-        participants = Participants(ORDER, [deltas, fulls])
+        participants = Participants(ORDER, [deltas, full_snapshots])
         decisions.on_first = partial(_join_dead_letters, tools, engine, participants)
         if tools.tracing is not None:
             participants.join(CommitSpans(tools.tracing))
@@ -178,7 +178,7 @@ class Takeover:
             participants.join(further(engine, record))
         run = noted(tools, engine.run, kafka.position)
         pipeline = TransactionPipeline(tools, signals, engine, transaction, participants, decisions, run)
-        return LiveLoop(tools, signals, self._mailbox, engine, pipeline, fulls)
+        return LiveLoop(tools, signals, self._mailbox, engine, pipeline, full_snapshots)
 
     def _open(self, live: LiveLoop) -> None:
         """Open the participants with the last commit record, call the user's hook, and ask the manager for records.

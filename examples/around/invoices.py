@@ -1,6 +1,6 @@
 """Posts every order to a web service, at least once and with the same key each time.
 
-Run `statehold run examples.around.invoices:service`; INVOICES_URL is the web service (`examples.around.taker`).
+Run `statehold run examples.around.invoices:service`; INVOICES_URL is the web service (`examples.around.booking`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ PARTITIONS = 4
 CALM, RUSH, NIGHT = 0.15, 0.60, 0.10
 """Shares of the trades that are sent at PACE, then without a limit, when the kill happens. During the compaction and
 the restart of the killed process the rate is NIGHT_PACE, and PACE for the rest."""
-NO_FULLS = "snapshot.periodic_full=off"
+NO_FULL_SNAPSHOTS = "snapshot.periodic_full=off"
 """Only the compaction and the stop write full snapshots."""
 PACE = 7_500
 """Trades per second when the market is calm."""
@@ -53,7 +53,7 @@ class Demo:
         self.market = keyed(trades(records, seed=seed))
         self.progress = Progress(servers, group="clearing", topic="trades")
         self.workers = [
-            ServiceProcess(TARGET, servers, directory, name, "--config", CONFIG, "--set", NO_FULLS)
+            ServiceProcess(TARGET, servers, directory, name, "--config", CONFIG, "--set", NO_FULL_SNAPSHOTS)
             for name in ("alpha", "beta")
         ]
 

@@ -40,7 +40,7 @@ class Provable:
             if each.trouble:
                 yield seen.failed(where, each.trouble, command)
                 continue
-            spoiled = [full for full in each.fulls if full.finding and full.referred]
+            spoiled = [full for full in each.full_snapshots if full.finding and full.referred]
             for full in spoiled:
                 yield seen.warned(where, f"full@{full.offset} is not usable: {full.finding}", command)
             if case.deep:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from statehold.common.partitioner import murmur2
 from statehold.ops.http.whereabouts import Whereabouts
 from statehold.service import Service
-from statehold.worker.followers.queries import Tables
+from statehold.worker.replicas.queries import Tables
 
 
 class Found(NamedTuple):

@@ -21,7 +21,7 @@ from statehold.ops.http.console.reports import Report
 from statehold.ops.http.guard import PAGE, RequestGuard
 from statehold.ops.http.state import Queries
 from statehold.service import Service
-from statehold.worker.followers.queries import Busy
+from statehold.worker.replicas.queries import Busy
 
 _FILES: Final = Path(__file__).parent / "console" / "static"
 _TYPES: Final = {

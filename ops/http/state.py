@@ -20,7 +20,7 @@ from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
 from statehold.state.partition_table import PartitionTable
-from statehold.worker.followers.queries import Busy, Committed, Tables
+from statehold.worker.replicas.queries import Busy, Committed, Tables
 
 MOST: Final = 1000
 _SOON: Final = {"Retry-After": "1"}

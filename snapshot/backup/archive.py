@@ -26,7 +26,7 @@ SEVERAL: Final = 2
 MANIFEST: Final = "manifest.json"
 Role = Literal["increment", "full", "input", "segment"]
 #: Folder of the full snapshots that were in a store, in the layout of that store.
-FULLS: Final = "fulls"
+FULL_SNAPSHOTS: Final = "fulls"
 
 README: Final = """# A statehold backup
 
@@ -136,9 +136,9 @@ def private(path: Path) -> BinaryIO:
 
 def add_segment(directory: Path, topic: str, partition: int, key: str, data: bytes) -> ArchiveFile:
     """Write a segment of a full snapshot durably; `key` is its key in the store."""
-    FileStore(str(directory.absolute() / FULLS), private=True).put(key, data)
+    FileStore(str(directory.absolute() / FULL_SNAPSHOTS), private=True).put(key, data)
     checksum = hashlib.sha256(data).hexdigest()
-    return ArchiveFile(f"{FULLS}/{key}", topic, partition, "segment", 0, 0, 0, len(data), checksum)
+    return ArchiveFile(f"{FULL_SNAPSHOTS}/{key}", topic, partition, "segment", 0, 0, 0, len(data), checksum)
 
 
 class FileWriter:

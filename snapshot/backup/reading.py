@@ -79,7 +79,7 @@ def _message(file: ArchiveFile, line: ArchiveLine) -> MemoryMessage:
 def place_of(directory: Path, manifest: BackupManifest, partition: int) -> Place:
     """Return the partition's place at the time of the backup, with the backup's folder as the store."""
     names = Names(manifest.service, manifest.input, manifest.namespace, tuple(manifest.others))
-    root = f"file://{directory.absolute() / archive.FULLS}"
+    root = f"file://{directory.absolute() / archive.FULL_SNAPSHOTS}"
     return Place(names, partition, len(manifest.partitions), manifest.topic_ids, roots=(root,))
 
 

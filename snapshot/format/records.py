@@ -161,7 +161,8 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     take: int = 0
     #: number of the transaction that began this state generation (rule S6)
     adopted: int = 0
-    fulls: tuple[FullRef, ...] = ()
+    #: stored as `fulls`
+    full_snapshots: tuple[FullRef, ...] = msgspec.field(default=(), name="fulls")
     #: the input topic in which the state continues, so that no instance continues here; '' otherwise
     moved: str = ""
     #: measured nanoseconds of handling a record; 0: unknown, or a replay handles none
@@ -198,11 +199,11 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     # The fields that commands change, in the next record
 
-    def take_after(self, n: int, commands: Sequence[Command], fulls: Sequence[FullRef]) -> int:
-        """Return `take` of record n; one of `fulls` may be the full that was requested."""
+    def take_after(self, n: int, commands: Sequence[Command], full_snapshots: Sequence[FullRef]) -> int:
+        """Return `take` of record n; one of `full_snapshots` may be the requested one."""
         if any(command.name == TAKE for command in commands):
             return n
-        return 0 if any(ref.first >= self.take for ref in fulls) else self.take
+        return 0 if any(ref.first >= self.take for ref in full_snapshots) else self.take
 
     def paused_after(self, switch: Command) -> Command | None:
         """Return the pause command in force; a second pause keeps the first one."""

@@ -100,7 +100,7 @@ def of_survey(found: Survey, work: Workload, topic: str) -> dict[str, Any]:
     return {
         "partition": found.partition,
         "commit_record": _commit_record(found.commit_record, topic),
-        "fulls": [_full(full, found, topic) for full in found.fulls],
+        "full_snapshots": [_full(full, found, topic) for full in found.full_snapshots],
         "increment": {"start": found.increment[0], "end": found.increment[1]},
         "full": {"start": found.full[0], "end": found.full[1]},
         "restore": {

@@ -22,7 +22,7 @@ class Survey(msgspec.Struct, frozen=True):
 
     partition: int
     commit_record: CommitRecord | None
-    fulls: list[Full]
+    full_snapshots: list[Full]
     #: First offset and last stable offset.
     increment: tuple[int, int]
     full: tuple[int, int]
@@ -68,7 +68,7 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
     return Survey(
         partition=partition,
         commit_record=commit_record,
-        fulls=found,
+        full_snapshots=found,
         increment=increment,
         full=reader.bounds(names.snapshot, partition),
         choice=choice,

@@ -67,7 +67,7 @@ class PartitionVerification(msgspec.Struct):
     digest: str = ""
     transactions: int = 0
     compared: int = 0
-    fulls: list[FullVerdict] = []
+    full_snapshots: list[FullVerdict] = []
     findings: list[VerifyFinding] = []
 
     @property
@@ -108,7 +108,7 @@ class _Verification:
         if seen.trouble and not any(finding.text in seen.trouble for finding in self.verdict.findings):
             self._fault(self.names.changelog, -1, seen.trouble)
         whole = False
-        for full in reversed(seen.fulls):  # oldest first, because its fold covers the most deltas
+        for full in reversed(seen.full_snapshots):  # oldest first, because its fold covers the most deltas
             whole |= self._full(full, to_the_end=not whole)
         if not whole and seen.commit_record is not None:
             self._fold(Contents(), None)
@@ -153,7 +153,7 @@ class _Verification:
             if to_the_end or made.first != made.through:
                 proven = max(proven, self._fold(contents, made, to_the_end=to_the_end))
         good = not any(finding.fault for finding in self.verdict.findings[before:])
-        self.verdict.fulls.append(
+        self.verdict.full_snapshots.append(
             FullVerdict(full.offset, made.first, made.through, len(made.checksums), made.keys, made.maker, good, proven)
         )
         return contents is not None and to_the_end

@@ -11,7 +11,7 @@ from statehold.ports import Reader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, load
-from statehold.snapshot.restore.local_cache import LocalFulls, LocalUnusable, LocalWriter
+from statehold.snapshot.restore.local_cache import LocalFullSnapshots, LocalUnusable, LocalWriter
 from statehold.snapshot.restore.progress import Progress
 from statehold.state.state import State
 
@@ -23,7 +23,7 @@ class FullLoading:
     snapshot is proven and its copy goes to the local disk.
     """
 
-    def __init__(self, ref: FullRef, progress: Progress, local: LocalFulls | None, *, from_disk: bool) -> None:
+    def __init__(self, ref: FullRef, progress: Progress, local: LocalFullSnapshots | None, *, from_disk: bool) -> None:
         self._ref, self._progress, self._local = ref, progress, local
         self._from_disk = from_disk
         self._data, self._seen = b"", 0

@@ -39,7 +39,7 @@ class LocalUnusable(Exception):
     """This restore cannot use the file; the text says why."""
 
 
-class LocalFulls:
+class LocalFullSnapshots:
     """The file of one partition, used by the partition's thread. No method raises an error of the disk."""
 
     def __init__(self, directory: Path, names: Names, partition: int, note: Note) -> None:

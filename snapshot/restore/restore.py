@@ -25,7 +25,7 @@ from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, 
 from statehold.snapshot.restore.discovery import last_commit_record, published
 from statehold.snapshot.restore.estimate import Spent, Workload
 from statehold.snapshot.restore.full_loading import FullLoading
-from statehold.snapshot.restore.local_cache import LocalFulls
+from statehold.snapshot.restore.local_cache import LocalFullSnapshots
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.state.state import State
 
@@ -80,7 +80,7 @@ def restore(
     clock: Clock,
     attempts: int = 3,
     progress: Progress | None = None,
-    local: LocalFulls | None = None,
+    local: LocalFullSnapshots | None = None,
 ) -> Restored:
     """Return the newest committed state. Start over, up to `attempts` times, if truncation overtakes it (rule C5).
 
@@ -146,7 +146,7 @@ class _Attempt:
         new_state: Callable[[], State],
         note: Note,
         progress: Progress,
-        local: LocalFulls | None,
+        local: LocalFullSnapshots | None,
         *,
         last: bool,
     ) -> None:
@@ -225,13 +225,15 @@ class _Attempt:
     def _bases(self, commit_record: CommitRecord) -> Iterator[_Base]:
         """Yield the full snapshots that the deltas reach, newest first, then the others, then the empty state."""
         newest_known = -1
-        for ref in commit_record.fulls:
+        for ref in commit_record.full_snapshots:
             newest_known = max(newest_known, ref.offset)
         others = published(self.reader, self.place, newest_known)
         newest = next(others, None)
-        fulls = sorted([*commit_record.fulls, *([newest.ref] if newest else [])], key=attrgetter("first"), reverse=True)
+        full_snapshots = sorted(
+            [*commit_record.full_snapshots, *([newest.ref] if newest else [])], key=attrgetter("first"), reverse=True
+        )
         far: list[_Base] = []
-        for ref in chain(fulls, map(attrgetter("ref"), others), [None]):
+        for ref in chain(full_snapshots, map(attrgetter("ref"), others), [None]):
             if not self.place.deltas_reach(ref.first if ref else commit_record.adopted, commit_record):
                 far.append(_Base(ref, replayed=True))
                 continue

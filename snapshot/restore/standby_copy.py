@@ -120,7 +120,7 @@ class Copy:
             commit_record=commit_record,
             position=self.shown.position(self._input),
             positions=self.shown.positions,
-            full=base.full if base.full in commit_record.fulls else None,
+            full=base.full if base.full in commit_record.full_snapshots else None,
             deltas=tail,
             seconds=seconds,
             unsaved_bytes=unsaved_bytes,
@@ -166,20 +166,20 @@ class Copy:
         else:
             self.runs += [commit_record.runs] if commit_record.runs else []
             self.pinned += [Placed(commit_record.position(self._input), each) for each in commit_record.pinned]
-        self._note_fulls(commit_record, keys)
+        self._note_full_snapshots(commit_record, keys)
         self.commit_record = commit_record
         state.version += 1
 
-    def _note_fulls(self, commit_record: CommitRecord, keys: int) -> None:
+    def _note_full_snapshots(self, commit_record: CommitRecord, keys: int) -> None:
         """Count what a restore from a full snapshot would read; the next owner's snapshot policy needs it."""
         self._unsaved.append((commit_record.n, self._size, keys))
         self._size = 0
         if len(self._unsaved) > _COUNTED:
             first, second = self._unsaved.popleft(), self._unsaved.popleft()
             self._unsaved.appendleft((first[0], first[1] + second[1], first[2] + second[2]))
-        if commit_record.fulls and commit_record.fulls[:1] != self.commit_record.fulls[:1]:
+        if commit_record.full_snapshots and commit_record.full_snapshots[:1] != self.commit_record.full_snapshots[:1]:
             self.full_time = commit_record.time / 1000
-            while self._unsaved and self._unsaved[0][0] <= commit_record.fulls[0].first:
+            while self._unsaved and self._unsaved[0][0] <= commit_record.full_snapshots[0].first:
                 self._unsaved.popleft()
 
 

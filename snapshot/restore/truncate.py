@@ -15,22 +15,22 @@ class TruncationOffsets(NamedTuple):
     increment: int
 
 
-def kept(fulls: Sequence[LocatedManifest], keep: int) -> list[LocatedManifest]:
+def kept(full_snapshots: Sequence[LocatedManifest], keep: int) -> list[LocatedManifest]:
     """Return the `keep` newest of these full snapshots. A second one at the same S does not count (rule C4)."""
     distinct: dict[int, LocatedManifest] = {}
-    for found in sorted(fulls, key=lambda each: (-each.manifest.first, -each.manifest.time)):
+    for found in sorted(full_snapshots, key=lambda each: (-each.manifest.first, -each.manifest.time)):
         distinct.setdefault(found.manifest.first, found)
     return list(distinct.values())[:keep]
 
 
-def cut(fulls: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:
+def cut(full_snapshots: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:
     """Return the offsets behind the oldest of `keep` full snapshots; None if there are fewer.
 
-    `fulls` are complete, proven and of one state generation.
+    `full_snapshots` are complete, proven and of one state generation.
     The transaction of its S stays, because the manifest's offset is at or before its header (rule C3). No kept full
     snapshot loses a chunk, wherever on the topic it begins.
     """
-    chosen = kept(fulls, keep)
+    chosen = kept(full_snapshots, keep)
     if len(chosen) < keep:
         return None
     return TruncationOffsets(min(each.ref.low for each in chosen), min(each.manifest.increment for each in chosen))

@@ -165,12 +165,12 @@ class Chain:
         if beyond:
             self._wrong(f"outputs of transactions {sorted(beyond)} are visible, their marks are not")
 
-    def check_state(self, fulls: Sequence[Row]) -> None:
+    def check_state(self, full_snapshots: Sequence[Row]) -> None:
         """What a new owner would load: the newest full that the last mark names, and the deltas after it."""
         if not self.commit_records:
             return
         last = self.commit_records[-1]
-        base = self._base(last, fulls)
+        base = self._base(last, full_snapshots)
         if base is None:
             return
         held, first, reached, position = base
@@ -185,11 +185,13 @@ class Chain:
         if held != self._state().stored(at, n if n in commit_records else first):
             self._wrong(f"the state that would be restored is not that of the input up to {at}")
 
-    def _base(self, last: dict[str, Any], fulls: Sequence[Row]) -> tuple[dict[Place, bytes], int, int, int] | None:
+    def _base(
+        self, last: dict[str, Any], full_snapshots: Sequence[Row]
+    ) -> tuple[dict[Place, bytes], int, int, int] | None:
         for low, offset, first, through, _ in last.get("fulls", []):
             if first != through and last.get("last_delta", 0) < through:
                 continue
-            records = [frames.unframe(row.value) for row in fulls if low <= row.offset <= offset]
+            records = [frames.unframe(row.value) for row in full_snapshots if low <= row.offset <= offset]
             manifest = records[-1][1] if records and records[-1][0] == "F" else None
             chunks = [body for kind, body in records if kind == "C" and manifest and body[0] == manifest["full"]]
             if manifest is None or len(chunks) != len(manifest["checksums"]):

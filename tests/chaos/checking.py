@@ -194,7 +194,7 @@ def check_chains(
     Returns where the records lie whose effects the last marks owe: (partition, offset).
     """
     owed: set[tuple[int, int]] = set()
-    increments, fulls = _by_partition(arena, arena.names.changelog), _by_partition(arena, arena.names.snapshot)
+    increments, full_snapshots = _by_partition(arena, arena.names.changelog), _by_partition(arena, arena.names.snapshot)
     origins: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
         if row.origin is not None:
@@ -208,7 +208,7 @@ def check_chains(
         kept = {commit_record["n"] for commit_record in chain.commit_records[1:]}
         newest = max(kept, default=0)
         chain.check_outputs([one for one in origins[partition] if one[0] in kept or one[0] > newest])
-        chain.check_state(fulls[partition])
+        chain.check_state(full_snapshots[partition])
         places = orders[partition].places if partition in orders else {}
         owed |= {
             (effect[2], places.get((arena.names.inputs.index(effect[1]), effect[3]), effect[3]))

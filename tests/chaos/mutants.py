@@ -182,7 +182,7 @@ def no_record_follows() -> None:
 
 def undecided() -> None:
     """The decision about a failed record is in no delta: a replay meets the record, and decides again."""
-    from statehold.worker.fulls.deltas import SnapshotPolicy
+    from statehold.worker.full_snapshots.deltas import SnapshotPolicy
 
     due = SnapshotPolicy.delta_due
 

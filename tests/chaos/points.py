@@ -83,7 +83,7 @@ def install(directory: str) -> None:
     from statehold.kafka.clients.producer import KafkaTransactions
     from statehold.kafka.clients.reader import KafkaReader
     from statehold.worker.drain import Drain
-    from statehold.worker.fulls.scheduler import FullSnapshots
+    from statehold.worker.full_snapshots.scheduler import FullSnapshots
     from statehold.worker.recovery import replay
     from statehold.worker.recovery.recovery import Recovery
 
@@ -102,8 +102,8 @@ def install(directory: str) -> None:
     _wrap_read(KafkaReader, armed)
 
 
-def _wrap_snapshots(fulls: Any, armed: _Armed) -> None:
-    boundary = fulls.boundary
+def _wrap_snapshots(full_snapshots: Any, armed: _Armed) -> None:
+    boundary = full_snapshots.boundary
 
     def wrapped(self: Any, commit_record: Any) -> Any:
         if self.pending:
@@ -112,7 +112,7 @@ def _wrap_snapshots(fulls: Any, armed: _Armed) -> None:
             armed.hit("before_truncation")
         return boundary(self, commit_record)
 
-    fulls.boundary = wrapped
+    full_snapshots.boundary = wrapped
 
 
 def _wrap_read(reader: Any, armed: _Armed) -> None:

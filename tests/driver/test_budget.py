@@ -42,8 +42,8 @@ def test_a_full_snapshot_is_taken_before_the_budget_is_exceeded() -> None:
     driver, ops = budgeted(), many(200)
     predicted = feed_singly(driver, ops)
     assert max(predicted) < 5.0
-    fulls = events(driver, "full_written")
-    assert 5 <= len(fulls) <= 30, "as often as needed and not more"
+    full_snapshots = events(driver, "full_written")
+    assert 5 <= len(full_snapshots) <= 30, "as often as needed and not more"
     driver.crash()
     driver.restore()
     assert events(driver, "restored")[-1]["deltas"] < 40

@@ -71,10 +71,10 @@ def test_take_leads_to_a_full_snapshot_that_begins_no_earlier(interval: Interval
     assert (asked.take, [command.id for command in asked.commands]) == (asked.n, ["t"])
     driver.advance(20.0)
     assert driver.commit_record().take == 0
-    assert driver.commit_record().fulls[0].first >= asked.n
+    assert driver.commit_record().full_snapshots[0].first >= asked.n
     assert agrees(driver, [Op("ann", 1), Op("ann", 2)])
     driver.advance(100.0)
-    assert len(driver.commit_record().fulls) == 1
+    assert len(driver.commit_record().full_snapshots) == 1
 
 
 def test_the_next_owner_takes_the_full_snapshot_that_a_command_requested() -> None:
@@ -86,7 +86,7 @@ def test_the_next_owner_takes_the_full_snapshot_that_a_command_requested() -> No
     driver.crash()
     driver.restore()
     driver.advance(20.0)
-    assert (driver.commit_record().take, len(driver.commit_record().fulls)) == (0, 1)
+    assert (driver.commit_record().take, len(driver.commit_record().full_snapshots)) == (0, 1)
 
 
 def test_a_full_snapshot_begun_before_the_command_does_not_answer_it() -> None:
@@ -94,14 +94,14 @@ def test_a_full_snapshot_begun_before_the_command_does_not_answer_it() -> None:
     sliced(driver)
     driver.feed_all(many(40))
     driver.commit()
-    driver._lane(0).live().fulls.ask()
+    driver._lane(0).live().full_snapshots.ask()
     while not events(driver, "full_started"):
         driver.advance(0.1)
     driver.command(TAKE)
     driver.commit()
     asked = driver.commit_record().n
     driver.advance(30.0)
-    newest, older = driver.commit_record().fulls
+    newest, older = driver.commit_record().full_snapshots
     assert older.first < asked <= newest.first
 
 
@@ -114,7 +114,7 @@ def test_a_full_snapshot_that_is_abandoned_is_tried_again_for_the_command() -> N
     driver.commit()
     driver.advance(60.0)
     assert len(events(driver, "full_abandoned")) == 3
-    assert (driver.commit_record().take, len(driver.commit_record().fulls)) == (0, 1)
+    assert (driver.commit_record().take, len(driver.commit_record().full_snapshots)) == (0, 1)
 
 
 def test_a_full_snapshot_that_a_restore_would_not_load_is_rarely_tried_again_for_the_command() -> None:
@@ -194,16 +194,19 @@ def test_take_on_the_control_topic_runs_once(interval: Interval) -> None:
     (acknowledging,) = [commit_record for commit_record in commit_records(driver) if commit_record.commands]
     assert acknowledging.commands == (Command(TAKE, f"id of {TAKE}", "", 0),)
     assert acknowledging.positions == {"input": 1, driver.names.control: 1}
-    assert driver.commit_record().fulls[0].first >= acknowledging.n
+    assert driver.commit_record().full_snapshots[0].first >= acknowledging.n
     for _ in range(2):
         driver.crash()
         driver.restore()
         driver.feed(Op("ann", 2))
         driver.advance(30.0)
-    assert (len(driver.commit_record().fulls), driver.commit_record().positions[driver.names.control]) == (1, 1)
+    assert (len(driver.commit_record().full_snapshots), driver.commit_record().positions[driver.names.control]) == (
+        1,
+        1,
+    )
     send_control(driver, TAKE)
     driver.advance(30.0)
-    assert len(driver.commit_record().fulls) == 2
+    assert len(driver.commit_record().full_snapshots) == 2
     assert agrees(driver, [Op("ann", 1), Op("ann", 2), Op("ann", 2)])
 
 

@@ -18,7 +18,7 @@ from statehold.snapshot.restore.restore import restore
 from statehold.state.state import State
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryFullSink, MemoryReader
-from statehold.worker.fulls.compaction_search import CompactionSearch
+from statehold.worker.full_snapshots.compaction_search import CompactionSearch
 
 OPS = many(24)
 
@@ -80,7 +80,7 @@ def test_the_first_commit_record_after_a_restore_from_it_refers_to_it() -> None:
     driver.crash()
     driver.restore()
     fed(driver, 1)
-    assert driver.commit_record().fulls == (ref,)
+    assert driver.commit_record().full_snapshots == (ref,)
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
@@ -148,7 +148,7 @@ def test_a_worker_whose_full_snapshot_is_due_refers_to_it_instead() -> None:
     driver.advance(10)
     assert events(driver, "full_noticed")[-1]["full"] == ref.offset
     assert not events(driver, "full_started")
-    assert driver.commit_record().fulls == (ref,)
+    assert driver.commit_record().full_snapshots == (ref,)
     driver.advance(driver.settings.snapshot.full_interval + 1)
     driver.feed(OPS[0])
     driver.commit()
@@ -184,7 +184,7 @@ def test_one_of_an_older_state_that_is_published_late_is_not_taken_for_a_newer_o
     driver.advance(driver.settings.snapshot.full_interval + 1)
     driver.advance(10)
     assert not events(driver, "full_noticed")
-    assert late not in driver.commit_record().fulls
+    assert late not in driver.commit_record().full_snapshots
     driver.crash()
     driver.restore()
     assert agrees(driver, [*OPS, OPS[0]])

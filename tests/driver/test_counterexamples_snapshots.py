@@ -16,7 +16,7 @@ from statehold.errors import TransactionAborted
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Chunk, EntryDecoder
 from statehold.testing import Driver
-from statehold.worker.fulls.stages import Writing
+from statehold.worker.full_snapshots.stages import Writing
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 
@@ -34,16 +34,16 @@ def test_a5_a_full_snapshot_that_took_several_transactions_is_a_base_only_with_a
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().fulls.ask()
-    while not driver._lanes[0].live().fulls.refs:
+    driver._lanes[0].live().full_snapshots.ask()
+    while not driver._lanes[0].live().full_snapshots.refs:
         op = Op(f"k{len(ops) * 7 % 40:03}", 1, size=900, close=len(ops) % 5 == 0)
         ops.append(op)
         driver.feed(op)
         driver.commit()
         driver.advance(0.2)
-    ref = driver._lanes[0].live().fulls.refs[0]
+    ref = driver._lanes[0].live().full_snapshots.refs[0]
     assert ref.first < ref.through
-    first = next(commit_record for commit_record in commit_records(driver) if ref in commit_record.fulls)
+    first = next(commit_record for commit_record in commit_records(driver) if ref in commit_record.full_snapshots)
     assert first.delta
     assert first.n >= ref.through
     driver.crash()
@@ -60,13 +60,13 @@ def test_a5_without_deltas_a_full_snapshot_is_of_one_transaction() -> None:
         driver.feed(op)
     driver.commit()
     live = driver._lanes[0].live()
-    live.fulls.ask()
-    while not live.fulls.refs:
+    live.full_snapshots.ask()
+    while not live.full_snapshots.refs:
         ops.append(Op("k001", 1))
         driver.feed(ops[-1])
         driver.commit()
         driver.advance(0.2)
-    ref = live.fulls.refs[0]
+    ref = live.full_snapshots.refs[0]
     assert ref.first == ref.through
     driver.crash()
     driver.restore()
@@ -87,15 +87,15 @@ def test_a6_a_slice_holds_committed_values_only() -> None:
         driver.feed(op)
     driver.commit()
     live = driver._lanes[0].live()
-    live.fulls.ask()
-    while not isinstance(live.fulls.stage, Writing):
+    live.full_snapshots.ask()
+    while not isinstance(live.full_snapshots.stage, Writing):
         driver.advance(0.2)
     chunks = driver.broker.log(driver.names.snapshot, 0).end
     extra = [Op(op.account, 1000, size=1000) for op in ops]
     for op in extra:
         driver.feed(op)
         driver.clock.advance(0.001)
-        live.fulls.between(live.record)
+        live.full_snapshots.between(live.record)
         driver.clock.advance(0.02)
     written = [records.unpack(message.value()) for message in driver.broker.log(driver.names.snapshot, 0).committed()]
     assert len(written) > chunks > 0
@@ -120,7 +120,7 @@ def test_a9_keys_that_go_and_come_between_two_slices(reborn: bool) -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().fulls.ask()
+    driver._lanes[0].live().full_snapshots.ask()
     for i in range(60):
         if i % 3 == 0:
             ops.append(Op(f"k{i % 24:03}", close=True))
@@ -158,7 +158,7 @@ def test_a10_a_full_snapshot_truncated_while_it_is_written_is_abandoned() -> Non
     driver.broker.on_chunk = truncate
     assert driver.take_full() is None
     assert "truncated while it was written" in str(events(driver, "full_abandoned")[-1]["cause"])
-    assert driver.commit_record().fulls == ()
+    assert driver.commit_record().full_snapshots == ()
     driver.crash()
     driver.restore()
     assert agrees(driver, ops)
@@ -170,11 +170,11 @@ def test_a10_a_full_snapshot_that_was_deleted_does_not_count_as_kept() -> None:
     driver.take_full()
     driver.feed(BOB)
     driver.take_full()
-    newer, older = driver.commit_record().fulls
+    newer, older = driver.commit_record().full_snapshots
     driver.broker.log(driver.names.snapshot, 0).truncate(newer.low)
     driver.feed(ANN)
     driver.take_full()
-    kept = driver.commit_record().fulls
+    kept = driver.commit_record().full_snapshots
     assert newer in kept
     assert older not in kept
 
@@ -248,10 +248,10 @@ def test_a_full_snapshot_never_starts_at_the_commit_record_of_its_bounds() -> No
     driver.feed(ANN)
     driver.commit()
     live = driver._lanes[0].live()
-    live.fulls.ask()
+    live.full_snapshots.ask()
     commit_record = live.record
     for _ in range(10):
-        live.fulls.boundary(commit_record)
+        live.full_snapshots.boundary(commit_record)
     assert events(driver, "full_started") == []
     driver.feed(BOB)
     driver.commit()
@@ -265,7 +265,7 @@ def test_a_full_snapshot_starts_where_a_delta_ends() -> None:
         driver.feed(Op("ann", i))
         driver.commit()
         if i == 3:
-            driver._lanes[0].live().fulls.ask()
+            driver._lanes[0].live().full_snapshots.ask()
     (started,) = events(driver, "full_started")
     with_delta = {commit_record.n: commit_record.delta for commit_record in commit_records(driver)}
     assert with_delta[started["n"]]

@@ -15,7 +15,7 @@ from statehold.snapshot.format import records
 from statehold.snapshot.format.records import FullRef
 from statehold.telemetry import metrics
 from statehold.testing import Driver
-from statehold.worker.fulls.truncation import Truncation
+from statehold.worker.full_snapshots.truncation import Truncation
 
 OPS = many(24)
 MODES: list[Interval] = ["commit", 0.5, "off"]
@@ -77,12 +77,12 @@ def test_a_crash_after_the_chunks_and_before_the_manifest(interval: Interval) ->
 def test_a_crash_after_the_manifest_and_before_the_commit_record(interval: Interval) -> None:
     driver = filled(interval)
     live = driver._lanes[0].live()
-    live.fulls.ask()
-    while not live.fulls.pending:
+    live.full_snapshots.ask()
+    while not live.full_snapshots.pending:
         driver.advance(0.2)
     driver.crash()
     driver.restore()
-    assert driver.commit_record().fulls == ()
+    assert driver.commit_record().full_snapshots == ()
     assert agrees(driver, OPS)
 
 
@@ -113,7 +113,10 @@ def test_a_full_snapshot_that_a_restore_would_not_load_is_never_referred_to(inte
     assert f"a restore could not read table {table.name!r}" in events(driver, "full_abandoned")[-1]["cause"]
     assert differences(driver) == 1
     assert [
-        ref.first for commit_record in commit_records(driver) for ref in commit_record.fulls if ref.first > good.first
+        ref.first
+        for commit_record in commit_records(driver)
+        for ref in commit_record.full_snapshots
+        if ref.first > good.first
     ] == []
     driver.crash()
     driver.restore()
@@ -123,7 +126,7 @@ def test_a_full_snapshot_that_a_restore_would_not_load_is_never_referred_to(inte
 def differences(driver: Driver) -> float:
     """Full snapshots that a verification has found different; an alert counts them."""
     labels = {"service": driver.names.group, "partition": "0", "outcome": "differs"}
-    return driver.metrics.registry.get_sample_value(metrics.FULLS.name, labels) or 0.0
+    return driver.metrics.registry.get_sample_value(metrics.FULL_SNAPSHOTS.name, labels) or 0.0
 
 
 @pytest.mark.parametrize("interval", MODES)
@@ -211,7 +214,7 @@ def test_truncation_keeps_what_a_restore_needs(interval: Interval) -> None:
         assert driver.take_full() is not None
     ops.append(Op("last", 1))
     driver.feed(ops[-1])
-    kept = driver.commit_record().fulls
+    kept = driver.commit_record().full_snapshots
     assert len(kept) == driver.settings.snapshot.keep
     full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.snapshot, driver.names.changelog))
     assert full.start == kept[-1].low > 0
@@ -243,7 +246,7 @@ def test_nothing_is_deleted_behind_a_full_snapshot_that_cannot_be_read(interval:
     assert [event["full"] for event in events(driver, "full_unusable")] == [damaged.offset]
     assert differences(driver) == 1
     assert [event["full_before"] for event in events(driver, "truncated")] == [oldest.low]
-    assert len(driver.commit_record().fulls) == keep
+    assert len(driver.commit_record().full_snapshots) == keep
 
 
 def test_what_an_earlier_owner_kept_is_read_before_anything_behind_it_is_deleted() -> None:
@@ -355,7 +358,7 @@ def test_a_verification_that_kafka_does_not_answer_proves_nothing() -> None:
     for op in many(2):
         driver.feed(op)
         driver.take_full()
-    refs, log = driver.commit_record().fulls, driver.broker.log(driver.names.snapshot, 0)
+    refs, log = driver.commit_record().full_snapshots, driver.broker.log(driver.names.snapshot, 0)
     start = log.start
 
     def silent(topic: str, partition: int) -> None:

@@ -12,8 +12,8 @@ from tests.driver.test_compaction import compacted
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryFullSink
-from statehold.worker.fulls.scheduler import FullSnapshots
-from statehold.worker.fulls.stages import EDGES, Idle, Stage, Writing, require_edge
+from statehold.worker.full_snapshots.scheduler import FullSnapshots
+from statehold.worker.full_snapshots.stages import EDGES, Idle, Stage, Writing, require_edge
 
 #: seeds of the histories; together they use each edge
 SEEDS = range(40)
@@ -87,7 +87,7 @@ class Walk:
         self.driver.commit()
 
     def ask(self) -> None:
-        self.driver._lanes[0].live().fulls.ask()
+        self.driver._lanes[0].live().full_snapshots.ask()
         self.driver.commit()
 
     def advance(self) -> None:
@@ -106,7 +106,7 @@ class Walk:
         """Delete the newest full snapshot, as a topic's retention does."""
         log = self.driver.broker.log(self.driver.names.snapshot, 0)
         live = self.driver._lanes[0].live()
-        if not live.fulls.refs:
+        if not live.full_snapshots.refs:
             log.truncate(log.end)
 
     def kill(self) -> None:

@@ -452,7 +452,7 @@ def test_a_row_of_one_transaction_leaves_no_tombstone() -> None:
     driver = Driver(Forgetful, autocommit=False)
     driver.feed(Order("a", 1), timestamp=1_000)
     driver.commit()
-    cost = driver._lanes[0].live().fulls.cost
+    cost = driver._lanes[0].live().full_snapshots.cost
     before = cost.work.entries
     driver.feed(Order("b", 2), timestamp=2_000)
     driver.feed(Order("c", 3), timestamp=100_000)

@@ -38,7 +38,7 @@ UNUSED = (
     "worker/participants/retry_topics.py",
     "worker/participants/side_effects.py",
     "worker/sinks/",
-    "worker/followers/",
+    "worker/replicas/",
     "worker/common/opentelemetry.py",
     "worker/common/tracing.py",
 )
@@ -55,11 +55,11 @@ UNUSED_IN_RESTORE = (
     "snapshot/restore/local_cache.py",
     "snapshot/restore/standby_copy.py",
     "snapshot/store/",
-    "worker/fulls/compaction_search.py",
-    "worker/fulls/local_copy.py",
-    "worker/fulls/orphan_cleanup.py",
-    "worker/fulls/truncation.py",
-    "worker/fulls/verification.py",
+    "worker/full_snapshots/compaction_search.py",
+    "worker/full_snapshots/local_copy.py",
+    "worker/full_snapshots/orphan_cleanup.py",
+    "worker/full_snapshots/truncation.py",
+    "worker/full_snapshots/verification.py",
     "worker/handler/commands.py",
 )
 

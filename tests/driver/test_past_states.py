@@ -50,7 +50,7 @@ def fed(interval: Interval, count: int = 60) -> tuple[Driver, list[Op]]:
         driver.advance(0.15)
         if i in (20, 40):
             live = driver._lanes[0].live()
-            live.fulls.ask()
+            live.full_snapshots.ask()
     driver.commit()
     return driver, ops
 
@@ -59,7 +59,7 @@ def fed(interval: Interval, count: int = 60) -> tuple[Driver, list[Op]]:
 def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(interval: Interval) -> None:
     driver, ops = fed(interval)
     commit_record = driver.commit_record()
-    assert any(ref.first < ref.through for ref in commit_record.fulls) == (interval != "off")
+    assert any(ref.first < ref.through for ref in commit_record.full_snapshots) == (interval != "off")
     seen, ends = set(), [each.positions["input"] for each in commit_records(driver)]
     for position in range(len(ops) + 1):
         try:
@@ -78,7 +78,7 @@ def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(in
 @pytest.mark.parametrize("interval", MODES)
 def test_a_full_snapshot_is_shown_as_the_first_state_that_it_leads_to(interval: Interval) -> None:
     driver, ops = fed(interval)
-    for ref in driver.commit_record().fulls:
+    for ref in driver.commit_record().full_snapshots:
         found = at(driver, Point("full", ref.offset))
         assert found.n >= ref.through
         assert held(found) == fold(ops[: found.position])[0]
@@ -89,8 +89,8 @@ def test_all_is_good_in_every_mode(interval: Interval) -> None:
     driver, _ = fed(interval)
     found = verified(driver)
     assert (found.good, found.findings) == (True, [])
-    assert len(found.fulls) == len(driver.commit_record().fulls) >= 2
-    assert all(full.good and full.proven_at >= full.through for full in found.fulls)
+    assert len(found.full_snapshots) == len(driver.commit_record().full_snapshots) >= 2
+    assert all(full.good and full.proven_at >= full.through for full in found.full_snapshots)
 
 
 def test_a_delta_that_says_something_else_is_named_at_its_commit_record() -> None:
@@ -198,8 +198,8 @@ def test_the_gap_of_a_restore_is_foreseen(interval: Interval) -> None:
 def test_without_deltas_there_are_only_full_snapshots() -> None:
     driver, _ = fed("off")
     snapshot(driver)
-    fulls = [ref.first for ref in driver.commit_record().fulls]
-    assert at(driver).n == max(fulls)
+    full_snapshots = [ref.first for ref in driver.commit_record().full_snapshots]
+    assert at(driver).n == max(full_snapshots)
 
 
 @pytest.mark.parametrize("later", [0, 5])
@@ -218,7 +218,7 @@ def test_the_full_snapshot_of_a_compaction_is_chosen_as_a_restore_does(later: in
     assert events(driver, "restored")[-1]["full"] == seen.choice.offset
     assert seen.choice.offset == ref.offset
     assert found.good
-    assert ("compaction", True) in [(full.maker, full.good) for full in found.fulls]
+    assert ("compaction", True) in [(full.maker, full.good) for full in found.full_snapshots]
 
 
 def test_full_snapshots_in_a_directory_are_read_from_there_and_lost_ones_are_reported(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_full_snapshots_in_a_directory_are_read_from_there_and_lost_ones_are_rep
     for op in ops:
         driver.feed(op)
     driver.stop()  # waits for the store
-    (ref,) = commit_records(driver)[-1].fulls
+    (ref,) = commit_records(driver)[-1].full_snapshots
     assert held(at(driver, Point("full", ref.offset))) == fold(ops)[0]
     assert verified(driver).findings == []
 

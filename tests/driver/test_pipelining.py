@@ -207,11 +207,13 @@ def test_a_full_snapshot_never_sees_what_is_committing_or_ahead() -> None:
     ops = [Op(f"k{i % 40}", i, size=900) for i in range(400)]
     for i, op in enumerate(ops):
         if i == 120:
-            driver._lanes[0].live().fulls.ask()
+            driver._lanes[0].live().full_snapshots.ask()
         driver.clock.advance(0.01)
         driver.feed(op)
     driver.commit()
-    full = next(commit_record.fulls[0] for commit_record in commit_records(driver) if commit_record.fulls)
+    full = next(
+        commit_record.full_snapshots[0] for commit_record in commit_records(driver) if commit_record.full_snapshots
+    )
     assert full.through > full.first
     driver.crash()
     driver.restore()

@@ -87,7 +87,7 @@ def test_snapshot_list_counts_the_records_of_every_input() -> None:
     driver.take_full()
     seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
     summary = of_survey(seen, Workload(), driver.names.input)
-    assert (summary["commit_record"]["position"], summary["fulls"][0]["position"]) == (2, 2)
+    assert (summary["commit_record"]["position"], summary["full_snapshots"][0]["position"]) == (2, 2)
 
 
 def test_a_replay_that_lacks_records_of_the_second_input_is_foreseen() -> None:
@@ -105,9 +105,9 @@ def test_a_replay_that_lacks_records_of_the_second_input_is_foreseen() -> None:
     seen = survey(reader, place)
     assert seen.begins == {"trades": 0, "prices": 0}
     assert seen.commit_record is not None
-    known = place, seen.commit_record, seen.fulls, seen.increment
+    known = place, seen.commit_record, seen.full_snapshots, seen.increment
     choice, why, fault = choose_far(*known, {"trades": 0, "prices": 4})
-    assert (choice, fault) == (seen.fulls[0], "")
+    assert (choice, fault) == (seen.full_snapshots[0], "")
     assert "6 records from 4 are replayed" in why
     choice, _, fault = choose_far(*known, {"trades": 0, "prices": 5})
     assert choice is None

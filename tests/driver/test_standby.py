@@ -24,7 +24,7 @@ from statehold.state import digest
 from statehold.state.digest import MODULUS, table_digest
 from statehold.testing import Driver
 from statehold.testing.lane import Lane
-from statehold.worker.followers.standby import Standbys
+from statehold.worker.replicas.standby import Standbys
 
 NAMES = ("ann", "bob", "cyd", "dee", "eve")
 

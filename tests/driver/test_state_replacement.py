@@ -118,15 +118,15 @@ def test_a_state_may_begin_empty_at_the_same_position() -> None:
 
 def test_later_full_snapshots_are_of_the_new_generation_and_older_ones_are_no_base() -> None:
     driver = fed()
-    old = driver.commit_record().fulls
+    old = driver.commit_record().full_snapshots
     driver.crash()
     commit_record = Tool(driver).adopt(double)
     driver.restore()
     driver.feed(Op("ann", 1))
     newest = driver.take_full()
     assert newest is not None
-    assert driver.commit_record().fulls == (newest, *commit_record.fulls)
-    assert old[0] not in driver.commit_record().fulls
+    assert driver.commit_record().full_snapshots == (newest, *commit_record.full_snapshots)
+    assert old[0] not in driver.commit_record().full_snapshots
     driver.crash()
     driver.broker.log(driver.names.snapshot, 0).replace(newest.low, b"damaged")
     driver.restore()
@@ -138,7 +138,7 @@ def test_without_the_adopted_full_snapshot_the_older_history_is_not_mistaken_for
     driver = fed()
     driver.crash()
     commit_record = Tool(driver).adopt(double)
-    driver.broker.log(driver.names.snapshot, 0).replace(commit_record.fulls[0].low, b"damaged")
+    driver.broker.log(driver.names.snapshot, 0).replace(commit_record.full_snapshots[0].low, b"damaged")
     with pytest.raises(
         DamagedIncrement, match="state-replacement record 5 names a full snapshot, from which the deltas continue"
     ):

@@ -26,7 +26,7 @@ from statehold.errors import KafkaTrouble, TransactionAborted
 from statehold.testing import Driver
 from statehold.testing.stepped import InlineEffects, SteppedWorker
 from statehold.worker.common.lifecycle import Phase
-from statehold.worker.fulls.scheduler import FullSnapshots
+from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.loop import LiveLoop
 
 ANN, BOB = Op("ann", 1), Op("bob", 2)
@@ -170,7 +170,7 @@ def test_a_full_snapshot_does_not_hold_up_what_is_fed_meanwhile() -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().fulls.ask()
+    driver._lanes[0].live().full_snapshots.ask()
     longest = 0.0
     while not events(driver, "full_written"):
         ops.append(ANN)
@@ -195,7 +195,7 @@ class Ending(Accounts):
 
 
 def test_everything_is_released_even_when_a_close_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(fulls: FullSnapshots) -> None:
+    def cannot(full_snapshots: FullSnapshots) -> None:
         raise OSError("cannot")
 
     monkeypatch.setattr(FullSnapshots, "close", cannot)

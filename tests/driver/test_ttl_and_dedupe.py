@@ -104,7 +104,7 @@ def test_expired_keys_become_tombstones_a_few_with_each_record() -> None:
     for key in range(50):
         driver.feed([key, 0], timestamp=1_000_000)
     driver.commit()
-    cost = driver._lanes[0].live().fulls.cost
+    cost = driver._lanes[0].live().full_snapshots.cost
     before = cost.work.entries
     driver.feed([99, 0], timestamp=2_000_000)
     driver.commit()

@@ -421,7 +421,7 @@ def test_a_window_that_begins_and_ends_in_one_transaction_leaves_no_tombstone() 
     driver = Driver(Lists, autocommit=False)
     driver.feed("x", timestamp=1_000)
     driver.commit()
-    cost = driver._lanes[0].live().fulls.cost
+    cost = driver._lanes[0].live().full_snapshots.cost
     before = cost.work.entries
     for second in range(2, 9):
         driver.feed("x", timestamp=second * 1_000)

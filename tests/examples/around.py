@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-from examples.around.taker import Taker
+from examples.around.booking import Bookings
 from tests.ops.desk import await_true
 
 from statehold.admin.topics import ServiceTopics
@@ -114,23 +114,23 @@ def committed(servers: str, topic: str) -> list[tuple[int, int, bytes]]:
 
 
 class Outside:
-    """The taker of invoices: what it heard, and what is to happen at its next request."""
+    """The booking service: the invoices it received, and what is to happen at its next request."""
 
     def __init__(self, port: int) -> None:
         self.heard: list[tuple[str, bytes]] = []
         self.at_next: Callable[[], None] | None = None
         self._port, self._lock = port, threading.Lock()
-        self._taker: Taker | None = None
+        self._bookings: Bookings | None = None
 
     def open(self) -> None:
-        self._taker = Taker(self._port, self._notify)
-        threading.Thread(target=self._taker.serve_forever, args=(0.05,), daemon=True).start()
+        self._bookings = Bookings(self._port, self._notify)
+        threading.Thread(target=self._bookings.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
-        taker, self._taker = self._taker, None
-        if taker is not None:
-            taker.shutdown()
-            taker.server_close()
+        bookings, self._bookings = self._bookings, None
+        if bookings is not None:
+            bookings.shutdown()
+            bookings.server_close()
 
     def _notify(self, key: str, body: bytes) -> None:
         with self._lock:

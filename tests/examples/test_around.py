@@ -27,9 +27,9 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def outside() -> Iterator[Outside]:
-    taker = Outside(free_ports(1)[0])
-    yield taker
-    taker.close()
+    outside = Outside(free_ports(1)[0])
+    yield outside
+    outside.close()
 
 
 def orders(first: int, count: int) -> list[tuple[bytes, bytes]]:

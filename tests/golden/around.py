@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 from tests.golden.bank_v1 import Move
 
-from statehold import Dedupe, Handler, Output, Record, Table, Timer
+from statehold import Dedupe, Handler, Output, Record, Table, Timer, dead_letter
 from statehold.errors import UndecodableRecord
-from statehold.failures import dead_letter
 
 
 class Refused(ValueError):

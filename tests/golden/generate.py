@@ -105,7 +105,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
         "positions": {topic: commit_record.positions[topic] for topic in driver.names.inputs},
         "n": commit_record.n,
         "digest": commit_record.digest.hex(),
-        "fulls": [ref.offset for ref in commit_record.fulls],
+        "fulls": [ref.offset for ref in commit_record.full_snapshots],
         "tables": msgspec.to_builtins(tables),
     }
     path.parent.mkdir(exist_ok=True)

@@ -226,7 +226,7 @@ def test_effects_and_full_snapshots_that_fail(night: Night) -> None:
     night.feed(2000)
     configure(night.names.servers, service.names.snapshot, "max.message.bytes", "100")
     Commander(service.settings, service.names).send(TAKE, [])
-    night.fires("StateholdFullsGivenUp", service=night.names.service)
+    night.fires("StateholdFullSnapshotsAbandoned", service=night.names.service)
 
 
 def test_an_outage(kafka_cluster: ClusterFactory, prometheus: Prometheus, tmp_path: Path) -> None:

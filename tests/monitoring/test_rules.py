@@ -101,13 +101,13 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [level("restore_predicted_seconds", P, 20), level("restore_budget_seconds", I, 10)],
         [level("restore_predicted_seconds", P, 9), level("restore_budget_seconds", I, 10)],
     ),
-    "StateholdFullsGivenUp": (
-        [counted("fulls_total", f'{P},outcome="given_up"', 0.1)],
-        [counted("fulls_total", f'{P},outcome="written"', 0.1)],
+    "StateholdFullSnapshotsAbandoned": (
+        [counted("full_snapshots_total", f'{P},outcome="given_up"', 0.1)],
+        [counted("full_snapshots_total", f'{P},outcome="written"', 0.1)],
     ),
     "StateholdDigestDiffers": (
-        [counted("fulls_total", f'{P},outcome="differs"', 0.1)],
-        [counted("fulls_total", f'{P},outcome="given_up"', 0.1)],
+        [counted("full_snapshots_total", f'{P},outcome="differs"', 0.1)],
+        [counted("full_snapshots_total", f'{P},outcome="given_up"', 0.1)],
     ),
     "StateholdCompactionFailed": ([level("compaction_success", J, 0)], [level("compaction_success", J, 1)]),
     "StateholdCompactionOld": (

@@ -54,7 +54,7 @@ ALLOWED: dict[str, str] = {
         "errors config.sections config common api messages bound ports telemetry health snapshot.format "
         "snapshot.store snapshot.restore"
     ),
-    "worker.followers": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
+    "worker.replicas": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
     "worker.handler": (
         "errors config common api.values api state state.kinds messages bound snapshot.format worker.common"
     ),
@@ -72,22 +72,22 @@ ALLOWED: dict[str, str] = {
         "errors config.sections common api state messages bound ports telemetry snapshot.format worker.common "
         "worker.handler worker.failures worker.inputs worker.transaction"
     ),
-    "worker.fulls": (
+    "worker.full_snapshots": (
         "errors config.sections common state ports telemetry snapshot.format snapshot.store snapshot "
         "snapshot.restore worker.common worker.transaction"
     ),
     "worker.recovery": (
         "errors common api state messages bound ports telemetry snapshot.format snapshot.restore worker.common "
-        "worker.followers worker.handler worker.failures worker.inputs"
+        "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors api state bound ports telemetry health snapshot.format worker.common worker.followers "
+        "errors api state bound ports telemetry health snapshot.format worker.common worker.replicas "
         "worker.handler worker.failures worker.inputs worker.transaction worker.participants worker.sinks "
-        "worker.fulls worker.recovery"
+        "worker.full_snapshots worker.recovery"
     ),
     "runtime": (
         "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore admin balancer worker.common worker.followers worker.sinks "
+        "kafka.feeds snapshot.store snapshot.restore admin balancer worker.common worker.replicas worker.sinks "
         "worker"
     ),
     "service": (
@@ -131,7 +131,7 @@ ALLOWED: dict[str, str] = {
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
         "errors config common api.values api state messages bound ports telemetry snapshot.format snapshot.store "
-        "snapshot snapshot.restore balancer worker.common worker.followers worker.sinks worker testing.memory "
+        "snapshot snapshot.restore balancer worker.common worker.replicas worker.sinks worker testing.memory "
         "testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
@@ -143,11 +143,9 @@ ALLOWED: dict[str, str] = {
         "errors config.common config common bound ports kafka.admin snapshot.format kafka.clients snapshot.restore "
         "admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
-    "ops.http.console": (
-        "errors config api state bound admin worker.followers service ops.explain ops.remote ops.doctor"
-    ),
+    "ops.http.console": "errors config api state bound admin worker.replicas service ops.explain ops.remote ops.doctor",
     "ops.http": (
-        "errors config.sections common state ports snapshot.format worker.followers service __init__ ops.remote "
+        "errors config.sections common state ports snapshot.format worker.replicas service __init__ ops.remote "
         "ops.http.console"
     ),
     "ops": "ops.http",
@@ -174,7 +172,7 @@ ALLOWED: dict[str, str] = {
     "__main__": "ops.cli",
     "testing": (
         "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
-        "snapshot.store snapshot.restore balancer worker.common worker.followers worker.handler worker.failures "
+        "snapshot.store snapshot.restore balancer worker.common worker.replicas worker.handler worker.failures "
         "worker.inputs worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup testing.memory "
         "testing.simulation"
     ),

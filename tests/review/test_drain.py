@@ -88,7 +88,7 @@ def test_no_last_full_snapshot_if_its_commit_was_rolled_back() -> None:
     driver.broker.fail("offsets", TransactionAborted("no"))
     driver.stop()
     for commit_record in commit_records(driver):
-        for ref in commit_record.fulls:
+        for ref in commit_record.full_snapshots:
             assert ref.increment <= header_offset(driver, ref.first)
     driver.restore()
     driver.feed(SECOND)
@@ -106,6 +106,6 @@ def test_a_last_full_snapshot_ends_by_the_stop_deadline_on_a_slow_broker() -> No
     began = driver.clock()
     driver.stop()
     assert driver.clock() - began < driver.settings.service.stop_timeout + 6
-    assert all(commit_record.fulls == () for commit_record in commit_records(driver))
+    assert all(commit_record.full_snapshots == () for commit_record in commit_records(driver))
     driver.restore()
     assert agrees(driver, ops)

@@ -27,14 +27,14 @@ def test_an_unusable_full_snapshot_does_not_count_as_kept() -> None:
     for op in OPS[:2]:
         driver.feed(op)
         driver.take_full()
-    good, bad = sorted(driver.commit_record().fulls, key=lambda ref: ref.first)
+    good, bad = sorted(driver.commit_record().full_snapshots, key=lambda ref: ref.first)
     driver.crash()
     damage(driver, bad.low)
     driver.restore()
     assert events(driver, "full_unusable")
     driver.feed(OPS[2])
     newest = driver.take_full()
-    assert driver.commit_record().fulls == (newest, good)
+    assert driver.commit_record().full_snapshots == (newest, good)
     assert driver.broker.log(driver.names.snapshot, 0).start <= good.low
     driver.crash()
     driver.restore()
@@ -52,7 +52,7 @@ def test_frequent_takeovers_do_not_prevent_a_full_snapshot() -> None:
         driver.advance(8.0)
         driver.crash()
         driver.restore()
-    assert driver.commit_record().fulls
+    assert driver.commit_record().full_snapshots
     assert agrees(driver, ops)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
-from tests.security.test_rights import CALLS, FULLS, SHAPE, Calls
+from tests.security.test_rights import CALLS, FULL_SNAPSHOTS, SHAPE, Calls
 from tests.support.secured import Right as Rule
 from tests.support.secured import Secured, secured
 from tests.system.local import Local
@@ -56,7 +56,7 @@ def stage(telling: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for role in ("service", "reader", "commander", "producer", "operator", "compactor"):
         telling.scram(f"{made.names.service}-{role}")
         telling.grant(*(_rule(made, role, right) for right in _rights(made, role)))
-    with Local(made, **_login(telling, made, "service"), **FULLS) as local:
+    with Local(made, **_login(telling, made, "service"), **FULL_SNAPSHOTS) as local:
         local.await_live(0, 1)
         made.feed(300)
         made.await_all()
@@ -116,7 +116,7 @@ def agrees(broker: Secured, stage: Stage, role: str) -> None:
 
 @pytest.mark.long
 def test_the_service_uses_each_of_its_rights_and_no_other(telling: Secured, stage: Stage) -> None:
-    with Local(stage, **_login(telling, stage, "service"), **FULLS) as local:
+    with Local(stage, **_login(telling, stage, "service"), **FULL_SNAPSHOTS) as local:
         local.await_live(0, 1)
         stage.feed(300)
         stage.await_all()
@@ -139,7 +139,7 @@ def test_a_service_without_one_of_its_rights_is_denied_just_that(
     monkeypatch.setattr(acl_check.RoleAccess, "granted", lambda _: True)
     before = uses(telling, stage, "service", "Denied")
     with telling.without(_rule(stage, "service", right)):
-        with suppress(Exception), Local(stage, **_login(telling, stage, "service"), **FULLS):
+        with suppress(Exception), Local(stage, **_login(telling, stage, "service"), **FULL_SNAPSHOTS):
             stage.feed(50)
             await_true(lambda: any(_covers(right, use) for use in denied(telling, stage) - before), shape, 120)
         if not any(_covers(right, use) for use in denied(telling, stage) - before):
@@ -212,7 +212,7 @@ def test_an_operator_uses_each_of_its_rights_and_no_other(telling: Secured, stag
     names, why = stage.names, ["--why", "x"]
     delete_own_topics(telling, stage)
     operate(telling, stage, ["topics", "create", SERVED, "--start-at", "beginning", "--control"])
-    with Local(stage, **_login(telling, stage, "service"), **FULLS) as local:
+    with Local(stage, **_login(telling, stage, "service"), **FULL_SNAPSHOTS) as local:
         local.await_live(0, 1)
         stage.feed(300)
         stage.await_all()

@@ -42,7 +42,7 @@ def _commanding(stage: Stage) -> Calls:
 CALLS: dict[str, Callable[[Stage], Calls]] = {"reader": _reading, "commander": _commanding}
 #: roles whose every command was seen to work with all of their rights
 PROVEN: set[str] = set()
-FULLS = {"STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1s", "STATEHOLD_SNAPSHOT__KEEP": "1"}
+FULL_SNAPSHOTS = {"STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1s", "STATEHOLD_SNAPSHOT__KEEP": "1"}
 
 
 def shapes(role: str) -> list[str]:
@@ -58,7 +58,7 @@ def stage(guarded: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for role in ROLES:
         guarded.scram(user_of(made, role))
         guarded.grant(*(rule(made, role, right) for right in rights_of(role, made.names, [made.output])))
-    with Local(made, **guarded.scram(user_of(made, "service")), **FULLS) as local:
+    with Local(made, **guarded.scram(user_of(made, "service")), **FULL_SNAPSHOTS) as local:
         local.await_live(0, 1)
         made.feed(300)
         made.await_all()
@@ -80,7 +80,7 @@ def real(stage: Stage, role: str, shape: str) -> Right:
 
 
 def test_a_service_with_its_rights_alone_works_and_lacks_nothing(guarded: Secured, stage: Stage) -> None:
-    with Local(stage, **guarded.scram(user_of(stage, "service")), **FULLS) as local:
+    with Local(stage, **guarded.scram(user_of(stage, "service")), **FULL_SNAPSHOTS) as local:
         local.await_live(0, 1)
         stage.feed(300)
         stage.await_all()

@@ -65,7 +65,7 @@ class Looking:
 
     # What is on the topics
 
-    def fulls(self, partition: int) -> list[tuple[int, Manifest | Chunk]]:
+    def full_snapshots(self, partition: int) -> list[tuple[int, Manifest | Chunk]]:
         """The records of the snapshot topic with their offsets."""
         found = []
         for row in read_all(self.stage.servers, self.stage.names.snapshot)[partition]:
@@ -84,7 +84,7 @@ class Looking:
 
     def forge(self, partition: int, damage: str) -> int:
         """A full of the last mark as a compaction would have published it, with something wrong; its offset."""
-        commit_record, of = self.commit_record(partition), self.fulls(partition)
+        commit_record, of = self.commit_record(partition), self.full_snapshots(partition)
         (_, model), chunks = of[-1], [(offset, one) for offset, one in of if isinstance(one, Chunk)]
         assert isinstance(model, Manifest)
         chunks = [(offset, chunk) for offset, chunk in chunks if chunk.full == model.full]

@@ -43,7 +43,7 @@ def test_a_life_of_compactions(look: Looking) -> None:
     """Deltas only; up to date; killed between chunks and manifest, and between manifest and truncation."""
     look.feed(2000)
     assert [each.status for each in look.compact(dry_run=True)] == ["proven", "proven"]
-    assert look.fulls(0) == []
+    assert look.full_snapshots(0) == []
     first = look.compact()
     assert [(each.status, each.proven) for each in first] == [("compacted", True)] * 2, first
     look.check_restores_from(*(each.full for each in first))
@@ -52,7 +52,7 @@ def test_a_life_of_compactions(look: Looking) -> None:
     look.feed(500, keys=50)
     with pytest.raises(CutOffError):
         look.compact(KilledBeforeManifest)
-    assert isinstance(look.fulls(0)[-1][1], Chunk), "chunks without a manifest"
+    assert isinstance(look.full_snapshots(0)[-1][1], Chunk), "chunks without a manifest"
     look.check_restores_from(*(each.full for each in first))
 
     with pytest.raises(CutOffError):
@@ -62,7 +62,7 @@ def test_a_life_of_compactions(look: Looking) -> None:
     assert [each.status for each in done] == ["up to date", "up to date"]
     assert all(each.truncated for each in done)
     for partition in range(2):
-        kept = [record for _, record in look.fulls(partition) if isinstance(record, Manifest)]
+        kept = [record for _, record in look.full_snapshots(partition) if isinstance(record, Manifest)]
         assert [manifest.maker for manifest in kept] == ["compaction"]
         assert look.start(look.stage.names.changelog, partition) > 0
     look.feed(500)
@@ -100,7 +100,7 @@ def test_what_cannot_be_proven_is_not_published_and_spoils_no_other_partition(lo
     assert [each.status for each in outcomes] == ["failed", "compacted"], outcomes
     assert "digest" in outcomes[0].cause
     assert commit_record.n + 1 == outcomes[0].transaction
-    assert not [record for _, record in look.fulls(0) if isinstance(record, Manifest)]
+    assert not [record for _, record in look.full_snapshots(0) if isinstance(record, Manifest)]
 
 
 def test_only_one_at_a_time(look: Looking) -> None:

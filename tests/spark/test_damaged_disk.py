@@ -84,13 +84,13 @@ def test_a_damaged_full_snapshot_is_named_and_an_older_one_used(
     at = damage(spark_broker, stage.names.snapshot, 0, manifest.low)
     where = f"{stage.names.snapshot}[0]@{at}"
 
-    assert [full.offset for full in survey(view.reader, place).fulls] == [newest, older]
+    assert [full.offset for full in survey(view.reader, place).full_snapshots] == [newest, older]
     verdict = verify(view.reader, place)
     (finding,) = [each for each in verdict.findings if each.fault]
     assert (finding.topic, finding.offset) == (stage.names.snapshot, at)
     assert finding.text.startswith(f"in the full snapshot at {newest}: {DAMAGED}")
     assert "Next: " in finding.text
-    assert {full.offset: full.good for full in verdict.fulls} == {older: True, newest: False}
+    assert {full.offset: full.good for full in verdict.full_snapshots} == {older: True, newest: False}
 
     digests = exported(look, view, tmp_path / "exported")
     assert digests[0] == survey_digest(view, 0)

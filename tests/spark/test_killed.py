@@ -45,7 +45,7 @@ def test_the_next_run_finishes(spark: Session, staged: Stage, step: str) -> None
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
     if step == "publish":
-        assert isinstance(look.fulls(0)[-1][1], Chunk), "chunks without a manifest"
+        assert isinstance(look.full_snapshots(0)[-1][1], Chunk), "chunks without a manifest"
         look.check_restores_from(*(each.full for each in first))
     else:
         assert look.start(staged.names.changelog, 0) == 0

@@ -20,7 +20,7 @@ from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.bound.table import bind
 from statehold.errors import UsageError
-from statehold.snapshot.backup.archive import FULLS
+from statehold.snapshot.backup.archive import FULL_SNAPSHOTS
 from statehold.snapshot.backup.reading import ArchiveReader, check_all, place_of
 from statehold.snapshot.format import frame
 from statehold.snapshot.inspect import past
@@ -111,7 +111,7 @@ def backed_up(look: Looking, to: Path, root: str, moving: Path | None) -> None:
         for place in view.places(None):
             verdict = verify(view.reader, place)
             assert verdict.good, verdict.findings
-            assert any(full.good for full in verdict.fulls)
+            assert any(full.good for full in verdict.full_snapshots)
     if moving is None:
         for stored in list(open_store(root).list(f"{stage.names.group}.{stage.names.input}")):
             open_store(root).delete(stored.key)
@@ -124,6 +124,6 @@ def backed_up(look: Looking, to: Path, root: str, moving: Path | None) -> None:
         file.write(b"\x00\x00\x00\x01")
     with pytest.raises(UsageError, match="differs from the manifest"):
         check_all(to, made)
-    shutil.rmtree(to / FULLS)
+    shutil.rmtree(to / FULL_SNAPSHOTS)
     with pytest.raises(UsageError):
         check_all(to, made)

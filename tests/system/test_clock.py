@@ -28,10 +28,10 @@ def test_clock_steps_change_nothing(two_partitions: Stage, tmp_path: Path, monke
     process = stage.process("only", **OFTEN).await_live(0, 1)
     for days in (0, 2, -10, 0):
         step.write_text(str(days * DAY))
-        fulls = len(process.events("full_written"))
+        full_snapshots = len(process.events("full_written"))
         stage.feed(500)
         stage.await_all()
-        process.await_event("full_written", fulls + 1)
+        process.await_event("full_written", full_snapshots + 1)
     step.write_text(str(-10 * DAY))
     assert process.stop() == 0
     process = stage.process("only", **OFTEN).await_live(0, 1)  # a start whose clock is behind what it reads

@@ -17,7 +17,7 @@ KILLS, MANY_KILLS = 5, 10
 RECORDS = 10_000
 #: small transactions: many of them, so that kills hit every step of one
 SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "100"}
-FULLS = {
+FULL_SNAPSHOTS = {
     "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1",
     "STATEHOLD_SNAPSHOT__KEEP": "1",
     "STATEHOLD_SNAPSHOT__SLICE_BUDGET": "0.0005",
@@ -27,8 +27,8 @@ VARIANTS: dict[str, dict[str, str]] = {
     "consumer": KIP848,
     "deltas-now-and-then": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1"},
     "marks-only": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"},
-    "fulls-all-the-time": FULLS,
-    "fulls-and-deltas-now-and-then": {**FULLS, "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1"},
+    "full-snapshots-all-the-time": FULL_SNAPSHOTS,
+    "full-snapshots-and-deltas-now-and-then": {**FULL_SNAPSHOTS, "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1"},
 }
 
 

@@ -64,7 +64,7 @@ def test_a_full_snapshot_that_no_commit_record_refers_to_is_passed_over(one_part
     process.await_event("full_written")  # an idle partition refers to it 5 s later
     process.kill()
     assert kinds(stage)[-1] == b"F"
-    assert stage.snapshots.restored(0).commit_record.fulls == ()
+    assert stage.snapshots.restored(0).commit_record.full_snapshots == ()
     restarted_without_it(stage, None)
 
 

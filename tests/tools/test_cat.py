@@ -28,7 +28,7 @@ def test_cat_prints_the_changelog_with_keys_and_values(ledger: Ledger) -> None:
     newest, written = commit_records[-1], ledger.commit_records(0)[-1]
     assert bytes.fromhex(newest["digest"])[::-1] == written["digest"]
     assert newest["writer"]["instance"] == written["writer"][0]
-    assert [ref["offset"] for ref in newest["fulls"]] == [ref[1] for ref in written["fulls"]]
+    assert [ref["offset"] for ref in newest["full_snapshots"]] == [ref[1] for ref in written["fulls"]]
     assert {each["kind"] for each in reported} - {"initial-commit-record"} == {
         "transaction-header",
         "changelog-chunk",

@@ -22,10 +22,10 @@ def test_list_shows_full_snapshots_and_commit_records_as_an_independent_reader_d
         )
         assert each["commit_record"]["keys"] == commit_record["keys"]
         refs = commit_record["fulls"]
-        assert [full["offset"] for full in each["fulls"]] == [ref[1] for ref in refs]
-        assert len(each["fulls"]) == 3
-        assert [full["chosen"] for full in each["fulls"]] == [True, False, False]
-        assert all(full["proven"] and full["maker"] == "worker" for full in each["fulls"])
+        assert [full["offset"] for full in each["full_snapshots"]] == [ref[1] for ref in refs]
+        assert len(each["full_snapshots"]) == 3
+        assert [full["chosen"] for full in each["full_snapshots"]] == [True, False, False]
+        assert all(full["proven"] and full["maker"] == "worker" for full in each["full_snapshots"])
         assert each["restore"]["from"] == refs[0][1]
         assert each["restore"]["why"].startswith("newest usable full snapshot, then ")
         assert 0.1 <= each["restore"]["seconds"] < 0.2  # what every restore takes, and a few thousand bytes

@@ -23,7 +23,7 @@ def lines(ledger: Ledger, *words: str) -> list[list[str]]:
 
 def test_full_snapshots_keep_their_offsets(ledger: Ledger) -> None:
     words = ("snapshot", "list", ledger.target)
-    wanted = {f"full@{full['offset']}" for each in ledger.json(*words) for full in each["fulls"]}
+    wanted = {f"full@{full['offset']}" for each in ledger.json(*words) for full in each["full_snapshots"]}
     assert wanted
 
     assert wanted == {word for line in lines(ledger, *words) for word in line if word.startswith("full@")}

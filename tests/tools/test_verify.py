@@ -33,8 +33,10 @@ def test_all_is_good(ledger: Ledger) -> None:
     for each in reported:
         commit_records = ledger.commit_records(each["partition"])
         assert (each["good"], each["findings"]) == (True, [])
-        assert [full["offset"] for full in each["fulls"]] == [at for at, _ in ledger.manifests(each["partition"])]
-        assert all(full["good"] and full["proven_at"] >= full["through"] for full in each["fulls"])
+        assert [full["offset"] for full in each["full_snapshots"]] == [
+            at for at, _ in ledger.manifests(each["partition"])
+        ]
+        assert all(full["good"] and full["proven_at"] >= full["through"] for full in each["full_snapshots"])
         assert (each["n"], each["transactions"]) == (commit_records[-1]["n"], len(commit_records))
         assert each["compared"] > 3
 
@@ -125,7 +127,7 @@ def test_a_damaged_and_a_missing_chunk_are_named(alone: Ledger) -> None:
     (reported,) = alone.json("snapshot", "verify", alone.target, code=1)
     faults = [each["text"] for each in reported["findings"] if each["fault"]]
     assert f"chunk 0 of {len(chunks)} of the full snapshot at {at}: it is missing" in faults
-    assert [full["good"] for full in reported["fulls"]].count(True) == 2
+    assert [full["good"] for full in reported["full_snapshots"]].count(True) == 2
 
 
 def test_a_broken_chain_is_named_with_its_offset(alone: Ledger) -> None:

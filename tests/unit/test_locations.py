@@ -73,7 +73,7 @@ def test_a_backup_deletes_nothing_for_a_manifest(tmp_path: Path, location: str) 
     to = tmp_path / "backups" / "today"
     archive.prepare(to)
     (tmp_path / "precious").write_text("kept")
-    (to / archive.FULLS).mkdir()
+    (to / archive.FULL_SNAPSHOTS).mkdir()
     broker = MemoryBroker(ManualClock())
     broker.log(NAMES.snapshot, 0).append(records.pack(full(location)))
     assert copy_segments(MemoryReader(broker, lambda: False), to, PLACE, ("file:///nowhere",)) == []

@@ -43,8 +43,8 @@ def test_a_signal_ends_the_wait_once() -> None:
     box = Mailbox()
     box.signal()
     assert box.take(1, 60) is None
-    taker = threading.Thread(target=box.take, args=(1, 600), daemon=True)
-    taker.start()
+    thread = threading.Thread(target=box.take, args=(1, 600), daemon=True)
+    thread.start()
     box.signal()
-    taker.join(60)
-    assert not taker.is_alive()
+    thread.join(60)
+    assert not thread.is_alive()

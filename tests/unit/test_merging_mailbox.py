@@ -114,12 +114,12 @@ def taken_after(box: MergingMailbox, change: Any) -> list[tuple[int, int]]:
         batch = box.take(100, 600.0)
         found.extend((each.input, each.offset()) for each in cast("Any", batch.messages if batch else ()))
 
-    taker = threading.Thread(target=take, daemon=True)
-    taker.start()
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
     assert watched.waits.wait(SOON)
     change()
-    taker.join(SOON)
-    assert not taker.is_alive(), "the thread was not woken"
+    thread.join(SOON)
+    assert not thread.is_alive(), "the thread was not woken"
     return found
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
-from statehold.worker.fulls.deltas import SnapshotPolicy
+from statehold.worker.full_snapshots.deltas import SnapshotPolicy
 from statehold.worker.transaction.record_buffer import CommitPolicy
 
 

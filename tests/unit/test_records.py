@@ -54,7 +54,7 @@ any_record = st.one_of(
         numbers,
         texts,
         texts,
-        fulls=st.lists(references, max_size=2).map(tuple),
+        full_snapshots=st.lists(references, max_size=2).map(tuple),
         effects=st.lists(effects, max_size=2).map(tuple),
         writer=writers,
         topic_ids=st.dictionaries(texts, texts, max_size=2),

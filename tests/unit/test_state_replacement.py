@@ -55,7 +55,7 @@ def test_a_state_replacement_record_names_both_states_the_person_and_the_reason(
     assert (record.old_lineage, record.lineage, record.old_keys, record.keys) == ("l", "m", 2, 3)
     assert (record.old_digest, record.digest) == (digest.to_bytes(5), digest.to_bytes(9))
     assert (record.who, record.why, record.tool, record.notes) == ("ann", "split of a share", REASON.tool, REASON.notes)
-    assert (closing.n, closing.adopted, closing.last_delta, closing.fulls) == (7, 7, 7, (BASE,))
+    assert (closing.n, closing.adopted, closing.last_delta, closing.full_snapshots) == (7, 7, 7, (BASE,))
     assert [records.unpack(records.pack(each)) for each in (head, record, closing)] == [head, record, closing]
 
 

@@ -188,9 +188,9 @@ def test_the_commit_record_names_its_references_and_its_writer() -> None:
     _, made = committer()
     ref = FullRef(1, 2, 3, 4, 5)
     done = commit(made, replaced_refs(closing(), ref))
-    assert (done.fulls, done.writer.instance) == ((ref,), "test")
-    assert replaced(done, fulls=()).identity == done.identity
+    assert (done.full_snapshots, done.writer.instance) == ((ref,), "test")
+    assert replaced(done, full_snapshots=()).identity == done.identity
 
 
 def replaced_refs(of: CommitDraft, ref: FullRef) -> CommitDraft:
-    return msgspec.structs.replace(of, fulls=(ref,))
+    return msgspec.structs.replace(of, full_snapshots=(ref,))

@@ -33,7 +33,7 @@ from statehold.ports import (
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Effect
 from statehold.snapshot.restore.estimate import Speeds
-from statehold.snapshot.restore.local_cache import LocalFulls
+from statehold.snapshot.restore.local_cache import LocalFullSnapshots
 from statehold.snapshot.restore.standby_copy import Copy
 from statehold.snapshot.store.base import KAFKA, folder_of
 from statehold.snapshot.store.by_url import open_store
@@ -206,12 +206,12 @@ class Tools:
         folder = folder_of(self.place)
         return StoreSink(store, self.store_root, folder, sink, ends=ends, threads=self.threads, clock=self.clock)
 
-    def local(self) -> LocalFulls | None:
+    def local(self) -> LocalFullSnapshots | None:
         """The partition's file in `snapshot.local_dir`."""
         directory = self.settings.snapshot.local_dir
         if not directory:
             return None
-        return LocalFulls(Path(directory), self.place.names, self.place.partition, self._log_local)
+        return LocalFullSnapshots(Path(directory), self.place.names, self.place.partition, self._log_local)
 
     def _log_local(self, event: Event, fields: dict[str, object]) -> None:
         (self.log.warning if event == "local_full_failed" else self.log.info)(event, **fields)

@@ -298,7 +298,7 @@ class Recovery:
 
     def _note(self, event: str, fields: dict[str, Any]) -> None:
         if fields.get("differs"):
-            self._tools.metrics.inc(metrics.FULLS, 1, "differs")
+            self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, 1, "differs")
         self._tools.log.warning(event, **fields)  # type: ignore[arg-type]
 
     def _log_retry(self, doing: str, state: tenacity.RetryCallState) -> None:

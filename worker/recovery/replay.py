@@ -19,10 +19,10 @@ from statehold.state import digest
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import retention_gap
 from statehold.worker.common.signals import Signals
-from statehold.worker.followers.reference import history
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 from statehold.worker.inputs.recorded_order import RecordedOrder
+from statehold.worker.replicas.reference import history
 
 #: records handled at once; few enough that a slow handler shows progress
 _BATCH: Final = 500

@@ -80,7 +80,7 @@ class CommitDraft(msgspec.Struct):
     #: the record must carry a delta, because a replay could not repeat the transaction
     force_delta: bool = False
     delta: tuple[Changes, ...] | None = None
-    fulls: tuple[FullRef, ...] = ()
+    full_snapshots: tuple[FullRef, ...] = ()
     #: side effects that are pending after this transaction, and those that it requested
     effects: tuple[Effect, ...] = ()
     new_effects: tuple[Effect, ...] = ()

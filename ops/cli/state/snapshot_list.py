@@ -57,7 +57,7 @@ def _print(partitions: list[dict[str, Any]]) -> None:
     rows = [
         [str(each["partition"]), *row]
         for each in partitions
-        for row in (_commit_record_row(each), *map(_full_row, each["fulls"]))
+        for row in (_commit_record_row(each), *map(_full_row, each["full_snapshots"]))
     ]
     output.print_table(_COLUMNS, rows)
     for each in partitions:

@@ -79,7 +79,7 @@ def _print(results: list[tuple[PartitionVerification, Replayed | None]]) -> None
             f"commit {full.proven_at}" if full.proven_at >= 0 else "-",
         )
         for verdict, _ in results
-        for full in verdict.fulls
+        for full in verdict.full_snapshots
     ]
     output.print_table(("partition", "full", "n", "chunks", "keys", "maker", "good", "digest equal at"), rows)
     for verdict, replayed in results:

@@ -14,7 +14,7 @@ from statehold.ops.explain.text import for_console
 from statehold.service import Service
 from statehold.state.partition_table import PartitionTable
 from statehold.state.system_names import TIMERS, default_name
-from statehold.worker.followers.queries import Committed
+from statehold.worker.replicas.queries import Committed
 
 #: most timers that are listed, and most that are read for it in one partition
 _LISTED: Final = 100

@@ -76,7 +76,7 @@ def kept(reader: Reader, place: Place, newest: FoldPlan) -> Kept | None:
     first = discovery.oldest_commit_record(reader, place, lambda commit_record: commit_record.n >= newest.last.adopted)
     if first is not None and first.commit_record.delta and _from_nothing(first):
         return Kept(first, newest.goal)
-    states = [state for full in newest.fulls if (state := _state_of(reader, place, full)) is not None]
+    states = [state for full in newest.full_snapshots if (state := _state_of(reader, place, full)) is not None]
     return Kept(min(states, key=lambda each: each.commit_record.n), newest.goal) if states else None
 
 

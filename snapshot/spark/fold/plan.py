@@ -31,7 +31,7 @@ class FoldPlan(msgspec.Struct, frozen=True):
     goal: LocatedCommitRecord
     base: LocatedManifest | None
     #: Full snapshots that lead to the goal, newest first; those before `base` are damaged.
-    fulls: tuple[LocatedManifest, ...]
+    full_snapshots: tuple[LocatedManifest, ...]
     #: Changelog offsets to read.
     start: int
     end: int
@@ -73,12 +73,12 @@ def make(
         goal = discovery.newest_commit_record(reader, place, lambda commit_record: commit_record.delta, end)
         if goal is None:
             raise _lost(place, _nothing_to_fold(reader, place, last, upto))
-        fulls = tuple(_candidates(reader, place, last, goal.commit_record))
+        full_snapshots = tuple(_candidates(reader, place, last, goal.commit_record))
     except frame.BadFrame as error:
         raise _lost(place, f"a record cannot be read: {error}") from error
     except OutOfRange as error:
         raise _lost(place, f"the service truncated its topics meanwhile: {error}; run the command again") from error
-    base = next((found for found in fulls if found.offset not in damaged), None)
+    base = next((found for found in full_snapshots if found.offset not in damaged), None)
     start = reader.bounds(place.names.changelog, place.partition)[0]
     if base is not None:
         start = max(start, base.manifest.increment)
@@ -86,7 +86,7 @@ def make(
         raise _lost(
             place, f"no full snapshot is usable, and the deltas begin after transaction {goal.commit_record.reach}"
         )
-    return FoldPlan(place, last, goal, base, fulls, start, goal.offset + 1)
+    return FoldPlan(place, last, goal, base, full_snapshots, start, goal.offset + 1)
 
 
 def divided(reader: Reader, plan: FoldPlan, pieces: int) -> FoldPlan:
@@ -117,7 +117,7 @@ def _between(start: int, end: int, pieces: int) -> Iterator[int]:
 def _candidates(reader: Reader, place: Place, last: CommitRecord, goal: CommitRecord) -> Iterator[LocatedManifest]:
     """Yield the full snapshots that lead to the goal, the newest first (rule S6), of any maker."""
     low = reader.bounds(place.names.snapshot, place.partition)[0]
-    known = {ref.offset for commit_record in (last, goal) for ref in commit_record.fulls}
+    known = {ref.offset for commit_record in (last, goal) for ref in commit_record.full_snapshots}
     found = {each.offset: each for offset in known if (each := discovery.manifest_at(reader, place, offset))}
     newest = max(found, default=-1)
     found |= {each.offset: each for each in discovery.compactions(reader, place, newest)}

@@ -23,7 +23,7 @@ _entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes]]).dec
 _Asked = tuple[Place, LocatedManifest]
 
 
-def read_back(spark: SparkSession, reader_of: ReaderOf, fulls: Iterable[_Asked]) -> dict[tuple[int, int], str]:
+def read_back(spark: SparkSession, reader_of: ReaderOf, full_snapshots: Iterable[_Asked]) -> dict[tuple[int, int], str]:
     """Return (partition, offset of the manifest) -> the fault of that full snapshot, '' if it is good.
 
     Compares order, checksums and, if the manifest has one, the digest of the chunks with the manifest.
@@ -31,7 +31,7 @@ def read_back(spark: SparkSession, reader_of: ReaderOf, fulls: Iterable[_Asked])
     :raises JobFailed: a read failed.
     """
     asked: dict[int, list[_Asked]] = {}
-    for place, found in fulls:
+    for place, found in full_snapshots:
         asked.setdefault(place.partition, []).append((place, found))
     tasks = spark.sparkContext.parallelize(list(asked.values()), max(1, len(asked)))
     return dict(collect(tasks.mapPartitions(partial(_read_back, reader_of))))

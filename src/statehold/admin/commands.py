@@ -238,7 +238,7 @@ class _Waiting:
             answer.transaction, answer.position = record.n, record.position(names.input)
         if answer.transaction is None or not self._full:
             return answer.transaction is not None
-        later = [ref for ref in record.fulls if ref.first >= answer.transaction]
+        later = [ref for ref in record.full_snapshots if ref.first >= answer.transaction]
         if later:
             add_full(reader, names.snapshot, later[-1], answer)
         return bool(later)

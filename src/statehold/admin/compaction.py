@@ -185,7 +185,7 @@ class Compaction:
         """Run one Spark job that reads, folds and writes chunks; in a dry run it only counts them."""
         targets = {
             plan.partition: Target(
-                max((full.offset for full in plan.fulls), default=-1),
+                max((full.offset for full in plan.full_snapshots), default=-1),
                 plan.goal.commit_record.format,
                 self._settings.snapshot.chunk_bytes,
             )
@@ -240,24 +240,24 @@ class Compaction:
         self, spark: Session, plans: Mapping[int, FoldPlan], fresh: Mapping[int, LocatedManifest], lock: CompactionLock
     ) -> None:
         """Read back the new full snapshots and every other one to keep; then delete what precedes the oldest."""
-        fulls = {p: [*([fresh[p]] if p in fresh else []), *plan.fulls] for p, plan in plans.items()}
+        full_snapshots = {p: [*([fresh[p]] if p in fresh else []), *plan.full_snapshots] for p, plan in plans.items()}
         unread = {(p, found.offset): (plans[p].place, found) for p, found in fresh.items()}
         findings: dict[tuple[int, int], str] = {}
         while True:
             cuts = {
                 p: found
-                for p in fulls
-                if (found := self._truncation.due(plans[p].place, fulls[p], self._keep)) is not None
+                for p in full_snapshots
+                if (found := self._truncation.due(plans[p].place, full_snapshots[p], self._keep)) is not None
             }
             for p in cuts:
-                unread |= {(p, f.offset): (plans[p].place, f) for f in kept(fulls[p], self._keep)}
+                unread |= {(p, f.offset): (plans[p].place, f) for f in kept(full_snapshots[p], self._keep)}
             asked = [each for key, each in unread.items() if key not in findings]
             if not asked:
                 break
             self._report(f"reading {len(asked)} full snapshots back")
             findings |= read_back(spark, self._reader_of, asked)
             for (p, offset), finding in findings.items():
-                fulls[p] = [found for found in fulls[p] if found.offset != offset or not finding]
+                full_snapshots[p] = [found for found in full_snapshots[p] if found.offset != offset or not finding]
         self._note_published(fresh, findings)
         lock.check()
         for partition, found in cuts.items():

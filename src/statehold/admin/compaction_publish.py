@@ -83,9 +83,9 @@ class TopicTruncation:
         )
         return full, increment
 
-    def due(self, place: Place, fulls: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:
+    def due(self, place: Place, full_snapshots: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:
         """Return the offsets before which records may be deleted if `keep` full snapshots stay; None if nothing may."""
-        found = cut(fulls, keep)
+        found = cut(full_snapshots, keep)
         if found is None:
             return None
         full, increment = self.starts(place)
@@ -110,7 +110,7 @@ class TopicTruncation:
             for place in places:
                 removed = store_orphans.collect(open_store(root), reader, place, time.time())
                 if removed:
-                    log.info("orphans_removed", partition=place.partition, fulls=removed)
+                    log.info("orphans_removed", partition=place.partition, full_snapshots=removed)
         except Exception as error:  # noqa: BLE001 - no full snapshot depends on it, and the next run tries again
             log.warning("orphans_kept", cause=f"{type(error).__name__}: {error}")
         finally:

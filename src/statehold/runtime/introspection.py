@@ -8,9 +8,9 @@ from statehold.common.names import Names
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.end_offsets import CachedEnds, End
 from statehold.kafka.admin.group_answers import cached_members, cached_offsets
-from statehold.worker.followers.queries import Committed
-from statehold.worker.followers.standby import Standbys
 from statehold.worker.partition import PartitionWorker
+from statehold.worker.replicas.queries import Committed
+from statehold.worker.replicas.standby import Standbys
 
 
 class Overview:

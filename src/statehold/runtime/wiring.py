@@ -53,9 +53,9 @@ from statehold.telemetry.registry import ServiceMetrics
 from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import Tracing
-from statehold.worker.followers.reference import References, Sources
-from statehold.worker.followers.standby import PATIENCE, Standbys, StandbyTools
 from statehold.worker.partition import PartitionWorker
+from statehold.worker.replicas.reference import References, Sources
+from statehold.worker.replicas.standby import PATIENCE, Standbys, StandbyTools
 
 #: Measured restore speed, shared by all services of this process.
 _SPEEDS: Final = Speeds()

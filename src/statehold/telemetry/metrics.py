@@ -247,8 +247,8 @@ INCREMENT_BYTES: Final = _counter("increment_bytes", "Bytes of commit records an
 SINCE_FULL: Final = _gauge(
     "increment_since_full_bytes", "Bytes of the changelog that a restore would read after the newest full snapshot."
 )
-FULLS: Final = _counter(
-    "fulls",
+FULL_SNAPSHOTS: Final = _counter(
+    "full_snapshots",
     "Full snapshots by outcome: written, given_up, differs (a verification has found other contents than those of its "
     "commit record: when it was written, before a deletion, or in a restore).",
     "outcome",

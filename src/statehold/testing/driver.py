@@ -403,14 +403,14 @@ class Driver(Wiring):
         self.commit()
         lane = self._lane(partition)
         live = lane.live()
-        before = live.fulls.refs
-        live.fulls.ask()
+        before = live.full_snapshots.refs
+        live.full_snapshots.ask()
         for _ in range(_FULL_TICKS):
             lane.tick()
-            if not live.fulls.active and not live.fulls.pending:
+            if not live.full_snapshots.active and not live.full_snapshots.pending:
                 break
             self.clock.advance(0.5)
-        return live.fulls.refs[0] if live.fulls.refs != before else None
+        return live.full_snapshots.refs[0] if live.full_snapshots.refs != before else None
 
     def replay(self, batches: int | Sequence[int] | None = None, partition: int = 0) -> None:
         """Handle the whole input again, cut into other batches, and compare tables, outputs and effects (rule M4).

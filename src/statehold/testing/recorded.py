@@ -19,10 +19,10 @@ from statehold.testing.memory.broker import MemoryBroker
 from statehold.testing.memory.clients import MemoryReader, StableMemoryReader
 from statehold.testing.rerun import Seen
 from statehold.worker.failures.history import At, HandledRetry, RetryHistory
-from statehold.worker.followers.reference import history
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
 from statehold.worker.inputs.recorded_order import RecordedOrder
+from statehold.worker.replicas.reference import history
 
 
 class Recorded:

@@ -39,8 +39,8 @@ from statehold.testing.memory.database import MemoryDatabase
 from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
 from statehold.worker.common.context import Tools
 from statehold.worker.common.memory_guard import Memory
-from statehold.worker.followers.reference import References, Sources
-from statehold.worker.followers.standby import Standbys, StandbyTools
+from statehold.worker.replicas.reference import References, Sources
+from statehold.worker.replicas.standby import Standbys, StandbyTools
 from statehold.worker.sinks.position import note_of
 
 

@@ -62,7 +62,7 @@ export class PartitionPage {
     this.where = element("p");
     this.lists = ["Now", "Last commit record", "Takeover"].map((title) => [title, element("dl", { className: "facts" })]);
     this.charts = CHARTS.map(([title, unit, name]) => ({ name, chart: new Chart(title, unit, "") }));
-    this.fulls = element("tbody");
+    this.full_snapshots = element("tbody");
     this.timeline = new Timeline(`events of partition ${number}`);
     this.timeline.add(past.filter((each) => each.partition === number));
     this.details = element("div", {},
@@ -82,7 +82,7 @@ export class PartitionPage {
   #table() {
     const head = ["offset", "age", "keys", "size", "first transaction", "last transaction"].map((name) => element("th", { scope: "col" }, name));
     return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "full snapshots" },
-      element("table", {}, element("thead", {}, element("tr", {}, ...head)), this.fulls));
+      element("table", {}, element("thead", {}, element("tr", {}, ...head)), this.full_snapshots));
   }
 
   update(partition, series, told, service, span) {
@@ -125,11 +125,11 @@ export class PartitionPage {
       ["state generation", record?.lineage ?? "–"], ["digest", record?.digest ?? "–"]]);
     facts(takeover, [["fence", seconds(partition.timings.fence)], ["restore", seconds(partition.timings.restore)],
       ["replay", seconds(partition.timings.replay)], ["a restore now, predicted", seconds(partition.restore_predicted)]]);
-    const rows = (record?.fulls ?? []).map((full) => [count(full.offset), full.time ? ago(full.time) : "–", count(full.keys), bytes(full.bytes), count(full.first), count(full.through)]);
+    const rows = (record?.full_snapshots ?? []).map((full) => [count(full.offset), full.time ? ago(full.time) : "–", count(full.keys), bytes(full.bytes), count(full.first), count(full.through)]);
     const known = JSON.stringify(rows);
-    if (this.fulls.dataset.told === known) return;
-    this.fulls.dataset.told = known;
-    this.fulls.replaceChildren(...(rows.length ? rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, value))))
+    if (this.full_snapshots.dataset.told === known) return;
+    this.full_snapshots.dataset.told = known;
+    this.full_snapshots.replaceChildren(...(rows.length ? rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, value))))
       : [element("tr", {}, element("td", { colSpan: 6 }, "none yet"))]));
   }
 }

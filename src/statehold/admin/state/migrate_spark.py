@@ -121,7 +121,7 @@ class _Work:
     def _write(
         self, fold: Fold, plans: Mapping[int, FoldPlan], publish: bool
     ) -> tuple[dict[int, WrittenFull], dict[int, Counts]]:
-        newest = {p: max((full.offset for full in plan.fulls), default=-1) for p, plan in plans.items()}
+        newest = {p: max((full.offset for full in plan.full_snapshots), default=-1) for p, plan in plans.items()}
         size = self._settings.snapshot.chunk_bytes
         targets = {p: Target(offset, frame.NEWEST, size) for p, offset in newest.items()}
         sink_of = SnapshotSinkFactory(self._settings, self._names) if publish else None

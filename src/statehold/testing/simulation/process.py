@@ -1,4 +1,4 @@
-"""One life of a simulated process: the manager, workers and followers of a service, wired as `ServiceWiring` does."""
+"""One life of a simulated process: the manager, workers and replicas of a service, wired as `ServiceWiring` does."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler, Task
 from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.memory_guard import Memory
-from statehold.worker.followers.reference import References, Sources
-from statehold.worker.followers.standby import Standbys, StandbyTools
 from statehold.worker.partition import PartitionWorker
+from statehold.worker.replicas.reference import References, Sources
+from statehold.worker.replicas.standby import Standbys, StandbyTools
 
 T = TypeVar("T")
 #: called with the process, the name of the event and its fields

@@ -19,7 +19,7 @@ from statehold.testing.memory.log import MemoryLog
 _AGAIN = 0.05
 
 
-class _Follower:
+class _LogReader:
     """Calls `step` on a background thread whenever the partition may have something new to read."""
 
     def __init__(self, process: SimulatedProcess, topic: str, partition: int, step: Callable[[], bool]) -> None:
@@ -55,17 +55,17 @@ class _Lane:
         self._process, self._kafka = process, process.kafka
         self._topic, self._partition = topic, partition
         self._next = 0
-        self._follower: _Follower | None = None
+        self._log_reader: _LogReader | None = None
 
     def close(self) -> None:
-        if self._follower is not None:
-            self._follower.close()
+        if self._log_reader is not None:
+            self._log_reader.close()
 
     def _follow(self, position: int) -> None:
         self._process.alive()
-        if self._follower is None:
+        if self._log_reader is None:
             self._next = position
-            self._follower = _Follower(self._process, self._topic, self._partition, self._read)
+            self._log_reader = _LogReader(self._process, self._topic, self._partition, self._read)
 
     def _read(self) -> bool:
         log = self._log()
@@ -207,10 +207,10 @@ class _InputLane:
         self._kafka, self._input, self._place = process.kafka, input, place
         self._id, self._next, self._receiver = topic_id, position, receiver
         self._high, self._batch = limits
-        self._follower = _Follower(process, *place, self._step)
+        self._log_reader = _LogReader(process, *place, self._step)
 
     def close(self) -> None:
-        self._follower.close()
+        self._log_reader.close()
 
     def _step(self) -> bool:
         topic, partition = self._place
@@ -235,5 +235,5 @@ class _InputLane:
         return False
 
     def _fail(self, kind: type[StateRefused], text: str) -> None:
-        self._follower.close()
+        self._log_reader.close()
         self._receiver.fail(kind(text, topic=self._place[0], partition=self._place[1], position=self._next))

@@ -1,4 +1,4 @@
-"""A web service that books each invoice once, by its Idempotency-Key: `python -m examples.around.taker 8080`."""
+"""A web service that books each invoice once, by its Idempotency-Key: `python -m examples.around.booking 8080`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-class Taker(ThreadingHTTPServer):
+class Bookings(ThreadingHTTPServer):
     """Stores the first body of each key in `booked`; a duplicate gets the same answer as the first request."""
 
     daemon_threads = True
@@ -20,7 +20,7 @@ class Taker(ThreadingHTTPServer):
 
 
 class _Request(BaseHTTPRequestHandler):
-    server: Taker
+    server: Bookings
 
     def do_POST(self) -> None:
         key, body = self.headers.get("Idempotency-Key"), self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -37,4 +37,4 @@ class _Request(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    Taker(int(sys.argv[1]), lambda key, body: print(key, body.decode(), flush=True)).serve_forever()
+    Bookings(int(sys.argv[1]), lambda key, body: print(key, body.decode(), flush=True)).serve_forever()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
-from statehold.worker.fulls.orphan_cleanup import OrphanCleanup
-from statehold.worker.fulls.verification import Verification
+from statehold.worker.full_snapshots.orphan_cleanup import OrphanCleanup
+from statehold.worker.full_snapshots.verification import Verification
 
 
 class Truncation:
@@ -48,7 +48,7 @@ class Truncation:
         for ref, finding in verification.unsound.items():
             log.warning("full_unusable", full=ref.offset, n=ref.first, finding=finding)
         if verification.differs:
-            self._tools.metrics.inc(metrics.FULLS, len(verification.differs), "differs")
+            self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, len(verification.differs), "differs")
         if verification.trouble:
             self.due = False
             log.warning("truncation_failed", cause=f"verify the kept full snapshots: {verification.trouble}")

@@ -14,11 +14,11 @@ from statehold.snapshot.full import FullDiffers, FullUnusable, FullWriter
 from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
-from statehold.worker.fulls.compaction_search import CompactionSearch
-from statehold.worker.fulls.deltas import RestoreCost, SnapshotPolicy
-from statehold.worker.fulls.local_copy import LocalCopy
-from statehold.worker.fulls.restore_budget import RestoreBudget
-from statehold.worker.fulls.stages import (
+from statehold.worker.full_snapshots.compaction_search import CompactionSearch
+from statehold.worker.full_snapshots.deltas import RestoreCost, SnapshotPolicy
+from statehold.worker.full_snapshots.local_copy import LocalCopy
+from statehold.worker.full_snapshots.restore_budget import RestoreBudget
+from statehold.worker.full_snapshots.stages import (
     Asking,
     Bounded,
     BoundsRequest,
@@ -30,7 +30,7 @@ from statehold.worker.fulls.stages import (
     Writing,
     require_edge,
 )
-from statehold.worker.fulls.truncation import Truncation
+from statehold.worker.full_snapshots.truncation import Truncation
 from statehold.worker.transaction.participants import CommitDraft, Participant
 
 #: seconds until a finished full snapshot forces a transaction of a commit record alone (rule S3)
@@ -56,9 +56,9 @@ class FullFacts(NamedTuple):
 class FullSnapshots(Participant):
     """Used by the partition's thread at commit boundaries only; only `final` waits.
 
-    `worker/fulls/stages.py` has the stages of a full snapshot. It asks for the topics' bounds, sees the answer at one
-    boundary and starts at a later one. So the changelog offset in its manifest always precedes the header of its first
-    transaction (rule S5).
+    `worker/full_snapshots/stages.py` has the stages of a full snapshot. It asks for the topics' bounds, sees the answer
+    at one boundary and starts at a later one. So the changelog offset in its manifest always precedes the header of its
+    first transaction (rule S5).
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FullSnapshots(Participant):
         self._tools, self._state, self._policy = tools, restored.state, policy
         self._settings = tools.settings.snapshot
         base = restored.full
-        self.refs = restored.commit_record.fulls
+        self.refs = restored.commit_record.full_snapshots
         if restored.unusable:
             self.refs = tuple(ref for ref in self.refs if ref not in restored.unusable)
         if base is not None and base not in self.refs:  # a compaction wrote it after the last commit record
@@ -129,7 +129,7 @@ class FullSnapshots(Participant):
     def contribute(self, draft: CommitDraft) -> None:
         """Name the full snapshots to keep, newest first."""
         pending = (self.stage.ref,) if isinstance(self.stage, Referable) else ()
-        draft.fulls = (*pending, *self.refs)[: self._settings.keep]
+        draft.full_snapshots = (*pending, *self.refs)[: self._settings.keep]
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self.boundary(record)
@@ -141,7 +141,7 @@ class FullSnapshots(Participant):
         """Do the next piece of work; the state is exactly that of `record`."""
         self._awaited = record.take > 0
         try:
-            if isinstance(self.stage, Referable) and self.stage.ref in record.fulls:
+            if isinstance(self.stage, Referable) and self.stage.ref in record.full_snapshots:
                 self._note_referred(record)
             if self.truncation is not None:
                 self.refs = self.truncation.step(self.refs, record)
@@ -296,7 +296,7 @@ class FullSnapshots(Participant):
             return
         self._size = writer.keys, writer.bytes
         self.known[ref.offset] = FullFacts(*self._size, self._tools.wall())
-        self._tools.metrics.inc(metrics.FULLS, 1, "written")
+        self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, 1, "written")
         self._tools.metrics.inc(metrics.FULL_BYTES, writer.bytes)
         self._tools.metrics.set(metrics.FULL_TIME, self._tools.wall())
         self._tools.log.info(
@@ -328,13 +328,13 @@ class FullSnapshots(Participant):
 
     def _note_referred(self, record: CommitRecord) -> None:
         """Make the snapshot that `record` refers to for the first time the newest kept one."""
-        self.refs = record.fulls
+        self.refs = record.full_snapshots
         self._enter(Idle())
         kept = {ref.offset for ref in self.refs}
         self.known = {offset: facts for offset, facts in self.known.items() if offset in kept}
         self.cost.full_referred(*self._size)
         if self._local_copy is not None:
-            self._local_copy.keep(record.fulls[0])
+            self._local_copy.keep(record.full_snapshots[0])
         due = len(self.refs) >= self._settings.keep
         if due and self.truncation is None:
             self.truncation = Truncation(self._tools, self._sound)
@@ -351,9 +351,9 @@ class FullSnapshots(Participant):
             self._local_copy.drop()
         after = _UNUSABLE_AFTER if isinstance(cause, FullUnusable) else _FORCE_AFTER
         self._again = self._tools.clock() + after
-        self._tools.metrics.inc(metrics.FULLS, 1, "given_up")
+        self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, 1, "given_up")
         if isinstance(cause, FullDiffers):
-            self._tools.metrics.inc(metrics.FULLS, 1, "differs")
+            self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, 1, "differs")
         self._tools.log.warning("full_abandoned", cause=str(cause))
 
     def _abandon(self) -> None:

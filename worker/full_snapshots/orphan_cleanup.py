@@ -42,4 +42,4 @@ class OrphanCleanup:
             tools.log.warning("orphans_kept", cause=f"{type(error).__name__}: {error}")
             return
         if removed:
-            tools.log.info("orphans_removed", fulls=removed)
+            tools.log.info("orphans_removed", full_snapshots=removed)

@@ -18,7 +18,7 @@ from statehold.errors import UsageError
 from statehold.ports import Bounds, FullSink
 from statehold.snapshot.format.records import FullRef
 from statehold.snapshot.full import FullWriter
-from statehold.worker.fulls.compaction_search import CompactionSearch
+from statehold.worker.full_snapshots.compaction_search import CompactionSearch
 
 #: A request for the bounds of both topics. It waits up to that many seconds, and returns None without an answer.
 BoundsRequest = Callable[[float], Bounds | None]

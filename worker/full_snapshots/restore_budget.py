@@ -6,7 +6,7 @@ import math
 
 from statehold.snapshot.restore.estimate import full_wanted
 from statehold.telemetry.log_events import Event, Log
-from statehold.worker.fulls.deltas import RestoreCost
+from statehold.worker.full_snapshots.deltas import RestoreCost
 
 #: seconds between two looks for a requested compaction
 _LOOK_EVERY = 10.0
@@ -18,7 +18,7 @@ class RestoreBudget:
     """Asks for a full snapshot, or for a compaction if snapshot.periodic_full is off."""
 
     def __init__(self, seconds: float, cost: RestoreCost, log: Log, *, periodic_full: bool) -> None:
-        self._seconds, self._fulls, self._cost, self._log = seconds, periodic_full, cost, log
+        self._seconds, self._periodic_full, self._cost, self._log = seconds, periodic_full, cost, log
         self._warned = self._looked = -math.inf
         #: a compaction is requested, and its snapshot was not found yet
         self._wanting = False
@@ -33,10 +33,10 @@ class RestoreBudget:
                     now, "restore_over_budget", "a full snapshot does not help: add partitions or raise the budget"
                 )
             return False
-        if not self._fulls:
+        if not self._periodic_full:
             self._wanting = True
             self._warn(now, "compaction_wanted", "snapshot.periodic_full is off: run `statehold compact`")
-        return self._fulls
+        return self._periodic_full
 
     def looks(self, now: float) -> bool:
         """Return whether to look for the full snapshot of the requested compaction."""

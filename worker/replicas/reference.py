@@ -14,7 +14,7 @@ from statehold.errors import RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.telemetry.log_events import Log
-from statehold.worker.followers.reader_lease import OwnReader
+from statehold.worker.replicas.reader_lease import OwnReader
 
 #: seconds between two looks at the ends of the topics, and after one that failed: the next has a new client
 _ROUND: Final = 0.2

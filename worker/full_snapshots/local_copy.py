@@ -5,7 +5,7 @@ from __future__ import annotations
 from statehold.ports import FullSink
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import FullRef
-from statehold.snapshot.restore.local_cache import LocalFulls, LocalWriter
+from statehold.snapshot.restore.local_cache import LocalFullSnapshots, LocalWriter
 
 #: seconds that a closing partition waits for the disk; the next restore downloads what is missing
 _PATIENCE = 5.0
@@ -14,7 +14,7 @@ _PATIENCE = 5.0
 class LocalCopy:
     """Copies chunks on their way from the writer to the sink."""
 
-    def __init__(self, local: LocalFulls) -> None:
+    def __init__(self, local: LocalFullSnapshots) -> None:
         self._local = local
         self._writer: LocalWriter | None = None
         self._manifest = b""

@@ -26,8 +26,8 @@ from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import Meters
 from statehold.worker.common.memory_guard import Memory, Room
-from statehold.worker.followers.queries import Committed
-from statehold.worker.followers.reader_lease import OwnReader
+from statehold.worker.replicas.queries import Committed
+from statehold.worker.replicas.reader_lease import OwnReader
 
 #: seconds between two reads of the log ends: a takeover reads at least so much, and a query's answer is so old
 _ROUND: Final = 0.2
