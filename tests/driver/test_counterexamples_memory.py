@@ -35,7 +35,7 @@ def test_a7_the_number_of_a_transaction_is_not_enough() -> None:
     driver.commit()
     driver.feed(BOB)
     lane = driver._lanes[0]
-    ours, track = lane.worker, lane._track
+    ours, stream, position = lane.worker, lane.stream, lane.next
 
     def other_owner(name: Call) -> None:
         if name != "fence":
@@ -44,7 +44,7 @@ def test_a7_the_number_of_a_transaction_is_not_enough() -> None:
         lane.inputs[0].append(msgspec.json.encode(ANN2))
         lane.start()
         lane.commit()
-        lane._worker, lane._track = ours, track
+        lane._worker, lane.stream, lane.next = ours, stream, position
 
     driver.broker.fail("commit", OutcomeUnknown("no answer"))
     driver.broker.on_call = other_owner
@@ -69,11 +69,10 @@ def test_a8_rolled_back_records_come_before_those_in_the_mailbox() -> None:
     driver = Driver(Order, autocommit=False, batch=5)
     driver.commit_record()
     lane = driver._lanes[0]
-    assert lane._track is not None
     for low in (0, 5):
         for value in range(5):
             lane.inputs[0].append(b"%d" % (low + value))
-        lane._track.hand_over(list(lane.inputs[0].committed(low)))
+        lane.hand_over(list(lane.inputs[0].committed(low)))
     driver.broker.fail("send", TransactionAborted("no"))
     lane.run()
     driver.commit()
@@ -86,8 +85,7 @@ def test_a8_a_batch_that_does_not_continue_is_rejected() -> None:
     lane = driver._lanes[0]
     offset = lane.inputs[0].append(b"7")
     late = list(lane.inputs[0].committed(offset))
-    assert lane._track is not None
-    lane.worker.mailbox.put(Batch(lane._track.stream, offset + 5, late))
+    lane.worker.mailbox.put(Batch(lane.stream, offset + 5, late))
     with pytest.raises(PartitionError, match="never arrived"):
         lane.run()
 
@@ -96,14 +94,13 @@ def test_a8_records_that_are_duplicated_and_gaps_of_aborted_records_are_fine() -
     driver = Driver(Order, autocommit=False, batch=3)
     driver.commit_record()
     lane = driver._lanes[0]
-    assert lane._track is not None
     for value in range(6):
         lane.inputs[0].append(b"%d" % value)
     lane.inputs[0].abort_record(3)
     records_ = list(lane.inputs[0].committed())
     for previous, batch in ((0, records_[:2]), (0, records_[:4]), (5, records_[4:])):
-        lane.worker.mailbox.put(Batch(lane._track.stream, previous, batch))
-    lane._track.next = 6
+        lane.worker.mailbox.put(Batch(lane.stream, previous, batch))
+    lane.next = 6
     lane.run()
     driver.commit()
     assert driver.outputs("out") == [0, 1, 2, 4, 5]

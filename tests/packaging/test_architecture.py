@@ -172,7 +172,7 @@ ALLOWED: dict[str, str] = {
     "__main__": "ops.cli",
     "testing": (
         "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
-        "snapshot.store snapshot.restore balancer worker.common worker.replicas worker.handler worker.failures "
+        "snapshot.store snapshot.restore worker.common worker.replicas worker.handler worker.failures "
         "worker.inputs worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup testing.memory "
         "testing.simulation"
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from statehold.balancer.assignment import Track
+from statehold.api.record import Message
 from statehold.errors import UsageError
 from statehold.ports import InputReceiver, WorkerReport
 from statehold.testing.memory.clock import ManualClock
@@ -54,7 +54,9 @@ class Lane:
         self._reading: LaneReading | None = None
         self._tools, self._clock, self._batch = tools, clock, batch
         self._worker: SteppedWorker | None = None
-        self._track: Track | None = None
+        #: of the live partition: the stream and the offset of the next record to hand over; None before
+        self.stream = -1
+        self.next: int | None = None
 
     @property
     def worker(self) -> SteppedWorker:
@@ -83,27 +85,31 @@ class Lane:
     def start(self) -> None:
         """Take the partition over: fence, restore, replay, go live, and handle the unread records."""
         self._worker = SteppedWorker(self._tools(self.partition), self._clock)
-        self._track = Track(self._worker)
+        self.next = None
         self.run()
         self.deliver(flush=True)
 
     def report(self, report: WorkerReport) -> None:
-        if report.kind == "live" and self._track is not None:
-            self._track.go_live(report)
+        if report.kind == "live":
+            self.stream, self.next = report.stream, report.position
 
     def deliver(self, *, flush: bool) -> None:
         """Hand over what is unread in batches; a last, smaller one only with `flush`."""
-        track = self._track
-        while track is not None and self.live() is not None:
+        while self.live() is not None and self.next is not None:
             if self._reading is not None:
                 if not self._reading.deliver(self._batch, flush=flush):
                     return
             else:
-                messages = list(islice(self.inputs[0].committed(track.next), self._batch))
+                messages = list(islice(self.inputs[0].committed(self.next), self._batch))
                 if not messages or (len(messages) < self._batch and not flush):
                     return
-                track.hand_over(messages)
+                self.hand_over(messages)
             self.run()
+
+    def hand_over(self, messages: Sequence[Message]) -> None:
+        assert self.next is not None
+        previous, self.next = self.next, (messages[-1].offset() or 0) + 1
+        self.worker.offer(self.stream, previous, messages)
 
     def read(self, positions: Mapping[str, int], _: Mapping[str, str], receiver: InputReceiver) -> LaneReading:
         """`Tools.inputs`: the records come with `deliver`."""
