@@ -258,7 +258,8 @@ class Engine:
     def freeze(self) -> Frozen:
         """:raises UnstorableValue: :raises MutatedInPlace: in development, when a value was changed without put()."""
         if self._traced:
-            self.state.check_in_place()
+            for table in self.state.tables.values():
+                table.check_in_place()
         return self.state.freeze()
 
     def rollback(self) -> None:

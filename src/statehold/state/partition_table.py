@@ -20,7 +20,7 @@ from statehold.api.declaration import options_of
 from statehold.api.table import Table, TableOptions
 from statehold.api.values import versioned_values
 from statehold.api.values.difference import brief, difference
-from statehold.api.values.exact_values import forgets, quick_check
+from statehold.api.values.exact_values import exact_types, forgets, quick_check
 from statehold.api.values.table_types import EXACT_TYPES, exact_check
 from statehold.common.decoding import UNREADABLE
 from statehold.errors import UnstorableValue, UsageError
@@ -73,6 +73,8 @@ class PartitionTable(Table[K, V]):
         self._serde = options.serde
         #: None for a serde of the user's own, whose values only a traced table compares
         self._certainly_same = quick_check(options.serde)
+        #: the type of its values, if each instance of it comes back
+        self._exact_values = exact_types(options.serde)
         #: whether a commit drops the values, because they have sets: after a restore a set has another order
         self._forgets = forgets(options.serde)
         self.stored: dict[K, bytes]
@@ -234,11 +236,6 @@ class PartitionTable(Table[K, V]):
         self._dirty, self._deletes = {}, False
         return Changes(self.name, keys, values)
 
-    def _written(self) -> Collection[Any]:
-        """Return the values that the open transaction puts."""
-        values = self._dirty.values()
-        return [value for value in values if value is not ABSENT] if self._deletes else values
-
     def commit(self) -> None:
         """Make the frozen writes the state, because they have committed."""
         self.apply(list(self._frozen), list(self._frozen.values()))
@@ -328,15 +325,22 @@ class PartitionTable(Table[K, V]):
 
         :raises UnstorableValue: naming the first one that would not, and where it differs.
         """
-        if self._certainly_same is None:
+        values: Collection[Any] = self._dirty.values()
+        if self._deletes:
+            values = [value for value in values if value is not ABSENT]
+        if self._exact_values.issuperset(map(type, values)):
             return
         try:
-            if self._certainly_same(self._written()):
+            if self._surely_come_back(values):
                 return
         except RecursionError:  # a value is nested more deeply than Python's functions may be
             pass
         for key, value in self._dirty.items():
             self._check_value(key, value)
+
+    def _surely_come_back(self, values: Collection[Any]) -> bool:
+        """Return whether no value needs a comparison with what would come back."""
+        return self._certainly_same is None or self._certainly_same(values)
 
     def _check_value(self, key: K, value: Any) -> None:
         if value is ABSENT:

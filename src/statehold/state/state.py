@@ -48,15 +48,14 @@ class State:
             count += len(table.stored)
         return count
 
-    def check_in_place(self) -> None:
-        """:raises MutatedInPlace: in development, when a value was changed without put()."""
-        for table in self.tables.values():
-            table.check_in_place()
-
     def freeze(self) -> Frozen:
         """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
-        changes = tuple(table.freeze() for table in self.tables.values())
-        digest, keys = self.digest, self.keys
+        digest, keys = self.digest, 0
+        changes: list[Changes] = []
+        for table in self.tables.values():
+            keys += len(table.stored)
+            if (change := table.freeze()).keys:
+                changes.append(change)
         for change in changes:
             try:
                 added, born = self._effect(change)
@@ -64,7 +63,7 @@ class State:
                 self.tables[change.table].check_keys(change.keys)
                 raise
             digest, keys = digest + added, keys + born
-        return Frozen(tuple(c for c in changes if c.keys), digest % MODULUS, keys)
+        return Frozen(tuple(changes), digest % MODULUS, keys)
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
         """Make the frozen writes part of the state; `delta` says whether their commit record carried one."""

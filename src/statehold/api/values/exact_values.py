@@ -21,6 +21,7 @@ import msgspec
 from msgspec import inspect
 
 from statehold.api.values import serde
+from statehold.api.values.table_types import EXACT_TYPES
 from statehold.api.values.versioned_values import Versioned
 
 #: returns True if every value certainly comes back as it is; False: find out
@@ -58,6 +59,12 @@ def quick_check(given: serde.Serde[Any]) -> QuickCheck | None:
     if kind is _UNKNOWN:
         return None
     return _Code(in_json=isinstance(_plain(given), serde.Json)).check(inspect.type_info(kind))
+
+
+def exact_types(given: serde.Serde[Any]) -> frozenset[type]:
+    """Return the type of this serde's values if any instance of exactly this type comes back; otherwise nothing."""
+    kind = _type_of(given)
+    return EXACT_TYPES.intersection((kind,)) if isinstance(kind, type) else frozenset()
 
 
 def forgets(given: serde.Serde[Any]) -> bool:

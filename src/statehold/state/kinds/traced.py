@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 from statehold.api.values.difference import brief
@@ -16,6 +16,11 @@ V = TypeVar("V")
 
 class TracedTable(PartitionTable[K, V]):
     """Keeps the bytes of each value that was read. Slower; for development and tests."""
+
+    def _empty(self) -> None:
+        super()._empty()
+        #: stored form of each value that the open transaction has read
+        self._reads: dict[K, bytes] = {}
 
     def get(self, key: K, default: Any = None) -> Any:
         self._require_own_thread()
@@ -81,12 +86,9 @@ class TracedTable(PartitionTable[K, V]):
                 )
         self._reads.clear()
 
-    def check_values(self) -> None:
-        if self._certainly_same is not None:
-            super().check_values()
-            return
-        for key, value in self._dirty.items():
-            self._check_value(key, value)
+    def _surely_come_back(self, values: Collection[Any]) -> bool:
+        """Compare each value that only the user's own serde knows."""
+        return self._certainly_same is not None and self._certainly_same(values)
 
     def _difference(self, live: Any, back: Any) -> str | None:
         """Also compare values that only the user's own serde knows: by their types and bytes."""
@@ -100,8 +102,3 @@ class TracedTable(PartitionTable[K, V]):
         if key not in self._reads and key not in self._dirty:
             self._reads[key] = self._serde.encode(value)
         return value
-
-    @property
-    def _reads(self) -> dict[K, bytes]:
-        reads: dict[K, bytes] = self.__dict__.setdefault("_read", {})
-        return reads
