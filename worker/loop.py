@@ -62,7 +62,8 @@ class LiveLoop:
 
     def turn(self) -> None:
         """One step; waits for records at most until a commit is due."""
-        match decide(self.view()):
+        room = self.transaction.policy.room()
+        match decide(self.view(room)):
             case Step.SETTLE:
                 self.pipeline.settle()
             case Step.COMMIT:
@@ -70,9 +71,9 @@ class LiveLoop:
             case Step.BEGIN_COMMIT:
                 self.pipeline.begin_commit()
             case Step.HANDLE:
-                self._handle()
+                self._handle(room)
             case Step.TAKE:
-                self._take()
+                self._take(room)
             case Step.FACE_FAILURE:
                 # Everything before the record is committed: retry it, dead-letter it, or fail the partition.
                 buffer = self.transaction.buffer
@@ -87,19 +88,19 @@ class LiveLoop:
                 self._signals.any.wait(_PAUSED)
                 self._rest()
 
-    def view(self) -> View:
-        """Return all facts that the next step depends on."""
+    def view(self, room: int) -> View:
+        """Return all facts that the next step depends on; `room` is what `CommitPolicy.room` returns."""
         transaction, buffer, policy = self.transaction, self.transaction.buffer, self.transaction.policy
         record, commit = transaction.kafka.record, transaction.commit
-        now = self._tools.clock()
+        now, is_open = self._tools.clock(), policy.since is not None
         stops_early = buffer.barrier is not None or buffer.failure is not None
         first = buffer.side_inputs_first and not stops_early
         return View(
             mode=buffer.mode(),
             paused=record.paused is not None,
-            open=policy.since is not None,
-            due=policy.due(now),
-            full=policy.room() == 0,
+            open=is_open,
+            due=is_open and policy.due(now),
+            full=room == 0,
             in_flight=commit is not None,
             landed=commit is not None and commit.call.ended(),
             waiting=bool(buffer.todo),
@@ -109,16 +110,17 @@ class LiveLoop:
             side_inputs_first=first and self.participants.want_commit(record, now),
         )
 
-    def _handle(self) -> None:
-        if messages := self.transaction.buffer.next(self.transaction.policy.room()):
+    def _handle(self, room: int) -> None:
+        if messages := self.transaction.buffer.next(room):
             self.pipeline.handle(messages)
-            self.full_snapshots.between(self.transaction.kafka.record)
+            if self.full_snapshots.active:
+                self.full_snapshots.between(self.transaction.kafka.record)
 
-    def _take(self) -> None:
+    def _take(self, room: int) -> None:
         policy, buffer = self.transaction.policy, self.transaction.buffer
         began = self._tools.clock()
         wait = policy.wait(began, _BUSY_IDLE if self.full_snapshots.active else _IDLE)
-        batch = self._mailbox.take(policy.room(), wait)
+        batch = self._mailbox.take(room, wait)
         policy.waited(self._tools.clock() - began, records=batch is not None)
         if batch is None:
             self._rest()

@@ -341,13 +341,13 @@ def entry(changes: Changes) -> msgspec.Raw:
     return msgspec.Raw(_encode((changes.table, changes.keys, changes.values)))
 
 
-def chunks(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
+def chunks(delta: Sequence[Changes], limit: int) -> list[list[msgspec.Raw]]:
     """Group entries so that a chunk stays below `limit` bytes, where no single value exceeds it.
 
     :raises MessageRefused: a single value does not fit a message of twice the limit.
     """
-    entries: list[msgspec.Raw] = []
-    size = 0
+    grouped: list[list[msgspec.Raw]] = []
+    room = 0
     for changes in delta:
         for piece in split(changes, limit):
             raw = entry(piece)
@@ -357,13 +357,12 @@ def chunks(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
                     f"message; raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under "
                     f"one key"
                 )
-            if entries and size + len(raw) > limit:
-                yield entries
-                entries, size = [], 0
-            entries.append(raw)
-            size += len(raw)
-    if entries:
-        yield entries
+            if len(raw) > room or not grouped:
+                grouped.append([])
+                room = limit
+            grouped[-1].append(raw)
+            room -= len(raw)
+    return grouped
 
 
 def split(changes: Changes, limit: int) -> Iterator[Changes]:

@@ -93,6 +93,8 @@ class FullSnapshots(Participant):
         #: keys and bytes of the newest full snapshot
         self._size = 0, 0
         self.stage: Stage = Idle()
+        #: some work is in progress that a commit boundary would advance
+        self.active = False
         #: None until enough snapshots are kept
         self.truncation: Truncation | None = None
         #: the snapshot that the restore has read completely
@@ -110,11 +112,6 @@ class FullSnapshots(Participant):
     def unsaved(self) -> int:
         """Bytes of changelog since the newest full snapshot started."""
         return self._policy.bytes
-
-    @property
-    def active(self) -> bool:
-        """Some work is in progress that a commit boundary would advance."""
-        return not isinstance(self.stage, Idle | Referable)
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A full snapshot can start, or be referred to, with a commit record only."""
@@ -156,14 +153,12 @@ class FullSnapshots(Participant):
             case Checking() as checking:
                 self._check_written(checking)
             case Idle() | Searching() | Asking() | Bounded() as stage:
-                due = self._due(record)
-                if isinstance(stage, Searching) or (isinstance(stage, Idle) and (due or self._looks())):
+                due, budget = self._due(record), self._budget
+                looks = due or (budget is not None and budget.looks(self._tools.clock()))
+                if isinstance(stage, Searching) or (isinstance(stage, Idle) and looks):
                     self._search(record, due=due)
                 elif due:
                     self._prepare(record)
-
-    def _looks(self) -> bool:
-        return self._budget is not None and self._budget.looks(self._tools.clock())
 
     def _search(self, record: CommitRecord, *, due: bool) -> None:
         """Take what a compaction has made meanwhile; without it, prepare an own snapshot if one is due."""
@@ -368,5 +363,5 @@ class FullSnapshots(Participant):
                 sink.close()
             case Searching(search):
                 search.close()
-        self.stage = following
+        self.stage, self.active = following, not isinstance(following, Idle | Referable)
         return following

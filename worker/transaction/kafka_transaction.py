@@ -53,17 +53,14 @@ class KafkaTransaction:
         self.began = 0.0
         self._place, self._wall, self._clock = place, tools.wall, tools.clock
         self._origin, self._part_bytes = settings.output.origin, settings.kafka.message_max_bytes // 2
-        self._changelog, self._input, self._control = place.names.changelog, place.input, place.names.control
+        self._changelog, self._control = place.names.changelog, place.names.control
+        #: the committed position, and that of `expected`; see `CommitRecord.position`
+        self.position = self._expected_position = record.position(place.input)
         self._versioned = any(version > 1 for version in place.schemas.values())
         self._outputs = 0
         self.stage = Stage.CLOSED
         #: True from an abort until the next commit: the aborted records may still be open (KAFKA-20734)
         self._aborted = False
-
-    @property
-    def position(self) -> int:
-        """The committed position; see `CommitRecord.position`."""
-        return self.record.position(self._input)
 
     def require_clean(self) -> None:
         """:raises ProducerDropped: a delayed request or an incomplete abort could harm a transaction (rule T2)."""
@@ -119,7 +116,7 @@ class KafkaTransaction:
             self._send_changelog(payload)
         self.expected = self._next_record(draft, len(chunks))
         self._send_changelog(records.pack(self.expected, self.record.format))
-        self.stage = Stage.RECORD
+        self._expected_position, self.stage = draft.position, Stage.RECORD
         if draft.before_commit is not None:
             draft.before_commit()
         if self._aborted:
@@ -128,7 +125,8 @@ class KafkaTransaction:
 
     def committed(self) -> CommitRecord:
         """Note that the attempted commit record has committed."""
-        self.record, self.stage, self._aborted = self.expected, Stage.CLOSED, False
+        self.record, self.position = self.expected, self._expected_position
+        self.stage, self._aborted = Stage.CLOSED, False
         return self.record
 
     def abort(self) -> None:
@@ -148,7 +146,7 @@ class KafkaTransaction:
             attempt=self.producer.attempt,
             positions=positions,
             runs=draft.runs,
-            start=before.position(self._input),
+            start=self.position,
             topic_ids=self._place.topic_ids,
             digest=digest.to_bytes(draft.frozen.digest),
             keys=draft.frozen.keys,

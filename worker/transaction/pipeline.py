@@ -91,7 +91,8 @@ class TransactionPipeline:
         if policy.since is None:
             for begun in self.participants.on_began:
                 begun()
-        began, careful = tools.clock(), at(messages[0]) < state.buffer.careful_until
+        began, careful_until = tools.clock(), state.buffer.careful_until
+        careful = careful_until > 0 and at(messages[0]) < careful_until
         wait = state.commit is not None or (state.hold_outputs and not careful)
         policy.handled(len(messages), began)
         with _UNTRACED if tools.tracing is None else tools.tracing.batch(messages):
@@ -181,7 +182,7 @@ class TransactionPipeline:
             for begun in self.participants.on_began:  # side inputs alone make this transaction
                 begun()
         side = self._side_inputs()
-        positions, runs = state.buffer.reach(state.kafka.record, self._tools.place.input, state.position)
+        positions, runs = state.buffer.reach(state.kafka.record, self._tools.place.names.input, state.position)
         draft = CommitDraft(
             before=state.kafka.record,
             position=state.position,

@@ -63,7 +63,7 @@ class RecordBuffer:
             return Mode.BEHIND
         if self.bisecting:
             return Mode.BISECTING
-        careful = bool(self.todo) and at(self.todo[0][0]) < self.careful_until
+        careful = self.careful_until > 0 and bool(self.todo) and at(self.todo[0][0]) < self.careful_until
         return Mode.CAREFUL if careful else Mode.NORMAL
 
     def reached(self, position: int) -> bool:
@@ -89,7 +89,7 @@ class RecordBuffer:
             return None
         messages = self.todo.popleft()
         size = min(room, len(messages), _PORTION)
-        if at(messages[0]) < self.careful_until:
+        if self.careful_until > 0 and at(messages[0]) < self.careful_until:
             size = 1
         if self.failure is not None:
             size = min(size, sum(at(message) < self.failure.at for message in messages[:size]))

@@ -79,7 +79,7 @@ class Wiring:
     def _write_genesis(self, partition: int, beginning: Beginning) -> None:
         """Start for the first time: the driver writes the initial commit record (rule D5), with the state if any."""
         positions = dict(zip(self.names.inputs, beginning.positions or (0,) * len(self.names.inputs), strict=True))
-        chunks = list(records.chunks(beginning.changes, self.settings.snapshot.chunk_bytes))
+        chunks = records.chunks(beginning.changes, self.settings.snapshot.chunk_bytes)
         producer = MemoryTransactions(self.broker, self.names, partition)
         place = self._place(partition)
         commit_record = CommitRecord(
