@@ -27,7 +27,7 @@ DEADLY: Final = 3
 
 def record_buffer(tools: Tools, signals: Signals, record: CommitRecord) -> RecordBuffer:
     """Return the buffer of a live phase that begins behind this commit record; log a death."""
-    notes, position = tools.deaths, record.position(tools.place.input)
+    notes, position = tools.deaths, record.position(tools.place.names.input)
     died = notes is not None and notes.open(input_positions(tools, record))
     suspect = None if notes is None else notes.suspect
     if notes is not None and died:
@@ -89,7 +89,9 @@ def _bury(tools: Tools, message: Message) -> str:
 
 def _buried_unseen(tools: Tools, signals: Signals, record: CommitRecord) -> tuple[str, int] | None:
     """Return topic and offset of the record that a `dlq bury` names while the service was stopped."""
-    if tools.control is None or record.paused is not None or not tools.control_exists():
+    if tools.control is None or record.paused is not None:
+        return None
+    if tools.control_exists is not None and not tools.control_exists():
         return None
     found = find_bury_command(tools, signals, None, record)
     if found is None or found.bury is None:

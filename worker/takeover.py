@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -28,7 +29,8 @@ from statehold.worker.full_snapshots.deltas import Deltas, RestoreCost, Snapshot
 from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import EventTime, WindowTime
-from statehold.worker.inputs.partition_inputs import partition_inputs
+from statehold.worker.inputs.merging_mailbox import MergingMailbox
+from statehold.worker.inputs.partition_inputs import PartitionInputs
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.commands import ControlCommands
 from statehold.worker.participants.commit_spans import CommitSpans
@@ -73,8 +75,8 @@ class Takeover:
         self.recovery = Recovery(tools, signals)
         #: set by the end of a replay; it survives a replaced producer (rule T4)
         self.live: LiveLoop | None = None
-        #: None for a service with one input
-        self._inputs = partition_inputs(tools, signals, mailbox)
+        #: None for a service with one input: the manager delivers its records
+        self._inputs = PartitionInputs(tools, signals, mailbox) if isinstance(mailbox, MergingMailbox) else None
         #: seconds of the last fence, restore and replay
         self.timings: dict[str, float] = {}
 
@@ -152,30 +154,30 @@ class Takeover:
         deltas = Deltas(tools, transaction, snapshots, cost, restored)
         full_snapshots = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
         decisions = FailureDecisions(tools, signals, engine)
-        participants = Participants(ORDER, [deltas, full_snapshots])
+        participants = Participants(ORDER)
+        members: list[Participant] = [deltas, full_snapshots]
         decisions.on_first = partial(_join_dead_letters, tools, engine, participants)
         if tools.tracing is not None:
-            participants.join(CommitSpans(tools.tracing))
+            members.append(CommitSpans(tools.tracing))
         if engine.references or record.reference:
-            participants.join(ReferenceData(engine, record))
+            members.append(ReferenceData(engine, record))
         if engine.sinks is not None:
-            participants.join(SinkCoordinator(tools, signals, engine, transaction, decisions))
+            members.append(SinkCoordinator(tools, signals, engine, transaction, decisions))
         if tools.control is not None:
-            participants.join(ControlCommands(tools, engine, tools.control(self._mailbox.signal), decisions))
+            members.append(ControlCommands(tools, engine, tools.control(self._mailbox.signal), decisions))
         if engine.event_time is not None:
-            _join_event_time(tools, engine, engine.event_time, participants)
+            members += _of_event_time(tools, engine, engine.event_time, participants.blocked)
         kind = type(engine.handler)
         if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
-            participants.join(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
+            members.append(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
         if engine.dead_letters is not None:
-            _join_dead_letters(tools, engine, participants)
+            members.append(DeadLetters(engine.dead_letters, tools.metrics))
+        participants.join(*members, *(further(engine, record) for further in tools.participants))
         join_effects = partial(_join_effects, tools, signals, engine, transaction, participants)
         if record.effects:
             join_effects()
         else:
             engine.effects.on_first = join_effects
-        for further in tools.participants:
-            participants.join(further(engine, record))
         run = noted(tools, engine.run, kafka.position)
         pipeline = TransactionPipeline(tools, signals, engine, transaction, participants, decisions, run)
         return LiveLoop(tools, signals, self._mailbox, engine, pipeline, full_snapshots)
@@ -186,19 +188,20 @@ class Takeover:
         Raises as `Participant.opened`, and as on_live.
         """
         tools, place, inputs = self._tools, self._tools.place, self._inputs
+        record = live.transaction.kafka.record
         for opened in live.participants.on_opened:
-            opened(live.record)
+            opened(record)
         if type(live.engine.handler).on_live is not Handler.on_live:
             live.engine.call_hook("on_live")
             _refuse_writes(live.engine, "on_live")
         position, first = live.transaction.position, live.transaction.buffer.turns
-        stream = self._mailbox.open_stream() if inputs is None else inputs.open(live.record, first)
-        topic_id = place.topic_ids.get(place.input, "")
+        stream = self._mailbox.open_stream() if inputs is None else inputs.open(record, first)
+        topic_id = place.topic_ids.get(place.names.input, "")
         live_now = WorkerReport(place.partition, "live", position, stream, None, topic_id, inputs is not None)
         tools.report(live_now)
-        tools.log.info("live", position=position, n=live.record.n)
-        if live.record.paused is not None:
-            log_pause(tools, live.record)
+        tools.log.info("live", position=position, n=record.n)
+        if record.paused is not None:
+            log_pause(tools, record)
 
     def abandon(self) -> None:
         """Abort the open transaction before the partition fails; see `Rollback.abandon`."""
@@ -247,10 +250,12 @@ def _join_effects(
     participants.join(SideEffects(tools, signals, engine, transaction))
 
 
-def _join_event_time(tools: Tools, engine: Engine, event_time: EventTime, participants: Participants) -> None:
-    participants.join(IdleClock(tools, engine, event_time, participants.blocked))
+def _of_event_time(
+    tools: Tools, engine: Engine, event_time: EventTime, blocked: Callable[[], bool]
+) -> Iterator[Participant]:
+    yield IdleClock(tools, engine, event_time, blocked)
     if isinstance(event_time, WindowTime):
-        participants.join(LateRecords(tools, event_time, type(engine.handler)))
+        yield LateRecords(tools, event_time, type(engine.handler))
 
 
 def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:

@@ -61,12 +61,13 @@ class Place(msgspec.Struct, frozen=True):
         :raises InputsChanged: the state was built from other inputs.
         :raises UnknownSchema: this code cannot read the tables. :raises UpgradeUnfinished: it must not write them yet.
         """
-        position = commit_record.position(self.input)
-        if (commit_record.service, commit_record.partition) != (self.names.group, self.partition):
+        names = self.names
+        position = commit_record.position(names.input)
+        if (commit_record.service, commit_record.partition) != (names.group, self.partition):
             raise DamagedIncrement(
                 f"the last commit record belongs to service {commit_record.service!r} partition "
-                f"{commit_record.partition}, not to {self.names.group!r} partition {self.partition}. Nothing was "
-                f"changed. Next: check service.namespace and who writes to {self.names.changelog}",
+                f"{commit_record.partition}, not to {names.group!r} partition {self.partition}. Nothing was "
+                f"changed. Next: check service.namespace and who writes to {names.changelog}",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
@@ -74,14 +75,14 @@ class Place(msgspec.Struct, frozen=True):
         if position < 0:
             raise DamagedIncrement(
                 f"the last commit record names no position of {self.input}: statehold did not write it. Nothing was "
-                f"changed. Next: check who writes to {self.names.changelog}",
+                f"changed. Next: check who writes to {names.changelog}",
                 topic=self.input,
                 partition=self.partition,
             )
-        if (commit_record.inputs or (self.input,)) != self.names.inputs:
+        if (commit_record.inputs or (names.input,)) != names.inputs:
             raise InputsChanged(
-                f"the state was built from {', '.join(commit_record.inputs or (self.input,))}, this code reads "
-                f"{', '.join(self.names.inputs)}. Nothing was changed. Next: run the code with the state's inputs, "
+                f"the state was built from {', '.join(commit_record.inputs or (names.input,))}, this code reads "
+                f"{', '.join(names.inputs)}. Nothing was changed. Next: run the code with the state's inputs, "
                 f"in that order",
                 topic=self.input,
                 partition=self.partition,

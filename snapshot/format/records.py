@@ -70,8 +70,13 @@ def position_of(positions: Mapping[str, int], inputs: Sequence[str]) -> int:
     With several inputs the next record has this place in the partition's order, or a later one (`api.record.at`).
     Return -1 if an input has no position.
     """
-    offsets = [positions.get(topic, -1) for topic in inputs]
-    return sum(offsets) if min(offsets) >= 0 else -1
+    total = 0
+    for topic in inputs:
+        offset = positions.get(topic, -1)
+        if offset < 0:
+            return -1
+        total += offset
+    return total
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):

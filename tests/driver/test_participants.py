@@ -226,7 +226,8 @@ def test_participants_come_in_their_order_however_they_join() -> None:
     members = [kind.__new__(kind) for kind in ORDER]
     for seed in range(20):
         shuffled = random.Random(seed).sample(members, len(members))
-        joined = Participants(ORDER, shuffled[:3])
+        joined = Participants(ORDER)
+        joined.join(*shuffled[:3])
         further = Dummy()
         joined.join(further)
         for each in shuffled[3:]:

@@ -21,10 +21,9 @@ from statehold.ports import InputReceiver
 from statehold.snapshot.format.partition_identity import Place
 from statehold.telemetry.log_events import Log
 from statehold.worker.common.context import Tools
-from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.signals import Signals
 from statehold.worker.inputs.merging_mailbox import MergingMailbox
-from statehold.worker.inputs.partition_inputs import PartitionInputs, partition_inputs
+from statehold.worker.inputs.partition_inputs import PartitionInputs
 
 NAMES = Names("service", "orders", others=("cancels",))
 #: seconds in which a thread that is woken has long ended
@@ -166,8 +165,7 @@ class Tool:
 
 def opened(box: MergingMailbox, **positions: int) -> tuple[PartitionInputs, Tool, Signals]:
     tool, signals = Tool(), Signals()
-    inputs = partition_inputs(cast("Tools", tool), signals, box)
-    assert inputs is not None
+    inputs = PartitionInputs(cast("Tools", tool), signals, box)
     inputs.open(commit_record(1, positions=positions, inputs=NAMES.inputs))
     return inputs, tool, signals
 
@@ -195,10 +193,6 @@ def test_an_input_that_cannot_be_read_fails_the_live_partition() -> None:
     cause = RetentionGap("deleted", topic="cancels", partition=0, position=7)
     inputs.fail(cause)
     assert signals.failure is cause
-
-
-def test_a_service_with_one_input_has_no_such_readers() -> None:
-    assert partition_inputs(cast("Tools", Tool()), Signals(), Mailbox()) is None
 
 
 class Fetched(MemoryMessage):

@@ -91,7 +91,9 @@ class Ownership:
         """Return whether this process is the owner; None: no answer."""
         place, began = self._tools.place, self._tools.clock()
         try:
-            owner = self._tools.offsets.is_member(self._tools.membership().member_id, place.input, place.partition)
+            owner = self._tools.offsets.is_member(
+                self._tools.membership().member_id, place.names.input, place.partition
+            )
             self._known = began if owner else -math.inf
             return owner
         except KafkaTrouble as error:

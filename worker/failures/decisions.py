@@ -117,8 +117,9 @@ class FailureDecisions:
             or not isinstance(error, RecordError)
             or error.topic not in self._inputs
             or tools.control is None
-            or not tools.control_exists()
         ):
+            return None
+        if tools.control_exists is not None and not tools.control_exists():
             return None
         found = find_bury_command(tools, self._signals, coordinates(message), record)
         if found is None or found.bury is None:

@@ -153,9 +153,14 @@ class FullSnapshots(Participant):
             case Checking() as checking:
                 self._check_written(checking)
             case Idle() | Searching() | Asking() | Bounded() as stage:
-                due, budget = self._due(record), self._budget
-                looks = due or (budget is not None and budget.looks(self._tools.clock()))
-                if isinstance(stage, Searching) or (isinstance(stage, Idle) and looks):
+                now, budget = self._tools.clock(), self._budget
+                # The settings, the budget or a command ask for a full snapshot; also a command of an earlier owner.
+                due = self._policy.full_due(now) or (
+                    now >= self._again and (record.take > 0 or (budget is not None and budget.asks(now)))
+                )
+                if isinstance(stage, Searching) or (
+                    isinstance(stage, Idle) and (due or (budget is not None and budget.looks(now)))
+                ):
                     self._search(record, due=due)
                 elif due:
                     self._prepare(record)
@@ -179,14 +184,6 @@ class FullSnapshots(Participant):
         self._policy.force_delta = True
         self._enter(Referable(found.ref, now))
         self._tools.log.info("full_noticed", full=found.offset, first=found.manifest.first, maker=found.manifest.maker)
-
-    def _due(self, record: CommitRecord) -> bool:
-        """Return whether the settings, the budget or a command ask for a full snapshot; also of an earlier owner."""
-        now = self._tools.clock()
-        if self._policy.full_due(now):
-            return True
-        budget = self._budget
-        return now >= self._again and (record.take > 0 or (budget is not None and budget.asks(now)))
 
     def between(self, record: CommitRecord) -> None:
         """Write another slice between two batches, if its share of time allows; the state is still that of `record`."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record, at
 from statehold.bound.handler import bind, new_state
+from statehold.bound.inputs import methods
 from statehold.bound.reference import SharedRows
 from statehold.bound.serdes import partition_serde, shared_serde
 from statehold.common.decoding import SHALLOW, with_room
@@ -28,7 +29,7 @@ from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import EventTime, event_time
-from statehold.worker.handler.input_methods import input_methods
+from statehold.worker.handler.input_methods import InputMethods
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, failed
 
 
@@ -70,16 +71,17 @@ class Engine:
         #: event time; None if the handler has no timer and no expiry
         self.event_time: EventTime | None = None
         #: the methods of several inputs; None for a handler with on_record or on_batch
-        self._methods = input_methods(self.handler, names.inputs if names is not None else ())
+        declared, inputs = methods(kind), names.inputs if names is not None else ()
+        self._methods = InputMethods(self.handler, inputs, declared) if declared else None
         self._on_record = self.handler.on_record if self._methods is None else self._methods.handle
-        if any("." in name for name in state.tables):  # the system tables
+        if "." in "".join(state.tables):  # the name of a system table has one
             system = by_default_name(state.tables)
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
             self.event_time = event_time(self.handler, system, self._handling, self._on_record)
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
         #: the input's commands of the open transaction, in order
-        self._handled_commands: list[Command] = []
+        self.commands: list[Command] = []
         #: not used if each input has a method, because then its type is the method's
         self._decode = bytes if self._methods is not None else (shared_serde(kind) or partition_serde(kind)).decode
         #: the live loop accepts only values that leave room on the stack for a replay
@@ -206,7 +208,7 @@ class Engine:
             self._handling,
             self.event_time,
             self.dead_letters,
-            self._handled_commands,
+            self.commands,
             from_input=self._settings.commands.from_input,
         )
 
@@ -252,7 +254,7 @@ class Engine:
 
     def take_commands(self) -> list[Command]:
         """Return the input's commands since the last call."""
-        taken, self._handled_commands[:] = self._handled_commands.copy(), []
+        taken, self.commands[:] = self.commands.copy(), []
         return taken
 
     def freeze(self) -> Frozen:
@@ -270,7 +272,7 @@ class Engine:
             self.sinks.forget()
         if self.effects.on_first is None:  # it was called, or nothing waits for it
             self.effects.forget()
-        self._handled_commands.clear()
+        self.commands.clear()
         self._handling.record = None
         if self.dead_letters is not None:
             self.dead_letters.forget()

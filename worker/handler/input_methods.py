@@ -8,14 +8,15 @@ from typing import Any
 from statehold.api.handler import Handler
 from statehold.api.record import MergedMessage, Message, Record
 from statehold.api.values import serde
-from statehold.bound.inputs import methods
+from statehold.bound.inputs import InputMethod
 
 
 class InputMethods:
     """The methods and decoders of one handler; used by the partition's thread."""
 
-    def __init__(self, handler: Handler[Any], inputs: Sequence[str]) -> None:
-        declared = methods(type(handler))
+    def __init__(self, handler: Handler[Any], names: Sequence[str], declared: dict[str, InputMethod]) -> None:
+        """`names`: the service's inputs, in their order. `declared`: what `methods` returns for the handler."""
+        inputs = [topic for topic in names if topic in declared] or list(declared)
         self._decoders: list[Callable[[Any], Any]] = [
             serde.for_messages(declared[topic].value).decode for topic in inputs
         ]
@@ -35,11 +36,3 @@ class InputMethods:
 def _input_of(message: Message) -> int:
     # With one input it is the message that the client has made.
     return message.input if isinstance(message, MergedMessage) else 0
-
-
-def input_methods(handler: Handler[Any], inputs: Sequence[str]) -> InputMethods | None:
-    """Return None for a handler with on_record or on_batch."""
-    declared = methods(type(handler))
-    return (
-        InputMethods(handler, [topic for topic in inputs if topic in declared] or list(declared)) if declared else None
-    )

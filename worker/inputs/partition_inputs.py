@@ -8,7 +8,6 @@ from statehold.api.record import Message
 from statehold.ports import InputReading
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
-from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.signals import Signals
 from statehold.worker.inputs.merging_mailbox import MergingMailbox
 from statehold.worker.inputs.turns import Turn
@@ -51,8 +50,3 @@ class PartitionInputs:
     def fail(self, cause: BaseException) -> None:
         if self._stream >= 0:
             self._signals.fail(cause)
-
-
-def partition_inputs(tools: Tools, signals: Signals, mailbox: Mailbox) -> PartitionInputs | None:
-    """Return None for a service with one input: the manager delivers its records."""
-    return PartitionInputs(tools, signals, mailbox) if isinstance(mailbox, MergingMailbox) else None

@@ -230,7 +230,7 @@ class Recovery:
                 topic=names.input,
                 partition=partition,
             ) from error
-        if all(at == commit_record.positions[topic] for topic, at in committed.items()):
+        if committed.items() <= commit_record.positions.items():
             return False
         differing = contradicting(commit_record, committed)
         if not differing:
@@ -281,7 +281,9 @@ class Recovery:
             raise
 
     def _log_restored(self, restored: Restored) -> None:
-        state = restored.state
+        state, size = restored.state, 0
+        for table in state.tables.values():
+            size += sum(map(len, table.stored.values()))
         self._tools.log.info(
             "restored",
             full=restored.full.offset if restored.full else None,
@@ -289,7 +291,7 @@ class Recovery:
             from_standby=restored.from_standby or None,
             deltas=restored.deltas,
             keys=state.keys,
-            bytes=sum(sum(map(len, table.stored.values())) for table in state.tables.values()),
+            bytes=size,
             seconds=round(restored.seconds, 3),
             n=restored.commit_record.n,
             position=restored.commit_record.position(self._names.input),

@@ -55,8 +55,8 @@ class KafkaTransaction:
         self._origin, self._part_bytes = settings.output.origin, settings.kafka.message_max_bytes // 2
         self._changelog, self._control = place.names.changelog, place.names.control
         #: the committed position, and that of `expected`; see `CommitRecord.position`
-        self.position = self._expected_position = record.position(place.input)
-        self._versioned = any(version > 1 for version in place.schemas.values())
+        self.position = self._expected_position = record.position(place.names.input)
+        self._versioned = max(place.schemas.values(), default=1) > 1
         self._outputs = 0
         self.stage = Stage.CLOSED
         #: True from an abort until the next commit: the aborted records may still be open (KAFKA-20734)
@@ -98,8 +98,10 @@ class KafkaTransaction:
         :raises MessageRefused: a single value does not fit a message.
         """
         n, attempt = self.record.n + 1, self.producer.attempt
-        entries = records.chunks(draft.delta or (), self._part_bytes)
-        return [records.pack(Part(n, attempt, k, piece), self.record.format) for k, piece in enumerate(entries)]
+        chunks: list[bytes] = []
+        for k, entries in enumerate(records.chunks(draft.delta or (), self._part_bytes)):
+            chunks.append(records.pack(Part(n, attempt, k, entries), self.record.format))
+        return chunks
 
     def commit(self, draft: CommitDraft, chunks: Sequence[bytes], membership: Any) -> None:
         """Send offsets, delta and commit record in this order, run `draft.before_commit`, commit.

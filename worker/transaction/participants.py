@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -108,6 +108,12 @@ class Participant:
     A verb may raise PartitionError: the partition fails.
     """
 
+    #: the names of the verbs that this class defines, among its other attributes
+    defined: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        cls.defined = cls.defined.union(vars(cls))
+
     def opened(self, record: CommitRecord) -> None:
         """The partition goes live with this commit record."""
 
@@ -155,16 +161,14 @@ class Participant:
 class Participants:
     """The participants of one live partition, by verb and in their order."""
 
-    def __init__(self, order: tuple[type[Participant], ...], members: list[Participant]) -> None:
+    def __init__(self, order: tuple[type[Participant], ...]) -> None:
         self._order = order
         self.members: tuple[Participant, ...] = ()
-        for member in members:
-            self._add(member)
         self._index()
 
-    def join(self, member: Participant) -> None:
-        """Add a feature that the handler uses from now on, at its place in the order."""
-        self._add(member)
+    def join(self, *members: Participant) -> None:
+        """Add features that the handler uses from now on, each at its place in the order."""
+        self.members = tuple(sorted((*self.members, *members), key=self._rank))
         self._index()
 
     def blocked(self) -> bool:
@@ -188,9 +192,6 @@ class Participants:
             self.members = ()
             self._index()
 
-    def _add(self, member: Participant) -> None:
-        self.members = tuple(sorted((*self.members, member), key=self._rank))
-
     def _rank(self, member: Participant) -> int:
         """Return the place in the order; a class that the order does not name comes last."""
         kind = type(member)
@@ -198,18 +199,14 @@ class Participants:
 
     def _index(self) -> None:
         members = self.members
-        self.on_opened = [m.opened for m in members if _defines(m, "opened")]
-        self.on_began = [m.began for m in members if _defines(m, "began")]
-        self.on_blocks = [m.blocks for m in members if _defines(m, "blocks")]
-        self.on_wants_commit = [m.wants_commit for m in members if _defines(m, "wants_commit")]
-        self.on_handled = [m.handled for m in members if _defines(m, "handled")]
-        self.on_side_inputs = [m.side_inputs for m in members if _defines(m, "side_inputs")]
-        self.on_contribute = [m.contribute for m in members if _defines(m, "contribute")]
-        self.on_committed = [m.committed for m in members if _defines(m, "committed")]
-        self.on_rolled_back = [m.rolled_back for m in members if _defines(m, "rolled_back")]
-        self.on_finish = [m.finish for m in members if _defines(m, "finish")]
-        self.on_close = [m.close for m in members if _defines(m, "close")]
-
-
-def _defines(member: Participant, verb: str) -> bool:
-    return getattr(type(member), verb) is not getattr(Participant, verb)
+        self.on_opened = [m.opened for m in members if "opened" in m.defined]
+        self.on_began = [m.began for m in members if "began" in m.defined]
+        self.on_blocks = [m.blocks for m in members if "blocks" in m.defined]
+        self.on_wants_commit = [m.wants_commit for m in members if "wants_commit" in m.defined]
+        self.on_handled = [m.handled for m in members if "handled" in m.defined]
+        self.on_side_inputs = [m.side_inputs for m in members if "side_inputs" in m.defined]
+        self.on_contribute = [m.contribute for m in members if "contribute" in m.defined]
+        self.on_committed = [m.committed for m in members if "committed" in m.defined]
+        self.on_rolled_back = [m.rolled_back for m in members if "rolled_back" in m.defined]
+        self.on_finish = [m.finish for m in members if "finish" in m.defined]
+        self.on_close = [m.close for m in members if "close" in m.defined]

@@ -182,9 +182,12 @@ class TransactionPipeline:
             for begun in self.participants.on_began:  # side inputs alone make this transaction
                 begun()
         side = self._side_inputs()
-        positions, runs = state.buffer.reach(state.kafka.record, self._tools.place.names.input, state.position)
+        before, runs = state.kafka.record, b""
+        positions = {self._tools.place.names.input: state.position}
+        if before.inputs:
+            positions, runs = state.buffer.reach(before, state.position)
         draft = CommitDraft(
-            before=state.kafka.record,
+            before=before,
             position=state.position,
             positions=positions,
             runs=runs,
@@ -192,7 +195,7 @@ class TransactionPipeline:
             side=side,
             records=state.policy.records,
             seconds=state.handler_seconds,
-            commands=(*engine.take_commands(), *side.commands),
+            commands=(*engine.take_commands(), *side.commands) if engine.commands else side.commands,
         )
         for contribute in self.participants.on_contribute:
             contribute(draft)
@@ -228,17 +231,14 @@ class TransactionPipeline:
             what = "send an output of a command of the control topic, or of a record of a retry topic"
             raise output_rejected(self._tools.place, what, error, self.state.position) from error
 
-    def _settle(self) -> None:
-        self._await()
-        if self.state.policy.since is not None and not self.state.hold_outputs:
-            self._send_waiting()
-
-    def _await(self) -> None:
-        """Wait for the commit in flight."""
+    def _settle(self, send_waiting: bool = True) -> None:
+        """Wait for the commit in flight; then send what its outputs kept waiting."""
         commit = self.state.commit
         assert commit is not None
         commit.call.wait()
         self._committed(commit)
+        if send_waiting and self.state.policy.since is not None and not self.state.hold_outputs:
+            self._send_waiting()
 
     def _committed(self, commit: Commit) -> None:
         """Apply a committed transaction to memory, then call the participants."""
@@ -294,7 +294,7 @@ class TransactionPipeline:
             self.rollback.undo()
         except HandlingFailed as failure:
             self.decisions.failed(failure)
-            if self.state.commit is None or self._run(self._await):
+            if self.state.commit is None or self._run(self._settle, False):
                 self.state.buffer.fail_at(failure)  # everything before it is handled again, then its failure is faced
                 self.rollback.undo()
         except RecordUnknown:

@@ -142,13 +142,11 @@ class RecordBuffer:
         """Close the open transaction; the next records belong to another one."""
         self._closed, self._kept = self._kept, []
 
-    def reach(self, before: CommitRecord, input: str, position: int) -> tuple[dict[str, int], bytes]:
-        """Return the next offset of each input after the open transaction, and the order of its records.
+    def reach(self, before: CommitRecord, position: int) -> tuple[dict[str, int], bytes]:
+        """Return the next offset of each of several inputs after the open transaction, and the order of its records.
 
         `before`: the commit record before it. `position`: the partition's position after it.
         """
-        if not before.inputs:
-            return {input: position}, b""
         order: list[Any] = list(chain.from_iterable(self._kept))
         positions = {topic: before.positions[topic] for topic in before.inputs}
         left = set(before.inputs)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from statehold.state.digest import MODULUS, seeded_digest, seeds, table_digest
+from statehold.state.digest import MODULUS, hash128, seeds, table_digest
 from statehold.state.partition_table import Changes, PartitionTable
 
 
@@ -33,13 +33,15 @@ class State:
     """
 
     def __init__(self, tables: Iterable[PartitionTable[Any, Any]], *, track_delta: bool = False) -> None:
-        self.tables: Mapping[str, PartitionTable[Any, Any]] = {table.name: table for table in tables}
+        self.tables: dict[str, PartitionTable[Any, Any]] = {}
         self.digest = 0
         #: odd while a commit changes the stored values, for readers on other threads
         self.version = 0
         self._track = track_delta
         #: keys written since the last committed delta, by table (rule D2)
-        self._since_delta: dict[str, dict[Any, None]] = {name: {} for name in self.tables}
+        self._since_delta: dict[str, dict[Any, None]] = {}
+        for table in tables:
+            self.tables[table.name], self._since_delta[table.name] = table, {}
 
     @property
     def keys(self) -> int:
@@ -134,4 +136,4 @@ def _values_digest(values: list[bytes | None], key_seeds: list[int]) -> tuple[in
     if None in values:
         key_seeds = [seed for seed, value in zip(key_seeds, values, strict=True) if value is not None]
         values = [value for value in values if value is not None]
-    return seeded_digest(values, key_seeds), len(values)  # type: ignore[arg-type]
+    return sum(map(hash128, values, key_seeds)), len(values)  # type: ignore[arg-type]

@@ -17,10 +17,8 @@ V = TypeVar("V")
 class TracedTable(PartitionTable[K, V]):
     """Keeps the bytes of each value that was read. Slower; for development and tests."""
 
-    def _empty(self) -> None:
-        super()._empty()
-        #: stored form of each value that the open transaction has read
-        self._reads: dict[K, bytes] = {}
+    #: stored form of each value that the open transaction has read; the class's own stays empty
+    _reads: dict[Any, bytes] = {}  # noqa: RUF012
 
     def get(self, key: K, default: Any = None) -> Any:
         self._require_own_thread()
@@ -73,7 +71,7 @@ class TracedTable(PartitionTable[K, V]):
         super().rollback()
         for key in self._reads:
             self._cache.pop(key, None)
-        self._reads.clear()
+        self._reads = {}
 
     def check_in_place(self) -> None:
         """:raises MutatedInPlace: a value of the open transaction was changed in place."""
@@ -84,7 +82,7 @@ class TracedTable(PartitionTable[K, V]):
                     f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost. "
                     f"Next: put() a new value instead, best of a frozen type"
                 )
-        self._reads.clear()
+        self._reads = {}
 
     def _surely_come_back(self, values: Collection[Any]) -> bool:
         """Compare each value that only the user's own serde knows."""
@@ -100,5 +98,7 @@ class TracedTable(PartitionTable[K, V]):
 
     def _note_read(self, key: K, value: Any) -> Any:
         if key not in self._reads and key not in self._dirty:
+            if not self._reads:
+                self._reads = {}
             self._reads[key] = self._serde.encode(value)
         return value
