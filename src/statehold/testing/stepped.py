@@ -195,7 +195,9 @@ class SteppedWorker(PartitionWorker):
     def _finish(self) -> None:
         assert self.live is not None
         pipeline = self.live.pipeline
-        if pipeline.settle() and pipeline.state.policy.since is not None:
+        if pipeline.state.policy.since is None:
+            pipeline.settle()
+        else:
             pipeline.commit()
 
     def view(self) -> Engine:
