@@ -485,7 +485,7 @@ def apply(driver: Driver, step: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     steps=steps,
     kind=st.sampled_from([Ledger, Ordered, Trying]),

@@ -124,6 +124,7 @@ def test_kafka_away_is_red(page: Browser) -> None:
         assert "Kafka has not answered for" in page.text("#trouble")
 
 
+@pytest.mark.long
 def test_128_partitions_fit_on_one_screen(kafka: Cluster, page: Browser) -> None:
     names = Names.new(kafka.bootstrap_servers)
     create_topics(a_desk(names), 128)

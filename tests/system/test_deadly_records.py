@@ -88,7 +88,7 @@ def test_the_record_is_found_and_an_operator_gets_past_it(stages: StageFactory, 
     assert not any((stage.directory / "state").iterdir())
 
 
-@pytest.mark.parametrize("remembers", [True, False])
+@pytest.mark.parametrize("remembers", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_stopped_service_obeys_at_its_next_start(stages: StageFactory, *, remembers: bool) -> None:
     stage = stages(1)
     process = begin(stage, "leave")
@@ -149,7 +149,7 @@ def test_kills_from_outside_blame_no_record(stages: StageFactory) -> None:
     check(stage, [])
 
 
-@pytest.mark.parametrize("handler", ["", "batched"])
+@pytest.mark.parametrize("handler", ["", pytest.param("batched", marks=pytest.mark.long)])
 def test_one_far_behind_the_position_is_found(stages: StageFactory, handler: str) -> None:
     """Farther than the records that are handled one by one, so a death names a batch first."""
     stage, good = stages(1), CAREFUL + 5_000
