@@ -140,7 +140,7 @@ def test_a_batch_blames_the_failing_record_although_there_is_no_on_record() -> N
     failing.feed_all([1, 2, 13])
     with pytest.raises(HandlerFailed, match=r"input\[0\]@2: "):
         failing.feed(4)
-    failing.bury(2)
+    failing.dead_letter(2)
     failing.restore()
     assert failing.table("held") == {0: 1, 1: 2, 3: 4}
     failing.replay()

@@ -136,17 +136,17 @@ def test_records_with_one_offset_in_both_inputs_are_each_retried_by_their_method
     driver.replay()
 
 
-def test_bury_passes_over_the_failed_record_and_not_that_of_the_other_input_with_its_offset() -> None:
+def test_a_request_passes_over_the_failed_record_and_not_that_of_the_other_input_with_its_offset() -> None:
     driver = driver_of(Plain)
     feed(driver, "cancels", "a", 1)
     feed(driver, "orders", "a", 2)
     feed(driver, "cancels", "a", 3)
     with pytest.raises(HandlerFailed, match="cancels"):
         feed(driver, "cancels", "a", -4)
-    driver.bury(2, overtake=True, input="orders")
+    driver.dead_letter(2, overtake=True, input="orders")
     with pytest.raises(HandlerFailed, match="cancels"):
         driver.restore()
-    driver.bury(2, overtake=True, why="a test", input="cancels")
+    driver.dead_letter(2, overtake=True, why="a test", input="cancels")
     driver.restore()
     assert [each.name for each in driver.letters()] == ["cancels:0@2"]
     assert driver.letters()[0].reason == "a test"

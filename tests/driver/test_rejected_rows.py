@@ -1,4 +1,4 @@
-"""Rows that the sinks' database refuses, and the policy for them: the record that put one, and no other, is buried."""
+"""Rows that the sinks' database refuses, and the policy for them: only the record that put one is dead-lettered."""
 
 from __future__ import annotations
 

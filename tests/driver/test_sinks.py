@@ -271,7 +271,7 @@ def test_what_an_operator_dead_lettered_is_dead_lettered_again_without_a_policy(
     Books.down.add("ann")
     with pytest.raises(HandlerFailed):
         driver.feed(Op("ann", 5), key="ann")
-    driver.bury(1, overtake=True, why="ticket")
+    driver.dead_letter(1, overtake=True, why="ticket")
     driver.restore()
     driver.feed(Op("bob", 6), key="bob")
     ahead(driver)

@@ -1,4 +1,4 @@
-"""The example of dead letters, in the driver: what the payments bury the desk reads; what was settled leaves it."""
+"""The example of dead letters, in the driver: the desk reads those of the payments; resolved ones leave it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
-from tests.system.test_bury import statehold
+from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import Pair
 
 from statehold.admin.topics import ServiceTopics
@@ -70,7 +70,7 @@ def test_dead_letters_are_named_by_their_input_and_those_of_a_key_keep_the_order
     assert process.stop() == 0
 
 
-def test_bury_passes_over_a_failed_record_of_the_second_input(stages: StageFactory) -> None:
+def test_dlq_add_passes_over_a_failed_record_of_the_second_input(stages: StageFactory) -> None:
     pair = Pair(stages(1))
     first, second = pair.names.inputs
     create_topics(pair)
@@ -82,9 +82,9 @@ def test_bury_passes_over_a_failed_record_of_the_second_input(stages: StageFacto
     process.await_event("failed")
 
     why = ("--why", "a test", "--overtake")
-    assert f"name the record's input: {first}, {second}" in dlq(pair, "bury", "0", "1", *why, code=2)
-    assert "it is committed" in dlq(pair, "bury", "0", "1", "--topic", first, *why, code=1)
-    sent = dlq(pair, "bury", "0", "1", "--topic", second, *why, "--timeout", "0", code=1)
+    assert f"name the record's input: {first}, {second}" in dlq(pair, "add", "0", "1", *why, code=2)
+    assert "it is committed" in dlq(pair, "add", "0", "1", "--topic", first, *why, code=1)
+    sent = dlq(pair, "add", "0", "1", "--topic", second, *why, "--timeout", "0", code=1)
     assert f"{second}:0@1: the partition has not passed the record in time" in sent
     process.kill()
     process.start()

@@ -237,7 +237,7 @@ def test_the_metadata_of_a_group_offset_is_read(text: str) -> None:
 @few
 def test_a_request_to_pass_over_a_record_is_read_or_rejected(body: bytes) -> None:
     with suppress(BadCommand):
-        Asked.by(MemoryMessage("control", 0, 0, body, headers=[header(dead_letter.BURY)]))
+        Asked.by(MemoryMessage("control", 0, 0, body, headers=[header(dead_letter.ADD)]))
 
 
 @given(bodies)
@@ -387,7 +387,7 @@ def entry_at(read: Callable[[Any], Any]) -> Callable[[bytes], object]:
 
 
 FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, None, None, [], False, -1, "why")))
-BURY_FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, False, "why")))
+ADD_FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, False, "why")))
 #: of each decoder: the call, how its input is nested, and the errors that it declares
 DECODERS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[int], bytes], tuple[type[Exception], ...]]]] = {
     "command": (command_at, json_of, (BadCommand,)),
@@ -397,9 +397,9 @@ DECODERS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[int], bytes], 
         lambda depth: b"\x99" + FIELDS + b"\x91" * depth + b"\xc0",
         (BadCommand,),
     ),
-    "bury": (
-        request_at(dead_letter.BURY),
-        lambda depth: b"\x95" + BURY_FIELDS + b"\x91" * depth + b"\xc0",
+    "add": (
+        request_at(dead_letter.ADD),
+        lambda depth: b"\x95" + ADD_FIELDS + b"\x91" * depth + b"\xc0",
         (BadCommand,),
     ),
     "commit record": (records.unpack, frame_of(b"M", b"\x81\xa1x"), (BadFrame,)),

@@ -1,4 +1,4 @@
-"""`statehold dlq list | show | replay | discard | bury`: handles dead letters and blocked keys."""
+"""`statehold dlq list | show | replay | discard | add`: handles dead letters and blocked keys."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from statehold.admin.burial import Burial, FailedRecord
 from statehold.admin.commands import SentCommand
+from statehold.admin.dead_letter_request import FailedRecord, RequestedDeadLetter
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.api.handler import Handler
 from statehold.bound.policies import sends_dead_letters
@@ -173,7 +173,7 @@ def discard(
 
 @app.command(cls=NumbersCommand)
 @with_subject
-def bury(
+def add(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The failed partition.")],
     offset: Annotated[
         int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record at which it has failed.")
@@ -197,9 +197,9 @@ def bury(
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make the record at which a partition has failed a dead letter, and continue behind it.
+    """Add the record at which a partition has failed to the dead letters, and continue behind it.
 
-    statehold dlq bury 3 1207 order_totals.app:service \\
+    statehold dlq add 3 1207 order_totals.app:service \\
         --why "no such account, ticket 17"
 
     The command goes through the control topic. The worker obeys when a retry meets the record and it fails again: this
@@ -210,14 +210,14 @@ def bury(
     the handler has processed it.
     """
     topic = _input_of(about, topic, "--topic TOPIC")
-    burial = Burial(about.settings, about.names, topic, partition, offset)
-    found = burial.find()
+    requested = RequestedDeadLetter(about.settings, about.names, topic, partition, offset)
+    found = requested.find()
     if about.service is not None and not overtake and found.message.key() is not None:
         _require_order(about.service.handler_class, partition, offset)
-    if burial.is_stopped():
-        _bury_unseen(burial, found, why, overtake=overtake, as_json=as_json)
+    if requested.is_stopped():
+        _add_unseen(requested, found, why, overtake=overtake, as_json=as_json)
         return
-    sent = burial.send(found, why, overtake=overtake)
+    sent = requested.send(found, why, overtake=overtake)
     elsewhere = ""
     try:
         local_services.retry(about.names.group, partition, 0.0)
@@ -226,36 +226,38 @@ def bury(
     retry = f"statehold retry {partition} --name {about.names.service}"
     if elsewhere and not as_json:
         shown.report(f"sent. Next: `{retry}` on the machine of the partition ({elsewhere})")
-    passed = _await_passing(burial, sent, timeout)
+    passed = _await_passing(requested, sent, timeout)
     if passed is None:  # its last process had died, and its group has noticed it
-        _bury_unseen(burial, found, why, overtake=overtake, as_json=as_json)
+        _add_unseen(requested, found, why, overtake=overtake, as_json=as_json)
         return
-    letter = burial.letter() if passed else None
+    letter = requested.letter() if passed else None
     if as_json:
         shown.print_json(None if letter is None else {"letter": letter.name, **_plain(letter)})
     elif letter is not None:
-        shown.report(f"{letter.name} is a dead letter{_made_by(letter, burial.id)}: {letter.error}: {letter.text}")
+        shown.report(f"{letter.name} is a dead letter{_made_by(letter, requested.id)}: {letter.error}: {letter.text}")
     if letter is None:
         shown.complain(_not_passed(about.names.letter(topic, partition, offset), retry, passed=passed))
         raise typer.Exit(1)
 
 
-def _await_passing(burial: Burial, sent: SentCommand, timeout: float) -> bool | None:
+def _await_passing(requested: RequestedDeadLetter, sent: SentCommand, timeout: float) -> bool | None:
     """Return whether the partition has passed the record in time; None if the service is stopped."""
     until = time.monotonic() + timeout
-    while not burial.passed(sent, max(0.0, min(_LOOK, until - time.monotonic()))):
+    while not requested.passed(sent, max(0.0, min(_LOOK, until - time.monotonic()))):
         if time.monotonic() >= until:
             return False
-        if burial.is_stopped():
+        if requested.is_stopped():
             return None
     return True
 
 
-def _bury_unseen(burial: Burial, found: FailedRecord, why: str, *, overtake: bool, as_json: bool) -> None:
+def _add_unseen(
+    requested: RequestedDeadLetter, found: FailedRecord, why: str, *, overtake: bool, as_json: bool
+) -> None:
     """Leave the command for the next start of a stopped service."""
-    burial.send(found, why, overtake=overtake, unseen=True)
+    requested.send(found, why, overtake=overtake, unseen=True)
     if as_json:
-        shown.print_json({"command": burial.id, "waits_for": "start"})
+        shown.print_json({"command": requested.id, "waits_for": "start"})
         return
     shown.report(
         "the service is stopped. Its next start dead-letters the record before the handler gets it. Next: start the "

@@ -26,7 +26,7 @@ from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import RecordError, UsageError
 from statehold.messages import command
-from statehold.messages.dead_letter import BURY, DISCARD, REPLAY, BuryRequest, DeadLetter, waiting
+from statehold.messages.dead_letter import ADD, DISCARD, REPLAY, AddRequest, DeadLetter, waiting
 from statehold.runtime.feature_checks import check_combinations
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.testing.backup import BackupPartition, Beginning
@@ -215,17 +215,19 @@ class Driver(Wiring):
             log.append(value, None, [command.header(what, "", "driver")], int(self.clock.wall() * 1000))
         return len(asked)
 
-    def bury(self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "", input: str = "") -> None:
-        """Dead-letter the record at which the partition has failed, as `statehold dlq bury` does.
+    def dead_letter(
+        self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "", input: str = ""
+    ) -> None:
+        """Dead-letter the record at which the partition has failed, as `statehold dlq add` does.
 
         `input` names one of several inputs. `restore` retries the partition and then does it.
         """
         topic, inputs = self._input(input), self.names.inputs
         position = sum(self.broker.offsets[each, partition] for each in inputs)
-        request = BuryRequest(offset, position, overtake, why, topic if len(inputs) > 1 else "")
+        request = AddRequest(offset, position, overtake, why, topic if len(inputs) > 1 else "")
         value = msgspec.msgpack.encode(request)
         log = self.broker.log(self.names.control, partition)
-        log.append(value, None, [command.header(BURY, command.new_id(), "driver")], int(self.clock.wall() * 1000))
+        log.append(value, None, [command.header(ADD, command.new_id(), "driver")], int(self.clock.wall() * 1000))
 
     def commit(self) -> None:
         """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""

@@ -17,7 +17,7 @@ from statehold.errors import TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.messages import command
-from statehold.messages.dead_letter import BURY, BuryRequest, DeadLetter
+from statehold.messages.dead_letter import ADD, AddRequest, DeadLetter
 from statehold.snapshot.restore.discovery import last_commit_record
 
 
@@ -28,7 +28,7 @@ class FailedRecord(NamedTuple):
     position: int
 
 
-class Burial:
+class RequestedDeadLetter:
     """Of one record. Single-threaded; every method blocks, and raises KafkaTrouble when the cluster does not answer."""
 
     def __init__(self, settings: Settings, names: Names, topic: str, partition: int, offset: int) -> None:
@@ -92,8 +92,8 @@ class Burial:
         """
         names, partition = self._names, self._partition
         topic = self._topic if names.others else ""
-        value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why, topic, unseen))
-        sent = Commander(self._settings, names).send_each(BURY, partition, [value], self.id)
+        value = msgspec.msgpack.encode(AddRequest(self._offset, found.position, overtake, why, topic, unseen))
+        sent = Commander(self._settings, names).send_each(ADD, partition, [value], self.id)
         return SentCommand(partition, self.id, self._offset, sent.after, names.input)
 
     def passed(self, sent: SentCommand, timeout: float) -> bool:
