@@ -80,7 +80,7 @@ def test_a_record_without_a_key_becomes_a_dead_letter_and_the_partition_continue
     post(driver, "ann", 4)
     assert driver.table("balances") == {"none": 3, "ann": 4}
     assert driver.outputs("lines") == ["none 1", "none 2", "ann 4"]
-    (letter,) = driver.letters()
+    (letter,) = driver.dead_letters()
     assert (letter.offset, letter.why, letter.error, letter.text) == (2, "raised", "ValueError", "13 is rejected")
     assert (letter.who, letter.reason, letter.ordered) == ("driver", "ticket 17", False)
     assert letter.id
@@ -93,7 +93,7 @@ def test_a_record_without_a_key_becomes_a_dead_letter_and_the_partition_continue
     driver.restore()
     assert driver.commit_record().digest == digest
     assert driver.table("balances") == {"none": 3, "ann": 4}
-    assert len(driver.letters()) == 1
+    assert len(driver.dead_letters()) == 1
 
 
 def test_the_transaction_of_the_dead_letter_acknowledges_the_command() -> None:
@@ -117,12 +117,12 @@ def test_later_records_of_the_key_would_overtake_it_so_the_operator_has_to_say_s
         driver.restore()
     assert "later records of the key would overtake this one" in rejections(driver)[-1]
     assert "dlq add 0 2 --overtake" in rejections(driver)[-1]
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     driver.dead_letter(offset, overtake=True, why="yes")
     driver.restore()
     post(driver, "ann", 4)
     assert driver.table("balances") == {"ann": 7}
-    assert [(each.offset, each.ordered) for each in driver.letters()] == [(2, False)]
+    assert [(each.offset, each.ordered) for each in driver.dead_letters()] == [(2, False)]
     driver.advance(1)
     assert driver.commit_record().positions[driver.names.control] == 2
     driver.replay()
@@ -136,7 +136,7 @@ def test_a_handler_with_dead_letters_blocks_the_key_so_nothing_overtakes() -> No
     post(driver, "ann", 4)
     post(driver, "bob", 5)
     assert driver.table("balances") == {"ann": 3, "bob": 5}
-    assert [(each.offset, each.why, each.reason) for each in driver.letters()] == [
+    assert [(each.offset, each.why, each.reason) for each in driver.dead_letters()] == [
         (2, "raised", "ticket"),
         (3, "followed", ""),
     ]
@@ -158,7 +158,7 @@ def test_a_handler_that_declares_none_cannot_redrive_what_was_written_by_command
     assert driver.release() == 1
     driver.advance(1)
     assert "declares no dead_letter policy" in rejections(driver)[-1]
-    assert len(driver.letters()) == 1
+    assert len(driver.dead_letters()) == 1
     assert driver.table("balances") == {"none": 3}
 
 
@@ -169,11 +169,11 @@ def test_another_offset_than_the_failed_one_has_no_effect_and_ends_once_the_part
     driver.dead_letter(offset)
     with pytest.raises(HandlerFailed, match="13 is rejected"):
         driver.restore()
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     driver.dead_letter(failed)
     driver.restore()
     driver.advance(1)
-    assert [each.offset for each in driver.letters()] == [failed]
+    assert [each.offset for each in driver.dead_letters()] == [failed]
     assert len(rejections(driver)) == 1
     assert driver.commit_record().positions[driver.names.control] == 2
 
@@ -185,7 +185,7 @@ def test_a_record_that_the_handler_accepts_by_now_is_no_dead_letter(monkeypatch:
     driver.restore()
     driver.advance(1)
     assert driver.table("balances") == {"ann": 16}
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     (cause,) = rejections(driver)
     assert cause.startswith("dlq-bury 0 2: the partition has passed the record. `statehold dlq show 0@2` shows")
 
@@ -201,7 +201,7 @@ def test_a_command_that_comes_before_its_record_waits_without_commits() -> None:
     assert driver.commit_record().positions.get(driver.names.control, 0) == 0
     post(driver, None, 13)
     driver.commit()
-    assert [each.offset for each in driver.letters()] == [1]
+    assert [each.offset for each in driver.dead_letters()] == [1]
 
 
 @pytest.mark.parametrize("wait", [0.0, 2.0])
@@ -224,7 +224,7 @@ def test_on_a_paused_partition_it_is_rejected_because_the_command_that_resumes_m
         post(driver, None, 13)
     driver.dead_letter(1)
     driver.restore()
-    assert [each.offset for each in driver.letters()] == [1]
+    assert [each.offset for each in driver.dead_letters()] == [1]
     driver.replay()
 
 
@@ -247,7 +247,7 @@ def test_an_undecodable_record_too() -> None:
         driver.feed(b"no posting")
     driver.dead_letter(0)
     driver.restore()
-    assert [each.error for each in driver.letters()] == ["UndecodableRecord"]
+    assert [each.error for each in driver.dead_letters()] == ["UndecodableRecord"]
 
 
 def test_without_deltas_a_replay_would_meet_the_record_so_it_is_rejected() -> None:
@@ -288,7 +288,7 @@ def test_any_input_with_kills_gives_each_record_once_and_the_state_of_a_replay(
             good[account or "none"] = good.get(account or "none", 0) + amount
     bad = [offset for offset, (_, amount) in enumerate(postings) if amount == 13]
     assert driver.table("balances") == good
-    assert [(each.offset, each.reason) for each in driver.letters()] == [(offset, "any") for offset in bad]
+    assert [(each.offset, each.reason) for each in driver.dead_letters()] == [(offset, "any") for offset in bad]
     driver.replay()
     digest = driver.commit_record().digest
     driver.crash()

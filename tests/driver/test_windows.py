@@ -350,7 +350,7 @@ def test_a_record_of_the_year_2100_closes_every_window_unless_the_handler_reject
     assert guarded.outputs("out") == []
     assert guarded.table("sums") == {("all", 0, 10_000): 5}
     assert guarded.table("statehold.clock") == {"now": 2_000}
-    assert len(guarded.letters()) == 1
+    assert len(guarded.dead_letters()) == 1
     guarded.crash()
     guarded.restore()
     assert guarded.table("statehold.clock") == {"now": 2_000}

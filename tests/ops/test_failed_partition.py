@@ -105,7 +105,11 @@ def test_two_commands_for_one_record_both_report_its_dead_letter(stack: ExitStac
     sent = [each.send(each.find(), "ticket 17", overtake=True) for each in requests]
     service.retry(0)
     assert all(each.passed(command, 60) for each, command in zip(requests, sent, strict=True))
-    letters = [each.letter() for each in requests]
-    assert [(each.offset, each.reason) for each in letters if each is not None] == [(0, "ticket 17")] * 2
-    said = [dlq._made_by(letter, each.id) for letter, each in zip(letters, requests, strict=True) if letter is not None]
+    dead_letters = [each.dead_letter() for each in requests]
+    assert [(each.offset, each.reason) for each in dead_letters if each is not None] == [(0, "ticket 17")] * 2
+    said = [
+        dlq._made_by(dead_letter, each.id)
+        for dead_letter, each in zip(dead_letters, requests, strict=True)
+        if dead_letter is not None
+    ]
     assert said == [f", made by another command of {issuer()} (ticket 17)", ""], "the newest command made it"

@@ -59,10 +59,10 @@ def dead(stage: Stage) -> list[Read]:
 def check(stage: Stage, bad: list[int]) -> None:
     """Each bad record is one dead letter with its bytes; all others are in state, digest and outputs, once."""
     inputs = verify.read_all(stage.servers, stage.names.input)
-    letters = dead(stage)
-    assert [int(each.headers["statehold-dead-offset"]) for each in letters] == bad
+    dead_letters = dead(stage)
+    assert [int(each.headers["statehold-dead-offset"]) for each in dead_letters] == bad
     values = {row.offset: row.value for row in inputs[0]}
-    assert [each.value for each in letters] == [values[offset] for offset in bad]
+    assert [each.value for each in dead_letters] == [values[offset] for offset in bad]
     expected = verify.fold({0: [row for row in inputs[0] if row.offset not in bad]})
     stage.snapshots.check(expected)
     verify.check_outputs(stage.servers, stage.output, expected)
@@ -137,9 +137,9 @@ def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
         print(f"seed {seed}, round {number}: killed after {moment:.3f} s")
         process.start()
         assert requested.passed(sent, 60)
-        letter = requested.letter()
-        assert letter is not None
-        assert letter.reason == f"round {number}"
+        dead_letter = requested.dead_letter()
+        assert dead_letter is not None
+        assert dead_letter.reason == f"round {number}"
         with pytest.raises(UsageError, match="is committed"):
             requested.find()
     stage.await_partition(0, stage.ends()[0])

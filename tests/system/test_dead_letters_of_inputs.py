@@ -41,15 +41,15 @@ def dlq(pair: Pair, *words: str, code: int = 0) -> str:
 
 
 def listed(pair: Pair) -> list[str]:
-    letters: list[dict[str, Any]] = json.loads(dlq(pair, "list", "--json"))
-    return [each["letter"] for each in letters]
+    dead_letters: list[dict[str, Any]] = json.loads(dlq(pair, "list", "--json"))
+    return [each["dead_letter"] for each in dead_letters]
 
 
 def test_dead_letters_are_named_by_their_input_and_those_of_a_key_keep_the_order_of_both(stages: StageFactory) -> None:
     pair = Pair(stages(1))
     first, second = pair.names.inputs
     create_topics(pair)
-    process = pair.process("letters", PROBE_LETTERS="1").start()
+    process = pair.process("dead-letters", PROBE_DEAD_LETTERS="1").start()
     process.await_live(0)
     send(pair, (first, b"a", 1), (second, b"b", -2))
     await_true(lambda: pair.handled() >= 2, "the first two records committed", 60)
@@ -63,7 +63,7 @@ def test_dead_letters_are_named_by_their_input_and_those_of_a_key_keep_the_order
     assert sorted(waiting) == sorted([f"{first}:0@1", f"{second}:0@1"])
     assert f"name the record's input: {first}, {second}" in dlq(pair, "show", "0@1", code=2)
     assert "its key waits since place" in dlq(pair, "show", f"{first}:0@1")
-    dlq(pair, "discard", "--letter", f"{second}:0@0", "--why", "a test")
+    dlq(pair, "discard", "--dead-letter", f"{second}:0@0", "--why", "a test")
     assert "2 of 2 replayed" in dlq(pair, "replay", "--key", "b")
     assert [f"{topic}:0@{offset}" for topic, offset in handled(pair)[2:]] == waiting
     assert listed(pair) == []

@@ -104,13 +104,13 @@ def test_a_stopped_service_obeys_at_its_next_start(stages: StageFactory, *, reme
     stage.await_partition(0, 4)
     assert process.stop() == 0
     check(stage, [2])
-    (letter,) = dead(stage)
-    assert letter.headers["statehold-dead-reason"] == WHY[1].encode()
+    (dead_letter,) = dead(stage)
+    assert dead_letter.headers["statehold-dead-reason"] == WHY[1].encode()
 
 
 def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
     stage = stages(1)
-    process = begin(stage, "leave", PROBE_HANDLER="lettered")
+    process = begin(stage, "leave", PROBE_HANDLER="dead-lettered")
     die(process)
     process.start()
     stage.await_partition(0, 4)

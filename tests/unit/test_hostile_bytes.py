@@ -377,7 +377,7 @@ def command_at(data: bytes) -> object:
     return command_of(MemoryMessage("input", 0, 0, b"", headers=[(COMMAND_HEADER, data)]))
 
 
-def letter_at(data: bytes) -> object:
+def dead_letter_at(data: bytes) -> object:
     named = [(dead_letter.PREFIX + word, b"1") for word in WORDS if word != "topic"]
     return dead_letter.read(MemoryMessage("dead", 0, 0, b"", headers=[(COMMAND_HEADER, data), *named]))
 
@@ -391,7 +391,7 @@ ADD_FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, False, "why")))
 #: of each decoder: the call, how its input is nested, and the errors that it declares
 DECODERS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[int], bytes], tuple[type[Exception], ...]]]] = {
     "command": (command_at, json_of, (BadCommand,)),
-    "command of a trace": (letter_at, json_of, ()),
+    "command of a trace": (dead_letter_at, json_of, ()),
     "redrive": (
         request_at(dead_letter.REPLAY),
         lambda depth: b"\x99" + FIELDS + b"\x91" * depth + b"\xc0",

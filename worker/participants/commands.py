@@ -111,9 +111,9 @@ class ControlCommands(Participant):
 
     def _log_ended(self, command: Command, request: AddRequest, *, passed: bool) -> None:
         partition, offset = self._tools.place.partition, request.offset
-        letter = self._tools.place.names.letter(request.topic, partition, offset)
+        dead_letter = self._tools.place.names.dead_letter_name(request.topic, partition, offset)
         cause = (
-            f"the partition has passed the record. `statehold dlq show {letter}` shows whether it is a "
+            f"the partition has passed the record. `statehold dlq show {dead_letter}` shows whether it is a "
             "dead letter; otherwise the handler processed it"
             if passed
             else f"the partition is paused. Next: `statehold resume --partitions {partition}`, then send it again"

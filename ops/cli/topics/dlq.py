@@ -36,7 +36,7 @@ Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the
 Place = Annotated[
     str | None,
     typer.Option(
-        "--letter",
+        "--dead-letter",
         metavar="P@OFFSET",
         help="Only this one: partition and offset of its record, such as 3@1207; with several inputs TOPIC:3@1207.",
     ),
@@ -64,19 +64,19 @@ def list_(
     """
     dead = DeadLetters(about.settings, about.names)
     found = dead.waiting(partitions_of(partitions), _wanted(about, key, None))
-    letters = [letter for each in found.values() for letter in each]
+    dead_letters = [dead_letter for each in found.values() for dead_letter in each]
     if as_json:
-        shown.print_json([{"letter": letter.name, **_plain(letter)} for letter in letters])
+        shown.print_json([{"dead_letter": dead_letter.name, **_plain(dead_letter)} for dead_letter in dead_letters])
         return
-    if not letters:
+    if not dead_letters:
         shown.report("no dead letter waits")
         return
     rows = []
-    for line in by_key(letters).values():
+    for line in by_key(dead_letters).values():
         first = line[0]
         said = f"{first.error}: {first.text}" if first.why == "raised" else f"(follows) {first.error}"
         rows.append((first.name, _text(first.key), len(line), shown.moment(first.timestamp), said))
-    shown.print_table(("letter", "key", "letters", "failed", "error"), rows)
+    shown.print_table(("dead letter", "key", "waiting", "failed", "error"), rows)
 
 
 @app.command("show")
@@ -99,15 +99,15 @@ def show_(
     """
     topic, partition, offset = _parsed(about, place)
     dead = DeadLetters(about.settings, about.names)
-    letters = [each for _, records in dead.records([partition]) for each in records]
+    dead_letters = [each for _, records in dead.records([partition]) for each in records]
     mine = {
         each.place
-        for each in letters
+        for each in dead_letters
         if isinstance(each, DeadLetter) and each.offset == offset and topic in ("", each.topic)
     }
-    found = [each for each in letters if each.place in mine]
+    found = [each for each in dead_letters if each.place in mine]
     if not found:
-        shown.complain(f"no letter of record {place}; `statehold dlq list` names those that wait")
+        shown.complain(f"no dead letter of record {place}; `statehold dlq list` names those that wait")
         raise typer.Exit(1)
     if as_json:
         shown.print_json([_plain(each) for each in found])
@@ -124,7 +124,7 @@ def replay(
     about: Subject,
     partitions: Partitions = None,
     key: Key = None,
-    letter: Place = None,
+    dead_letter: Place = None,
     everything: All = False,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the outcome.")] = "",
     dry_run: DryRun = False,
@@ -141,7 +141,7 @@ def replay(
     Exit code 0: all were handled; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
-    _settle(dead, REPLAY, partitions, _chosen(about, key, letter, everything), why, dry_run, timeout, as_json)
+    _settle(dead, REPLAY, partitions, _chosen(about, key, dead_letter, everything), why, dry_run, timeout, as_json)
 
 
 @app.command()
@@ -154,7 +154,7 @@ def discard(
     about: Subject,
     partitions: Partitions = None,
     key: Key = None,
-    letter: Place = None,
+    dead_letter: Place = None,
     everything: All = False,
     dry_run: DryRun = False,
     timeout: Timeout = 60.0,
@@ -163,12 +163,12 @@ def discard(
     """Discard dead letters: the service never handles them, and later records of their keys continue.
 
     statehold dlq discard order_totals.app:service \\
-        --letter 3@1207 --why "a test order"
+        --dead-letter 3@1207 --why "a test order"
 
     Exit code 0: all were discarded; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
-    _settle(dead, DISCARD, partitions, _chosen(about, key, letter, everything), why, dry_run, timeout, as_json)
+    _settle(dead, DISCARD, partitions, _chosen(about, key, dead_letter, everything), why, dry_run, timeout, as_json)
 
 
 @app.command(cls=NumbersCommand)
@@ -230,13 +230,16 @@ def add(
     if passed is None:  # its last process had died, and its group has noticed it
         _add_unseen(requested, found, why, overtake=overtake, as_json=as_json)
         return
-    letter = requested.letter() if passed else None
+    dead_letter = requested.dead_letter() if passed else None
     if as_json:
-        shown.print_json(None if letter is None else {"letter": letter.name, **_plain(letter)})
-    elif letter is not None:
-        shown.report(f"{letter.name} is a dead letter{_made_by(letter, requested.id)}: {letter.error}: {letter.text}")
-    if letter is None:
-        shown.complain(_not_passed(about.names.letter(topic, partition, offset), retry, passed=passed))
+        shown.print_json(None if dead_letter is None else {"dead_letter": dead_letter.name, **_plain(dead_letter)})
+    elif dead_letter is not None:
+        shown.report(
+            f"{dead_letter.name} is a dead letter{_made_by(dead_letter, requested.id)}: {dead_letter.error}: "
+            f"{dead_letter.text}"
+        )
+    if dead_letter is None:
+        shown.complain(_not_passed(about.names.dead_letter_name(topic, partition, offset), retry, passed=passed))
         raise typer.Exit(1)
 
 
@@ -274,11 +277,15 @@ def _require_order(kind: type[Handler[Any]], partition: int, offset: int) -> Non
         )
 
 
-def _made_by(letter: DeadLetter, own: str) -> str:
+def _made_by(dead_letter: DeadLetter, own: str) -> str:
     """Return who made it, if it was not the command with the id `own`."""
-    if letter.id == own:
+    if dead_letter.id == own:
         return ""
-    return f", made by another command of {letter.who} ({letter.reason})" if letter.id else ", made by the policy"
+    return (
+        f", made by another command of {dead_letter.who} ({dead_letter.reason})"
+        if dead_letter.id
+        else ", made by the policy"
+    )
 
 
 def _not_passed(name: str, retry: str, *, passed: bool) -> str:
@@ -303,13 +310,15 @@ def _settle(
 ) -> None:
     chosen = partitions_of(partitions)
     if dry_run:
-        letters = [letter for each in dead.waiting(chosen, wanted).values() for letter in each]
+        dead_letters = [dead_letter for each in dead.waiting(chosen, wanted).values() for dead_letter in each]
         if as_json:
-            shown.print_json([_plain(letter) for letter in letters])
+            shown.print_json([_plain(dead_letter) for dead_letter in dead_letters])
         else:
-            for letter in letters:
-                shown.report(f"{what.removeprefix('dlq-')} {letter.name} key {_text(letter.key)}: {letter.error}")
-        _require_some(letters)
+            for dead_letter in dead_letters:
+                shown.report(
+                    f"{what.removeprefix('dlq-')} {dead_letter.name} key {_text(dead_letter.key)}: {dead_letter.error}"
+                )
+        _require_some(dead_letters)
         return
     with progress("the partitions' answers", timeout):
         outcomes = dead.resolve(what, chosen, wanted, why, timeout)
@@ -353,15 +362,15 @@ def _require_some(found: Sequence[object]) -> None:
 def _chosen(about: Subject, key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
     """:raises UsageError: neither or more than one is given."""
     if (key is not None) + (place is not None) + everything != 1:
-        raise WrongOption("choose dead letters by one of --key TEXT, --letter P@OFFSET and --all")
+        raise WrongOption("choose dead letters by one of --key TEXT, --dead-letter P@OFFSET and --all")
     return _wanted(about, key, place)
 
 
 def _wanted(about: Subject, key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
     at = _parsed(about, place) if place is not None else None
-    return lambda letter: (
-        (key is None or letter.key == key.encode())
-        and (at is None or (letter.topic if at[0] else "", letter.partition, letter.offset) == at)
+    return lambda dead_letter: (
+        (key is None or dead_letter.key == key.encode())
+        and (at is None or (dead_letter.topic if at[0] else "", dead_letter.partition, dead_letter.offset) == at)
     )
 
 

@@ -202,7 +202,7 @@ def redriven(inputs: Sequence[str], partition: int, request: DeadLetterRequest) 
     return was if request.merged < 0 else MergedMessage(was, inputs.index(topic), request.merged)
 
 
-def letter(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:
+def dead_letter_of(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:
     """Return the dead letter of a record: the record as it was received, its coordinates and the cause."""
     own = own_headers(
         PREFIX,

@@ -21,9 +21,9 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str, in
     _check_hooks(kind)
     check_inputs(kind, inputs)
     _check_outputs(kind)
-    letters, versions = sends_dead_letters(kind), references(kind)
+    dead_letters, versions = sends_dead_letters(kind), references(kind)
     if delta_interval == "off":
-        _check_without_deltas(kind, letters=letters, versions=bool(versions))
+        _check_without_deltas(kind, dead_letters=dead_letters, versions=bool(versions))
     if not sinks_of(kind):
         return
     if versions:
@@ -54,8 +54,8 @@ def _check_outputs(kind: type[Handler[Any]]) -> None:
             )
 
 
-def _check_without_deltas(kind: type[Handler[Any]], *, letters: bool, versions: bool) -> None:
-    if letters:
+def _check_without_deltas(kind: type[Handler[Any]], *, dead_letters: bool, versions: bool) -> None:
+    if dead_letters:
         raise UsageError(
             f"{kind.__name__}.on_failure sends dead letters, and snapshot.delta_interval is off: a replay needs the "
             f"delta that stores which record was dead-lettered. Next: set snapshot.delta_interval to a time, such as "

@@ -192,13 +192,13 @@ class Driver(Wiring):
         self.broker.log(found.topic, 0).append(data, blob, None, int(self.clock.wall() * 1000))
         self._references.turn()
 
-    def letters(self, partition: int = 0) -> list[DeadLetter]:
+    def dead_letters(self, partition: int = 0) -> list[DeadLetter]:
         """Return the dead letters of a partition that are neither replayed nor discarded.
 
         See docs/how-to/write/dead-letters.md.
         """
         self._settle()
-        return waiting(self._recorded(partition).letters())
+        return waiting(self._recorded(partition).dead_letters())
 
     def release(
         self, key: str | bytes | None = None, partition: int = 0, *, discard: bool = False, why: str = ""
@@ -209,9 +209,11 @@ class Driver(Wiring):
         """
         wanted = key.encode() if isinstance(key, str) else key
         what, log = DISCARD if discard else REPLAY, self.broker.log(self.names.control, partition)
-        asked = [letter for letter in self.letters(partition) if wanted is None or letter.key == wanted]
-        for letter in asked:
-            value = letter.request(what, why)
+        asked = [
+            dead_letter for dead_letter in self.dead_letters(partition) if wanted is None or dead_letter.key == wanted
+        ]
+        for dead_letter in asked:
+            value = dead_letter.request(what, why)
             log.append(value, None, [command.header(what, "", "driver")], int(self.clock.wall() * 1000))
         return len(asked)
 
