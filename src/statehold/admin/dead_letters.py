@@ -146,9 +146,9 @@ class DeadLetters:
         most = largest_command(self._settings) - _SPARE
         if len(value) > most:
             raise UsageError(
-                f"{dead_letter.topic}[{dead_letter.partition}]@{dead_letter.offset}: send the command: the dead "
-                f"letter has {len(value)} bytes, the limit is {most}, a quarter of kafka.message_max_bytes. The dead letter is "
-                f"unchanged. Next: raise kafka.message_max_bytes for the service and for this command"
+                f"{dead_letter.topic}[{dead_letter.partition}]@{dead_letter.offset}: send the command: the dead letter "
+                f"has {len(value)} bytes, the limit is {most}, a quarter of kafka.message_max_bytes. The dead letter "
+                f"is unchanged. Next: raise kafka.message_max_bytes for the service and for this command"
             )
         return value
 

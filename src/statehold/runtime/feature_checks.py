@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from statehold.api.handler import Handler
-from statehold.bound.attributes import declared, sinks_of
+from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import check_inputs, methods
 from statehold.bound.policies import delays, sends_dead_letters
 from statehold.bound.reference import references
@@ -45,7 +45,7 @@ def _check_hooks(kind: type[Handler[Any]]) -> None:
 
 def _check_outputs(kind: type[Handler[Any]]) -> None:
     types: dict[str, tuple[str, Any]] = {}
-    for name, output in declared(kind)[1].items():
+    for name, output in tables_and_outputs(kind)[1].items():
         other, known = types.setdefault(output.topic, (name, output.value_type))
         if known != output.value_type:
             raise UsageError(

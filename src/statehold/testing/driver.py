@@ -15,11 +15,11 @@ from statehold.api.reference import Reference
 from statehold.api.sink import Sink
 from statehold.api.table import Table
 from statehold.api.values import serde
-from statehold.bound.attributes import declared, sinks_of
+from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import methods, value_types
 from statehold.bound.output import ORIGIN_HEADER
 from statehold.bound.reference import references
-from statehold.common.class_body import declarations
+from statehold.common.class_body import class_attributes
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
@@ -269,7 +269,7 @@ class Driver(Wiring):
 
     def sent(self, output: Output[Any] | str) -> list[OutputRecord[Any]]:
         """Return what `outputs` returns, with key, headers, partition and timestamp."""
-        found = self._named("output", Output, declared(self._kind)[1], output, lambda each: each.topic)
+        found = self._named("output", Output, tables_and_outputs(self._kind)[1], output, lambda each: each.topic)
         self._settle()
         decode: Callable[[Any], Any] = serde.for_messages(found.value_type, found.topic).decode
         return [
@@ -428,7 +428,7 @@ class Driver(Wiring):
         """
         self.commit()
         recorded, last = self._recorded(partition), self.commit_record(partition)
-        sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
+        sent = {output.topic: self.broker.log(output.topic, 0) for output in tables_and_outputs(self._kind)[1].values()}
         pinned = recorded.side_inputs()
         past = Past(
             self._factory,
@@ -548,7 +548,9 @@ class Driver(Wiring):
     def _named(self, what: str, kinds: Any, found: Mapping[str, T], wanted: object, outside: Callable[[T], str]) -> T:
         """Find by declaration, by attribute, or by the name outside. Raises UsageError."""
         if not isinstance(wanted, str):
-            wanted = next((name for name, each in declarations(self._kind, kinds).items() if each is wanted), wanted)
+            wanted = next(
+                (name for name, each in class_attributes(self._kind, kinds).items() if each is wanted), wanted
+            )
         for attribute, each in found.items():
             if wanted in (attribute, outside(each)):
                 return each
