@@ -17,7 +17,7 @@ from typing import Any, Self
 from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
 from statehold.api.handler import Handler
 from statehold.balancer.manager import Manager
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import value_types
 from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
@@ -272,12 +272,12 @@ class Service:
     @property
     def tables(self) -> dict[str, PartitionTable[Any, Any]]:
         """The tables that the handler declares, by name."""
-        return declared(self.handler_class)[0]
+        return tables_and_outputs(self.handler_class)[0]
 
     @property
     def outputs(self) -> list[str]:
         """The topics of the outputs that the handler declares, and those of its failure policies."""
-        outputs = [output.topic for output in declared(self.handler_class)[1].values()]
+        outputs = [output.topic for output in tables_and_outputs(self.handler_class)[1].values()]
         return outputs + failure_topics(self.handler_class, self.names)
 
     @property

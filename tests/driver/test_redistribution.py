@@ -62,7 +62,7 @@ def test_a_timer_of_a_record_without_a_key_belongs_nowhere() -> None:
         redistributed(driver, 4)
 
 
-class Buries(Handler[str]):
+class DeadLetters(Handler[str]):
     on_failure: ClassVar = {ValueError: dead_letter()}
     counts = Table(key=str, value=int)
 
@@ -73,7 +73,7 @@ class Buries(Handler[str]):
 
 
 def test_resolved_dead_letters_stay_with_their_partition() -> None:
-    driver = Driver(Buries)
+    driver = Driver(DeadLetters)
     driver.feed("a", key="a")
     driver.feed("bad")  # without a key: it parks nothing
     driver.release(discard=True, why="a test")

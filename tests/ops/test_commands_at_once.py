@@ -20,7 +20,7 @@ from statehold.messages.dead_letter import REPLAY
 pytestmark = pytest.mark.kafka
 
 
-class Letters(Fragile):
+class DeadLettering(Fragile):
     """Blocks the key of an order that cannot be booked."""
 
     on_failure: ClassVar = {ValueError: dead_letter()}
@@ -62,7 +62,7 @@ def test_a_failed_partition_does_not_delay_the_answers_of_others(stack: ExitStac
 
 
 def test_a_key_that_fails_again_gets_one_command(stack: ExitStack, names: Names) -> None:
-    service = a_desk(names, "web1", handler=Letters)
+    service = a_desk(names, "web1", handler=DeadLettering)
     create_topics(service, 1)
     findings = ServiceTopics(service.settings, service.names, [*service.outputs, service.names.dead]).create(
         "beginning", partitions=1, control=True

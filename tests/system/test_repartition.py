@@ -15,7 +15,7 @@ from tests.system.conftest import StageFactory
 from tests.system.local import Local
 from tests.system.processes import ROOT, await_true
 from tests.system.stage import Stage
-from tests.system.test_bury import TARGET, statehold
+from tests.system.test_dead_letter_requests import TARGET, statehold
 from tests.system.verify import digest_of, read_all
 
 from statehold.admin.state.key_layout import KeyOf

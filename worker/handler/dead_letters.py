@@ -26,8 +26,8 @@ from statehold.messages.dead_letter import (
     BlockedKey,
     DeadLetterRequest,
     Failure,
+    dead_letter_of,
     is_of,
-    letter,
     redriven,
     request_of,
     trace,
@@ -110,7 +110,7 @@ class DeadLetterBook:
         key, place = message.key(), at(message)
         row = self._blocked[key]
         failure = Failure(row.error, f"its key waits since {self._noun} {row.first}", 0, ordered=True)
-        self._send("followed", letter(self._dead, message, "followed", failure, row.last))
+        self._send("followed", dead_letter_of(self._dead, message, "followed", failure, row.last))
         self._blocked[key] = msgspec.structs.replace(row, last=place, waiting=row.waiting + 1)
 
     def _dead_letter(self, message: Message, failure: Failure) -> None:
@@ -125,7 +125,7 @@ class DeadLetterBook:
             else:
                 self._blocked[key] = BlockedKey(place, place, error=failure.error)
         stored = msgspec.structs.replace(failure, ordered=ordered)
-        self._send("raised", letter(self._dead, message, "raised", stored, previous))
+        self._send("raised", dead_letter_of(self._dead, message, "raised", stored, previous))
 
     def handled(self) -> None:
         """Note a handled record of a retry topic: no replay finds it in the input's order."""
@@ -135,7 +135,7 @@ class DeadLetterBook:
     # Redrive and discard: commands of the control topic
 
     def obey(self, command: Command, message: Message, run: Callable[[Message], None]) -> str:
-        """Redrive or discard one dead letter; return the result, '' if it is not this letter's turn.
+        """Redrive or discard one dead letter; return the result, '' if it is not its turn.
 
         Raises the errors of `run`.
         """

@@ -123,8 +123,8 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
     return RecordFailed(at(message), wrapped, message)
 
 
-def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
-    """Return the error of a record at which the process has died. `bury`: the command that dead-letters it.
+def deadly(message: Message, deaths: int, command: str) -> DeadlyRecord:
+    """Return the error of a record at which the process has died. `command` dead-letters it.
 
     Without deaths it is an operator's decision about a record that the handler did not get.
     """
@@ -132,8 +132,8 @@ def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
         times = f"the last {deaths} processes" if deaths > 1 else "the last process"
         text = (
             f"{times} died while the handler had this record, by a crash, a memory limit or an exit. Everything before "
-            f"it is committed, and nothing was skipped. Next: `{bury}`, which dead-letters it; or fix the handler, and "
-            f"run `statehold retry {message.partition()}`, which gives it the record again"
+            f"it is committed, and nothing was skipped. Next: `{command}`, which dead-letters it; or fix the handler, "
+            f"and run `statehold retry {message.partition()}`, which gives it the record again"
         )
     else:
         text = "the command came while the service was stopped, and the handler did not get the record"

@@ -13,7 +13,7 @@ import typer
 from statehold.admin.topics import reaching
 from statehold.api.record import Message
 from statehold.api.values import serde
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import value_types
 from statehold.config.settings import Settings
 from statehold.errors import StartError, TopicMissing, UsageError
@@ -107,7 +107,7 @@ def _lines(topic: str, service: Service | None) -> Lines:
     """Without the service, recognise statehold's topics by their names."""
     if service is None:
         return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
-    tables, outputs = declared(service.handler_class)
+    tables, outputs = tables_and_outputs(service.handler_class)
     codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
     inputs = value_types(service.handler_class, service.inputs)
     codecs |= {name: serde.for_messages(value) for name, value in inputs.items()}

@@ -64,12 +64,12 @@ def dead_letters(service: Service) -> list[dict[str, Any]]:
     :raises StateholdError: the topic does not exist, or the cluster does not answer.
     """
     waiting = DeadLetters(service.settings, service.names).waiting()
-    lines = by_key([letter for letters in waiting.values() for letter in letters]).values()
+    lines = by_key([dead_letter for dead_letters in waiting.values() for dead_letter in dead_letters]).values()
     return [
         {
-            "letter": line[0].name,
+            "dead_letter": line[0].name,
             "key": line[0].key.decode(errors="replace") if line[0].key is not None else None,
-            "letters": len(line),
+            "dead_letters": len(line),
             "time": line[0].timestamp / 1000,
             "error": line[0].error,
             "text": line[0].text,

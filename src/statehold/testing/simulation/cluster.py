@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.values import serde
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import methods, value_types
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
@@ -129,7 +129,7 @@ class SimulatedCluster:
 
     def outputs(self, topic: str) -> list[Any]:
         """Return the committed values of an output (by topic or attribute name), partition by partition."""
-        for name, output in declared(self._kind)[1].items():
+        for name, output in tables_and_outputs(self._kind)[1].items():
             if topic in (name, output.topic):
                 decode: Callable[[Any], Any] = serde.for_messages(output.value_type, output.topic).decode
                 logs = self._simulation.kafka.topics[output.topic].logs

@@ -11,7 +11,7 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
-from statehold.bound.attributes import declared, schemas, sinks_of
+from statehold.bound.attributes import schemas, sinks_of, tables_and_outputs
 from statehold.bound.handler import new_state
 from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
@@ -58,7 +58,7 @@ class Application:
         self.kind: type[Handler[Any]] = handler if isinstance(handler, type) else type(handler())
         self.schemas = schemas(self.kind)
         self.all_outputs = [
-            *(output.topic for output in declared(self.kind)[1].values()),
+            *(output.topic for output in tables_and_outputs(self.kind)[1].values()),
             *failure_topics(self.kind, names),
         ]
         #: the database of the sinks
