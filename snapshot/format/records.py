@@ -388,12 +388,17 @@ class UnknownTable(frame.BadFrame):
     """Other code of the service has written a table that this code does not declare; nothing is damaged."""
 
 
+class OtherKeys(UnknownTable):
+    """Other code of the service has written keys of another type; nothing is damaged."""
+
+
 class EntryDecoder:
     """Decodes entries with the key type of each table; one for each partition."""
 
     def __init__(self, key_types: dict[str, Any]) -> None:
         self._name = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
         self._values = msgspec.msgpack.Decoder(list[bytes | None]).decode
+        self._types = key_types
         self._keys: dict[str, Callable[[msgspec.Raw], list[Any]]] = {}
         for name, kind in key_types.items():
             self._keys[name] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
@@ -401,16 +406,29 @@ class EntryDecoder:
     def decode(self, raw: msgspec.Raw) -> Changes:
         """Return the changes of one table.
 
-        :raises UnknownTable: this code does not declare it. :raises frame.BadFrame: keys of another type, or damage.
+        :raises UnknownTable: this code does not declare it. :raises OtherKeys: it declares another type of keys.
+        :raises frame.BadFrame: the bytes are damaged.
         """
         try:
             table, keys, values = self._name(raw)
             if table not in self._keys:
                 known = ", ".join(sorted(self._keys)) or "none"
                 raise UnknownTable(f"holds table {table!r}, this code declares: {known}")
-            changes = Changes(table, self._keys[table](keys), self._values(values))
+            changes = Changes(table, self._decoded_keys(table, keys), self._values(values))
         except UNREADABLE as error:
             raise frame.BadFrame(f"entry: {error}") from error
         if len(changes.keys) != len(changes.values):
             raise frame.BadFrame(f"table {table!r}: {len(changes.keys)} keys, {len(changes.values)} values")
         return changes
+
+    def _decoded_keys(self, table: str, keys: msgspec.Raw) -> list[Any]:
+        """:raises OtherKeys: they are keys of another type; msgspec's own errors: they are none."""
+        try:
+            return self._keys[table](keys)
+        except msgspec.ValidationError as error:
+            if not isinstance(msgspec.msgpack.decode(keys), list):
+                raise
+            kind = getattr(self._types[table], "__name__", repr(self._types[table]))
+            raise OtherKeys(
+                f"holds keys of table {table!r} that this code cannot read as {kind:.100}: {error}"
+            ) from error

@@ -14,6 +14,7 @@ from statehold.errors import (
     RegistryUnreachable,
     StateholdError,
     UndecodableRecord,
+    UnreadableValue,
     UnstorableValue,
 )
 from statehold.snapshot.format.partition_identity import Place
@@ -80,7 +81,7 @@ def failed(record: Record[Any], error: Exception) -> HandlingFailed:
 
 def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> HandlingFailed:
     """Return the failure for what on_batch raised; `record` is the batch's first one."""
-    if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable)):
+    if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable, UnreadableValue)):
         return BatchFailed(at(record.message), _handler_error(record, error), record.message)
     return failed(record, error)
 
@@ -143,8 +144,8 @@ def deadly(message: Message, deaths: int, command: str) -> DeadlyRecord:
 
 
 def _handler_error(record: Record[Any], error: Exception) -> PartitionError:
-    if isinstance(error, RegistryUnreachable):
-        return RegistryUnreachable(str(error), **_coordinates(record.message))
+    if isinstance(error, RegistryUnreachable | UnreadableValue):
+        return type(error)(str(error), **_coordinates(record.message))
     wrapped = HandlerFailed(
         f"the handler raised {type(error).__name__}: {error}. The record was rolled back, and nothing was skipped. "
         f"Next: fix what the handler needs and run `statehold retry {record.message.partition()}`, or fix the handler "
