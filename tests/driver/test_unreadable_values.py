@@ -62,7 +62,12 @@ def written(table: Any, value: Any, *, full: bool = False) -> Driver:
     [
         (Table(key=str, value=Cents), Cents(5), Table(key=str, value=Text), "Expected `str`, got `int` - at `$.cents`"),
         (Table(key=str, value=Both), Both.SHUT, Table(key=str, value=One), "Invalid enum value 'shut'"),
-        (Table(key=str, value=Cents), Cents(5), Table(key=str, value=tuple[int, ...]), "Expected `array`, got `object`"),
+        (
+            Table(key=str, value=Cents),
+            Cents(5),
+            Table(key=str, value=tuple[int, ...]),
+            "Expected `array`, got `object`",
+        ),
     ],
     ids=["field", "enum member", "array"],
 )

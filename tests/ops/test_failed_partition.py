@@ -13,6 +13,7 @@ from tests.ops.desk import POISON, Desk, Fragile, Names, Order, a_desk, ask, awa
 from statehold import Service
 from statehold.admin.dead_letter_request import RequestedDeadLetter
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.topics import output_topics
 from statehold.messages.command import issuer
 from statehold.ops.cli.topics import dlq
 from statehold.ops.doctor.case import Case
@@ -60,7 +61,9 @@ def test_a_failed_partition_keeps_position_and_lag(stack: ExitStack, names: Name
     assert failed_with(service, 16)["position"] == 2
     assert 'statehold_consumer_lag_records{partition="0"' in ask(service.url, "/metrics").body.decode()
 
-    first = examine(Case(service.settings, service.names, service.outputs, probes=False))[0]
+    first = examine(Case(service.settings, service.names, output_topics(service.handler, service.names), probes=False))[
+        0
+    ]
     assert (first.check, first.level, first.about) == ("failed-partitions", Level.FAIL, f"{names.input}[0]")
     assert "position 2, 16 records behind" in first.reason
     assert "this order cannot be booked" in first.reason
@@ -96,7 +99,7 @@ def test_the_lag_of_a_group_that_has_read_everything_is_zero(names: Names) -> No
 
 def test_two_commands_for_one_record_both_report_its_dead_letter(stack: ExitStack, names: Names) -> None:
     made = a_desk(names, "web1")
-    topics = ServiceTopics(made.settings, made.names, [*made.outputs, made.names.dead])
+    topics = ServiceTopics(made.settings, made.names, [*output_topics(made.handler, made.names), made.names.dead])
     assert all(finding.good for finding in topics.create("beginning", partitions=1))
     feed(names, [Order("ann", POISON)])
     service = running(stack, names, Fragile)

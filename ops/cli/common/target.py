@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from statehold.bound.topics import output_topics, reference_topics
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.loading import load
@@ -206,7 +207,12 @@ def service_of(settings: Settings, target: str) -> Service:
     """Find the service and give it the settings of this command."""
     service = find_service(target)
     service.settings = settings
-    remember(settings, service.names, lambda: service.outputs, lambda: service.reference_topics)
+    remember(
+        settings,
+        service.names,
+        lambda: output_topics(service.handler, service.names),
+        lambda: reference_topics(service.handler),
+    )
     return service
 
 

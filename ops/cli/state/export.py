@@ -10,6 +10,8 @@ import typer
 
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.admin.state.position_args import positions_of
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.topics import class_of
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
@@ -63,7 +65,7 @@ def export(
     from statehold.snapshot.spark.export.export import fresh, plan
     from statehold.snapshot.spark.io.session import spark_session
 
-    tables = list(about.service.tables.values()) if about.service is not None else []
+    tables = list(tables_and_outputs(class_of(about.service.handler))[0].values()) if about.service is not None else []
     with topic_view(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         numbers = [place.partition for place in places]

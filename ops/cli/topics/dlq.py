@@ -13,6 +13,7 @@ from statehold.admin.dead_letter_request import FailedRecord, RequestedDeadLette
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.api.handler import Handler
 from statehold.bound.policies import sends_dead_letters
+from statehold.bound.topics import class_of
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resolution
 from statehold.ops.cli.common import output as shown
@@ -213,7 +214,7 @@ def add(
     requested = RequestedDeadLetter(about.settings, about.names, topic, partition, offset)
     found = requested.find()
     if about.service is not None and not overtake and found.message.key() is not None:
-        _require_order(about.service.handler_class, partition, offset)
+        _require_order(class_of(about.service.handler), partition, offset)
     if requested.is_stopped():
         _add_unseen(requested, found, why, overtake=overtake, as_json=as_json)
         return

@@ -11,6 +11,7 @@ import msgspec
 
 from statehold.admin.dead_letters import DeadLetters, by_key
 from statehold.bound.attributes import sinks_of
+from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.errors import StateholdError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
@@ -52,9 +53,16 @@ class Report:
 
 def doctor(service: Service) -> Any:
     """Run the checks of `statehold doctor --no-probe`. Blocks for seconds."""
-    sinks = sinks_of(service.handler_class).values()
-    topics = service.reference_topics
-    case = Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks, references=topics)
+    sinks = sinks_of(class_of(service.handler)).values()
+    topics = reference_topics(service.handler)
+    case = Case(
+        service.settings,
+        service.names,
+        output_topics(service.handler, service.names),
+        probes=False,
+        sinks=sinks,
+        references=topics,
+    )
     return msgspec.to_builtins(examine(case))
 
 

@@ -19,6 +19,7 @@ from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import methods, value_types
 from statehold.bound.output import ORIGIN_HEADER
 from statehold.bound.reference import references
+from statehold.bound.topics import class_of
 from statehold.common.class_body import class_attributes
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
@@ -96,7 +97,7 @@ class Driver(Wiring):
         inputs: Sequence[str] = (),
         output_partitions: int = 1,
     ) -> None:
-        kind = handler if isinstance(handler, type) else type(handler())
+        kind = class_of(handler)
         values = settings or Settings(
             service=ServiceSettings(mode="development"),
             snapshot=SnapshotSettings(delta_interval=delta_interval),

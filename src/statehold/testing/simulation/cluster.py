@@ -11,6 +11,7 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.values import serde
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import methods, value_types
+from statehold.bound.topics import class_of
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.testing.simulation.process import ProcessLife
@@ -36,7 +37,7 @@ def quick_settings(settings: Settings | None = None) -> Settings:
 
 def topics_of(handler: HandlerFactory, input: str = "input") -> tuple[str, ...]:
     """Return the inputs of a handler: those that `on` names, or the one of this name."""
-    kind = handler if isinstance(handler, type) else type(handler())
+    kind = class_of(handler)
     return tuple(methods(kind)) or (input,)
 
 
