@@ -216,7 +216,7 @@ class StoppedService:
             reader.close()
         return ref
 
-    def adopt(
+    def replace_state(
         self,
         adoptions: Sequence[Adoption],
         membership: Any,
