@@ -85,7 +85,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
     writer: Writer = Writer()
 
 
-class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StateReplacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Begins a new state generation, between header and commit record of its transaction (rule S6).
 
     It says who did what, and why. Restores use the commit record, which has the same content (`adopted`); this record
@@ -150,7 +150,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     digest: bytes
     keys: int = 0
     parts: int = 0
-    #: number of the newest transaction up to this one that carried a delta; 0 = none since genesis
+    #: number of the newest transaction up to this one that carried a delta; 0 = none since the initial commit record
     last_delta: int = 0
     outputs: int = 0
     #: in the input records of this transaction; the commit record acknowledges them
@@ -274,11 +274,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return position_of(self.positions, self.inputs or (input,))
 
 
-Record = Header | Adopt | Part | CommitRecord | Chunk | Manifest
+Record = Header | StateReplacement | Part | CommitRecord | Chunk | Manifest
 
 _KINDS: dict[bytes, type[Any]] = {
     b"H": Header,
-    b"A": Adopt,
+    b"A": StateReplacement,
     b"P": Part,
     b"M": CommitRecord,
     b"C": Chunk,

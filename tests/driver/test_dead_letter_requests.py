@@ -14,7 +14,7 @@ from statehold import Handler, Output, Record, Table, dead_letter, park, retry, 
 from statehold.api.record import MemoryMessage
 from statehold.errors import HandlerFailed, OutputRefused, UndecodableRecord
 from statehold.messages.command import GO_ON, PAUSE
-from statehold.messages.dead_letter import ADD, PARKED
+from statehold.messages.dead_letter import ADD, BLOCKED_KEYS
 from statehold.testing import Driver
 from statehold.worker.handler.record_failure import SideInputFailed
 
@@ -140,7 +140,7 @@ def test_a_handler_with_dead_letters_blocks_the_key_so_nothing_overtakes() -> No
         (2, "raised", "ticket"),
         (3, "followed", ""),
     ]
-    assert driver.table(PARKED)[b"ann"].waiting == 2
+    assert driver.table(BLOCKED_KEYS)[b"ann"].waiting == 2
     driver.replay()
     driver.crash()
     driver.restore()

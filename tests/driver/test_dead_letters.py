@@ -20,7 +20,7 @@ from statehold.errors import (
     UndecodableRecord,
     UsageError,
 )
-from statehold.messages.dead_letter import DISCARDED, FAILED_AGAIN, PARKED, DeadLetter, Resolution, read
+from statehold.messages.dead_letter import BLOCKED_KEYS, DISCARDED, FAILED_AGAIN, DeadLetter, Resolution, read
 from statehold.testing import Driver
 
 DELTAS: list[Interval] = ["commit", 5.0]
@@ -92,12 +92,12 @@ def test_later_records_of_the_key_follow_and_others_continue(interval: Interval)
     first = dead_letters(driver)[0]
     assert (first.error, first.text, first.attempts, first.topic) == ("ValueError", "13 is rejected", 1, "input")
     assert first.value == b'{"account":"ann","amount":13}'
-    assert driver.table(PARKED)[b"ann"].waiting == 3
+    assert driver.table(BLOCKED_KEYS)[b"ann"].waiting == 3
     driver.crash()
     Book.rejected = set()  # it would work now: what was decided stays decided
     driver.restore()
     assert driver.table("balances") == {"ann": 1, "bob": 6}
-    assert driver.table(PARKED)[b"ann"].waiting == 3
+    assert driver.table(BLOCKED_KEYS)[b"ann"].waiting == 3
     post(driver, "ann", 5)
     assert [each.offset for each in dead_letters(driver)] == [1, 3, 4, 6]
 
@@ -120,7 +120,7 @@ def test_a_released_key_is_handled_in_its_order_once_and_a_replay_does_the_same(
     post(driver, "ann", 5)
     assert driver.outputs("lines") == ["ann 1", "ann 13", "ann 2", "ann 3", "ann 4", "ann 5"]
     assert driver.table("balances") == {"ann": 28}
-    assert driver.table(PARKED) == {}
+    assert driver.table(BLOCKED_KEYS) == {}
     driver.replay()
     driver.crash()
     driver.restore()

@@ -25,7 +25,7 @@ from statehold.admin.state import migrate_spark
 from statehold.admin.state.migrate import migrate
 from statehold.dev import Cluster
 from statehold.snapshot.spark.export.export import export
-from statehold.snapshot.spark.export.point_in_time import Moment
+from statehold.snapshot.spark.export.point_in_time import PointInTime
 from statehold.snapshot.spark.io.source import Session
 from statehold.snapshot.state_replacement import ReplacementReason
 
@@ -72,9 +72,9 @@ def test_spark_compacts_exports_and_migrates_the_state_of_two_inputs(
         tables, places = list(pair.service().tables.values()), view.places(None)
         export(spark, ReaderFactory(settings, names), view.reader, places, {}, tables, tmp_path / "newest", "jsonl")
         middle = {p: end // 2 for p, end in ends.items()}
-        moments = {p: Moment("position", at, str(at)) for p, at in middle.items()}
+        points = {p: PointInTime("position", at, str(at)) for p, at in middle.items()}
         past = export(
-            spark, ReaderFactory(settings, names), view.reader, places, moments, tables, tmp_path / "middle", "jsonl"
+            spark, ReaderFactory(settings, names), view.reader, places, points, tables, tmp_path / "middle", "jsonl"
         )
         states = [view.state(p, str(at)) for p, at in middle.items()]
     windows: Counter[str] = Counter()

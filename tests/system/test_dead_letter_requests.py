@@ -118,7 +118,7 @@ def test_an_operator_gets_past_a_record_and_a_kill_changes_nothing(stages: Stage
 def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
     stages: StageFactory, seed: int, rounds: int
 ) -> None:
-    stage, moments = stages(1), random.Random(seed)
+    stage, rng = stages(1), random.Random(seed)
     topics = ServiceTopics(stage.settings(), stage.names, [stage.output, stage.names.dead])
     assert all(finding.good for finding in topics.create("beginning", partitions=1))
     stage.poison.touch()
@@ -129,7 +129,7 @@ def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
         await_failure(process, bad[-1])
         requested = RequestedDeadLetter(stage.settings(), stage.names, stage.names.input, 0, bad[-1])
         sent = requested.send(requested.find(), f"round {number}", overtake=True)
-        moment = moments.uniform(0.2, 3.0)
+        moment = rng.uniform(0.2, 3.0)
         process.kill()
         process.start()
         time.sleep(moment)  # the random moment itself; nothing is waited for

@@ -145,14 +145,14 @@ def start(stage: Stage, name: str, **more: str) -> Process:
     return stage.processes[name].start()
 
 
-def feed(stage: Stage, moments: random.Random) -> None:
+def feed(stage: Stage, rng: random.Random) -> None:
     """Good ones, and among them some that will fail, and some that are no values at all."""
     for _ in range(4):
         stage.feed(500, keys=60)
-        bad = msgspec.json.encode(Event(1_000_000 + moments.randrange(1_000_000), POISON))
+        bad = msgspec.json.encode(Event(1_000_000 + rng.randrange(1_000_000), POISON))
         for partition in range(stage.partitions):
-            stage.send(bad, partition, f"key-{moments.randrange(60)}")
-            stage.send(b"no value", partition, f"other-{moments.randrange(9)}")
+            stage.send(bad, partition, f"key-{rng.randrange(60)}")
+            stage.send(b"no value", partition, f"other-{rng.randrange(9)}")
 
 
 def garbage(letter: DeadLetter) -> bool:
@@ -171,16 +171,16 @@ def await_read(stage: Stage) -> None:
 
 
 def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory, seed: int) -> None:
-    stage, moments = stages(2), random.Random(seed)
+    stage, rng = stages(2), random.Random(seed)
     set_up(stage, dead_letters(stage.output, Path("none"), 0))
     stage.poison.touch()
     pair = [start(stage, name) for name in ("a", "b")]
     pair[0].await_that(lambda: any(process.live() for process in pair), "a live partition")
     for number in range(3):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
-        feed(stage, moments)
-        moment = moments.uniform(0, 1.0)
+        feed(stage, rng)
+        moment = rng.uniform(0, 1.0)
         time.sleep(moment)  # the random moment itself; nothing is waited for
         victim.kill()
         print(f"seed {seed}, kill {number}: {victim.name} after {moment:.3f} s")
@@ -195,11 +195,11 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
     dead = DeadLetters(stage.settings(), stage.names)
     dead.resolve(DISCARD, (), garbage, "no value", 120)
     for _ in range(2):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
-        feed(stage, moments)
+        feed(stage, rng)
         dead.resolve(REPLAY, (), sound, "fixed", 0.01)  # sent, and not waited for
-        time.sleep(moments.uniform(0, 0.5))  # the random moment itself
+        time.sleep(rng.uniform(0, 0.5))  # the random moment itself
         victim.kill()
         start(stage, victim.name)
     await_read(stage)
@@ -221,15 +221,15 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
 
 
 def test_a_record_retried_later_is_handled_once_across_kills(stages: StageFactory, seed: int) -> None:
-    stage, moments = stages(2), random.Random(seed)
+    stage, rng = stages(2), random.Random(seed)
     set_up(stage, later(stage.output, 0))
     pair = [start(stage, name, PROBE_LATER="1", PROBE_FLAKY="0.1") for name in ("a", "b")]
     pair[0].await_that(lambda: any(process.live() for process in pair), "a live partition")
     for number in range(4):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
         stage.feed(500)
-        moment = moments.uniform(0, 4.0)
+        moment = rng.uniform(0, 4.0)
         time.sleep(moment)  # the random moment itself; nothing is waited for
         victim.kill()
         print(f"seed {seed}, kill {number}: {victim.name} after {moment:.3f} s")

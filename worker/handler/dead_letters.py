@@ -17,12 +17,12 @@ from statehold.api.table import Table
 from statehold.common.names import Names
 from statehold.messages.command import Command
 from statehold.messages.dead_letter import (
+    BLOCKED_KEYS,
     DISCARD,
     DISCARDED,
     FAILED_AGAIN,
-    PARKED,
     REPLAYED,
-    SETTLED,
+    RESOLVED,
     BlockedKey,
     DeadLetterRequest,
     Failure,
@@ -58,8 +58,8 @@ class DeadLetterBook:
     def __init__(
         self, tables: dict[str, PartitionTable[object, object]], names: Names, partition: int, outputs: list[Sent]
     ) -> None:
-        self._blocked: PartitionTable[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
-        self._resolved: PartitionTable[int, int] = tables[SETTLED]  # type: ignore[assignment]
+        self._blocked: PartitionTable[bytes, BlockedKey] = tables[BLOCKED_KEYS]  # type: ignore[assignment]
+        self._resolved: PartitionTable[int, int] = tables[RESOLVED]  # type: ignore[assignment]
         self._names, self._dead, self._partition, self._outputs = names, names.dead, partition, outputs
         #: the state keeps blocked keys and resolved dead letters, because the handler declares dead letters
         self.keeps_order = True
@@ -204,7 +204,7 @@ def dead_letter_book(
     tables: dict[str, PartitionTable[object, object]], names: Names | None, partition: int, outputs: list[Sent]
 ) -> DeadLetterBook | None:
     """Return None for a handler that declares no dead letters."""
-    if PARKED not in tables:
+    if BLOCKED_KEYS not in tables:
         return None
     return DeadLetterBook(tables, names or Names("unnamed", "input"), partition, outputs)
 
@@ -212,8 +212,8 @@ def dead_letter_book(
 def undeclared_book(names: Names | None, partition: int, outputs: list[Sent], *, muted: bool) -> DeadLetterBook:
     """Return a book for a handler that declares no dead letters: it blocks no key and resolves none of them."""
     empty: dict[str, PartitionTable[Any, Any]] = {
-        PARKED: PartitionTable(Table(key=bytes, value=BlockedKey), PARKED),
-        SETTLED: PartitionTable(Table(key=int, value=int), SETTLED),
+        BLOCKED_KEYS: PartitionTable(Table(key=bytes, value=BlockedKey), BLOCKED_KEYS),
+        RESOLVED: PartitionTable(Table(key=int, value=int), RESOLVED),
     }
     book = DeadLetterBook(empty, names or Names("unnamed", "input"), partition, outputs)
     book.keeps_order, book.muted = False, muted

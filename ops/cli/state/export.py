@@ -20,7 +20,7 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 
 if TYPE_CHECKING:
-    from statehold.snapshot.spark.export.point_in_time import Moment
+    from statehold.snapshot.spark.export.point_in_time import PointInTime
 
 
 @with_subject
@@ -69,12 +69,12 @@ def export(
     with topic_view(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         numbers = [place.partition for place in places]
-        moments = _moments(view, numbers, at_offset, at_time)
+        points = _points(view, numbers, at_offset, at_time)
         fresh(to)
-        plan(view.reader, places, moments)  # a missing state is reported before a JVM starts
+        plan(view.reader, places, points)  # a missing state is reported before a JVM starts
         with spark_session(f"statehold export {about.names.group}", options) as spark:
             reader_of = ReaderFactory(about.settings, about.names)
-            done = run(spark, reader_of, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
+            done = run(spark, reader_of, view.reader, places, points, tables, to, form)  # type: ignore[arg-type]
     if as_json:
         output.print_json(done)
         return
@@ -86,17 +86,19 @@ def export(
         output.report(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
 
 
-def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
+def _points(
+    view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None
+) -> dict[int, PointInTime]:
     """Return the last moment of each partition; an empty dict for the newest state.
 
     :raises UsageError: an offset or a time cannot be read, or a partition has none.
     """
-    from statehold.snapshot.spark.export.point_in_time import Moment
+    from statehold.snapshot.spark.export.point_in_time import PointInTime
 
     if at_time is not None:
         after, topic = _milliseconds(at_time) + 1, view.names.changelog
         ends = {partition: view.reader.offset_at(topic, partition, after) for partition in partitions}
-        return {partition: Moment("increment", end, at_time) for partition, end in ends.items()}
+        return {partition: PointInTime("increment", end, at_time) for partition, end in ends.items()}
     if at_offset is None:
         return {}
     given = positions_of(at_offset)
@@ -107,7 +109,7 @@ def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_t
         raise UsageError(
             f"--at-offset {at_offset}: names no offset of partition {', '.join(missing)}; see --partitions"
         )
-    return {partition: Moment("position", given[partition], str(given[partition])) for partition in partitions}
+    return {partition: PointInTime("position", given[partition], str(given[partition])) for partition in partitions}
 
 
 def _milliseconds(text: str) -> int:

@@ -33,9 +33,9 @@ ADD: Final = "dlq-bury"
 REPLAYED: Final = "dlq-replayed"
 DISCARDED: Final = "dlq-discarded"
 FAILED_AGAIN: Final = "dlq-failed-again"
-#: system tables of a partition: blocked keys, and resolved dead letters; a user's table has no dot in its name
-PARKED: Final = "statehold.parked"
-SETTLED: Final = "statehold.settled"
+#: stored names of a partition's system tables: blocked keys, and resolved dead letters; a user's table has no dot
+BLOCKED_KEYS: Final = "statehold.parked"
+RESOLVED: Final = "statehold.settled"
 #: characters kept of an exception's text
 TEXT: Final = 500
 

@@ -542,7 +542,7 @@ class Driver(Wiring):
                 raise UsageError(f"partition {partition}: the driver has {self._partitions}, see Driver(partitions=)")
             logs = [self.broker.log(topic, partition) for topic in self.names.inputs]
             lane = self._lanes[partition] = Lane(self._tools, self.clock, logs, self._batch)
-            self._write_genesis(partition, self._beginnings.get(partition, Beginning()))
+            self._write_initial_record(partition, self._beginnings.get(partition, Beginning()))
             lane.start()
         return lane
 

@@ -217,7 +217,7 @@ class StoppedService:
             reader.close()
         return ref
 
-    def adopt(
+    def replace_state(
         self,
         adoptions: Sequence[Adoption],
         membership: Any,

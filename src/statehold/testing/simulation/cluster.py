@@ -173,7 +173,7 @@ class SimulatedCluster:
     @property
     def timeline(self) -> str:
         """What happened, as lines: virtual time in seconds, who, what."""
-        return "\n".join(lines_of(self._simulation.observer.moments))
+        return "\n".join(lines_of(self._simulation.observer.timeline))
 
     def _life(self, name: str) -> ProcessLife:
         found = self._simulation.processes.get(name)
