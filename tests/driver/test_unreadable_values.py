@@ -38,7 +38,7 @@ def handler(table: Any, value: Any = None) -> type[Handler[str]]:
         rows = table
 
         def on_record(self, record: Record[str]) -> None:
-            key = {str: record.value, int: 1, Both: Both.SHUT}[self.rows.key_type]  # type: ignore[attr-defined]
+            key = {str: record.value, int: 1, Both: Both.SHUT}[self.rows.key_type]
             self.rows.get(key)
             if value is not None:
                 self.rows[key] = value
