@@ -69,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run it; 1 when an answer was wrong."""
     console.print(f"{options.keys:,} keys, seed {options.seed}")
-    moments = random.Random(options.seed)
+    rng = random.Random(options.seed)
     results, right, longest = [], True, None
     for updates in map(int, options.updates.split(",")):
         for name in options.only.split(","):
@@ -80,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
                 continue
             for _ in range(options.rounds):
                 with Cluster() as cluster:
-                    right = _run_once(cluster.bootstrap_servers, result, options.keys, moments.random() * 3) and right
+                    right = _run_once(cluster.bootstrap_servers, result, options.keys, rng.random() * 3) and right
     if "statehold" in options.only:
         longest = pauses.measure(options.keys)
     _report(results, longest)

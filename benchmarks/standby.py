@@ -85,17 +85,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run it; 1 when an answer was wrong."""
     console.print(f"{options.keys:,} keys, seed {options.seed}, load {os.getloadavg()[0]:.1f}")
-    moments, right = random.Random(options.seed), True
+    rng, right = random.Random(options.seed), True
     results = [Result(STORES[name]) for name in options.only.split(",")]
     for _ in range(options.rounds):
         for result in results:
             with Cluster() as cluster:
-                right = _run(cluster.bootstrap_servers, result, options.keys, moments) and right
+                right = _run(cluster.bootstrap_servers, result, options.keys, rng) and right
     _report(results)
     return 0 if right else 1
 
 
-def _run(bootstrap: str, result: Result, keys: int, moments: random.Random) -> bool:
+def _run(bootstrap: str, result: Result, keys: int, rng: random.Random) -> bool:
     source, target = kafka.create(bootstrap, "puts"), kafka.create(bootstrap, "seen")
     writer = Writer(bootstrap, source, keys)
     writer.pass_over()
@@ -106,8 +106,8 @@ def _run(bootstrap: str, result: Result, keys: int, moments: random.Random) -> b
         running.append(Running(result.contender, job))
         assert kafka.Ends(bootstrap, target).wait(1, running[0].alive, 120 + keys / 10_000), running[0].said()
         with Load(writer, keys) as load:
-            stopped = _lose(result.contender, job, running, signal.SIGTERM, moments)
-            killed = _lose(result.contender, job, running, signal.SIGKILL, moments)
+            stopped = _lose(result.contender, job, running, signal.SIGTERM, rng)
+            killed = _lose(result.contender, job, running, signal.SIGKILL, rng)
     except Skipped as reason:
         result.skipped = str(reason)
         return True
@@ -118,7 +118,7 @@ def _run(bootstrap: str, result: Result, keys: int, moments: random.Random) -> b
 
 
 def _lose(
-    contender: Contender, job: dict[str, Any], running: list[Running], how: signal.Signals, moments: random.Random
+    contender: Contender, job: dict[str, Any], running: list[Running], how: signal.Signals, rng: random.Random
 ) -> float:
     """A second instance comes and is ready, the first one goes; when."""
     running.append(Running(contender, {**job, "prepare": False}))
@@ -127,7 +127,7 @@ def _lose(
         assert running[-1].alive(), running[-1].said()
         assert time.monotonic() < deadline, f"{contender.title}: no copy\n{running[-1].said()}"
         time.sleep(0.2)
-    time.sleep(_SETTLE + moments.random())
+    time.sleep(_SETTLE + rng.random())
     at = time.time()
     running[0].process.send_signal(how)
     time.sleep((SESSION if how == signal.SIGKILL else 0.0) + 3 * _SETTLE)

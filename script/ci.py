@@ -4,8 +4,8 @@
     .ci/run --long      all tests, also there
 
 The minimal Debian comes first and alone, because in parallel with the tests both exceed their time limits on two cores.
-The fast tests run once: there, and here only the files of which it skipped a test. The last line is pytest's closing
-line, or the sum of several as `N passed, N failed`.
+What ran there does not run here again, but for the files of which it skipped a fast test. The last line is pytest's
+closing line, or the sum of several as `N passed, N failed`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ TESTS: Final = {False: (FAST, PARTS), True: (("script/test", "--long", "-q"),)}
 LOGS: Final = ROOT / "build" / "ci"
 #: Written after the fast tests have run in the minimal Debian: the files of which it skipped a test.
 SKIPPED: Final = LOGS / "skipped"
+#: Written after `PARTS` has passed there, so its files need not run here again.
+PARTS_PASSED: Final = LOGS / "parts-passed"
 COULD_NOT: Final = 75
 
 
@@ -79,6 +81,8 @@ def succeeds(fresh: Machine, who: str, *command: str) -> bool:
         lines = output.readlines()
     if command == FAST:
         SKIPPED.write_text("".join(f"{name}\n" for name in skipped(lines)), encoding="utf-8")
+    if command == PARTS and code == 0:
+        PARTS_PASSED.touch()
     verdict = "ok" if code == 0 else f"FAILED with exit code {code}"
     if code != 0:
         sys.stdout.writelines(lines[-100:])
@@ -101,12 +105,13 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--bare"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         return in_minimal_debian(long="--long" in arguments)
-    SKIPPED.unlink(missing_ok=True)
+    for each in (SKIPPED, PARTS_PASSED):
+        each.unlink(missing_ok=True)
     long = "--long" in arguments
     with (LOGS / "bare").open("w+", encoding="utf-8") as report:
         checks = subprocess.run([ROOT / "script" / "check"], check=False).returncode
         failed = start_bare(report, *arguments).wait()
-        runs = [run_tests(*arguments, *(() if long else SLOW_HERE))]
+        runs = [run_tests(*arguments, *(() if long else (*SLOW_HERE, *passed_there())))]
         report.seek(0)
         reported = report.read()
     if not long and (left := fast_here()) is not None:
@@ -118,6 +123,11 @@ def main(arguments: list[str]) -> int:
     last, code = verdict(runs, reported, (failed if failed != COULD_NOT else 0) + (checks != 0))
     sys.stdout.write(last)
     return code
+
+
+def passed_there() -> list[str]:
+    """Return the options that leave out the files of `PARTS`, if the minimal Debian has run them."""
+    return [f"--ignore={name}" for name in PARTS if name.endswith(".py")] if PARTS_PASSED.exists() else []
 
 
 def fast_here() -> list[str] | None:

@@ -18,7 +18,7 @@ from statehold.errors import UsageError
 from statehold.ports import Transactions
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Adopt, CommitRecord, Effect, FullRef, Header
+from statehold.snapshot.format.records import CommitRecord, Effect, FullRef, Header, StateReplacement
 from statehold.state import digest
 from statehold.state.state import State
 
@@ -124,7 +124,7 @@ class Adopted(NamedTuple):
     """The records of one partition, in order; the group's offset is sent between the second and the last."""
 
     header: Header
-    adopt: Adopt
+    replacement: StateReplacement
     commit_record: CommitRecord
 
 
@@ -174,7 +174,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
     adoption.check()
     place, n, old = adoption.place, adoption.n, adoption.old or adoption.source
     positions, state = _positions(adoption), digest.to_bytes(adoption.digest)
-    adopt = Adopt(
+    replacement = StateReplacement(
         n=n,
         attempt=attempt,
         lineage=adoption.lineage,
@@ -214,9 +214,9 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         format=frame.NEWEST,  # because releases of format 1 do not know state-replacement records
         schemas=_schemas(adoption, old),
         writer=place.writer,
-        time=adopt.time,
+        time=replacement.time,
     )
-    return Adopted(Header(n, attempt, adoption.lineage, commit_record.start, place.writer), adopt, commit_record)
+    return Adopted(Header(n, attempt, adoption.lineage, commit_record.start, place.writer), replacement, commit_record)
 
 
 def _positions(adoption: Adoption) -> dict[str, int]:
@@ -256,9 +256,9 @@ def commit(
         raise UsageError("the state of each partition is replaced once, and all of them get one state generation")
     topic = adoptions[0].place.names.changelog
     producer.begin()
-    for partition, (header, adopt, commit_record) in written.items():
+    for partition, (header, replacement, commit_record) in written.items():
         producer.send_increment(topic, partition, records.pack(header, commit_record.format))
-        producer.send_increment(topic, partition, records.pack(adopt, commit_record.format))
+        producer.send_increment(topic, partition, records.pack(replacement, commit_record.format))
     closed = [(each.place, *each.records(producer.attempt, now)) for each in leaving]
     for place, header, commit_record in closed:
         producer.send_increment(place.names.changelog, place.partition, records.pack(header, commit_record.format))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -11,7 +12,7 @@ import signal
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ hypothesis.settings.register_profile(
     hypothesis.settings.get_profile("statehold"),
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _free_clients() -> Iterator[None]:
+    """Free the clients that a module's tests have left in cycles: each keeps threads, and asks its broker for more."""
+    yield
+    gc.collect()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,7 +15,7 @@ from statehold.health.death_notes import DeathNotes, Handled
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.failures.burials import find_bury_command
+from statehold.worker.failures.requested_dead_letters import find_dead_letter_command
 from statehold.worker.handler.record_failure import HandlingFailed, RecordFailed, RecordSuspected, deadly
 from statehold.worker.transaction.pipeline import RunHandler
 from statehold.worker.transaction.record_buffer import Messages, RecordBuffer
@@ -35,7 +35,7 @@ def record_buffer(tools: Tools, signals: Signals, record: CommitRecord) -> Recor
     if notes is not None and suspect is not None and suspect.single:
         failure_at = partial(_failure_at, tools, notes)
         return SuspectBuffer(position, (suspect.topic, suspect.offset), failure_at)
-    if (unseen := _buried_unseen(tools, signals, record)) is not None:
+    if (unseen := _requested_unseen(tools, signals, record)) is not None:
         return SuspectBuffer(position, unseen, partial(_suspected, tools, 0))
     buffer = RecordBuffer(position)
     if suspect is not None:
@@ -74,29 +74,29 @@ def _failure_at(tools: Tools, notes: DeathNotes, message: Message) -> HandlingFa
     if notes.deaths < DEADLY or notes.faced:
         return _suspected(tools, notes.deaths, message)
     notes.faced = True
-    return RecordFailed(at(message), deadly(message, notes.deaths, _bury(tools, message)), message)
+    return RecordFailed(at(message), deadly(message, notes.deaths, _command(tools, message)), message)
 
 
 def _suspected(tools: Tools, deaths: int, message: Message) -> RecordSuspected:
-    return RecordSuspected(at(message), deadly(message, deaths, _bury(tools, message)), message)
+    return RecordSuspected(at(message), deadly(message, deaths, _command(tools, message)), message)
 
 
-def _bury(tools: Tools, message: Message) -> str:
+def _command(tools: Tools, message: Message) -> str:
     names = tools.place.names
     topic = f" --topic {message.topic()}" if names.others else ""
-    return f"statehold dlq bury {message.partition()} {message.offset()} {names.options}{topic} --why TEXT"
+    return f"statehold dlq add {message.partition()} {message.offset()} {names.options}{topic} --why TEXT"
 
 
-def _buried_unseen(tools: Tools, signals: Signals, record: CommitRecord) -> tuple[str, int] | None:
-    """Return topic and offset of the record that a `dlq bury` names while the service was stopped."""
+def _requested_unseen(tools: Tools, signals: Signals, record: CommitRecord) -> tuple[str, int] | None:
+    """Return topic and offset of the record that a `dlq add` names while the service was stopped."""
     if tools.control is None or record.paused is not None:
         return None
     if tools.control_exists is not None and not tools.control_exists():
         return None
-    found = find_bury_command(tools, signals, None, record)
-    if found is None or found.bury is None:
+    found = find_dead_letter_command(tools, signals, None, record)
+    if found is None or found.dead_letter is None:
         return None
-    return found.bury.topic or tools.place.input, found.bury.offset
+    return found.dead_letter.topic or tools.place.input, found.dead_letter.offset
 
 
 def _report(tools: Tools, notes: DeathNotes) -> None:

@@ -12,7 +12,7 @@ from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, FindingsOf
 
 #: a live service opens a new transaction well within that
-_SECOND_LOOK: Final = 1.0
+_RECHECK: Final = 1.0
 
 
 class IdExpiration:
@@ -93,7 +93,7 @@ class Hanging:
         asked = [open_transaction_at(case.settings, case.cluster, *place) for place in places]
         old = [each for each in asked if each is not None and now - each.since > limit]
         if old:
-            time.sleep(_SECOND_LOOK)
+            time.sleep(_RECHECK)
         return [each for each in old if case.cluster.ends(each.topic, each.partition)[1] == each.stable]
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 
 from statehold.api.values.serde import OfTopic, Serde, is_pydantic, without_none
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import value_types
 from statehold.bound.reference import references
+from statehold.bound.topics import class_of
 from statehold.service import Service
 
 Json = dict[str, Any]
@@ -59,9 +60,9 @@ def json_schemas(service: Service) -> Json:
 
 
 def _topics(service: Service) -> list[tuple[str, str, Any]]:
-    outputs = declared(service.handler_class)[1].values()
-    read = [(topic, "receive", kind) for topic, kind in value_types(service.handler_class, service.inputs).items()]
-    looked_up = [(each.topic, "receive", each.value_type) for each in references(service.handler_class).values()]
+    outputs = tables_and_outputs(class_of(service.handler))[1].values()
+    read = [(topic, "receive", kind) for topic, kind in value_types(class_of(service.handler), service.inputs).items()]
+    looked_up = [(each.topic, "receive", each.value_type) for each in references(class_of(service.handler)).values()]
     return [*read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs)]
 
 

@@ -42,7 +42,7 @@ class Routes:
         self.history = History()
         self._others = OtherInstances(service)
         self._doctor = Report(f"doctor-{service.name}", partial(reports.doctor, service))
-        self._letters = Report(f"letters-{service.name}", partial(reports.dead_letters, service))
+        self._dead_letters = Report(f"dead-letters-{service.name}", partial(reports.dead_letters, service))
         self._lock = threading.Lock()
         self._routes: dict[str, Callable[[HttpRequest], HttpAnswer]] = {
             "/live": lambda _: self._health(health.live(self._service.status()), "live"),
@@ -55,7 +55,7 @@ class Routes:
             "/console/runbook": self._runbook,
             "/console/timers": self._timers,
             "/console/doctor": lambda request: as_json(self._doctor.look(run="run" in request.query)),
-            "/console/letters": lambda request: as_json(self._letters.look(run="run" in request.query)),
+            "/console/dead-letters": lambda request: as_json(self._dead_letters.look(run="run" in request.query)),
         }
 
     def answer(self, request: HttpRequest) -> HttpAnswer:

@@ -15,6 +15,8 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.topics import class_of
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 from statehold.service import Service
@@ -118,7 +120,7 @@ class Queries:
     # Where
 
     def _declared(self) -> dict[str, PartitionTable[Any, Any]]:
-        return self._service.tables
+        return tables_and_outputs(class_of(self._service.handler))[0]
 
     def _declaration(self, name: str) -> PartitionTable[Any, Any]:
         declared = self._declared()

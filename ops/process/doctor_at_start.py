@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, Self
 
 from statehold.bound.attributes import sinks_of
+from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
@@ -51,9 +52,16 @@ class DoctorAtStart:
 
     def _case(self) -> Case:
         service = self._service
-        sinks = sinks_of(service.handler_class).values()
-        topics = service.reference_topics
-        return Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks, references=topics)
+        sinks = sinks_of(class_of(service.handler)).values()
+        topics = reference_topics(service.handler)
+        return Case(
+            service.settings,
+            service.names,
+            output_topics(service.handler, service.names),
+            probes=False,
+            sinks=sinks,
+            references=topics,
+        )
 
     def _log(self) -> Log:
         return Log(service=self._service.names.group, instance=self._service.settings.service.identity)

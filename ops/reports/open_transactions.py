@@ -24,7 +24,7 @@ from statehold.telemetry.log_events import Log
 #: by default the brokers look for expired transactions every 10 s
 _GRACE: Final = 15.0
 #: a live service opens a new transaction well within that; timestamps of records may be those of old events
-_SECOND_LOOK: Final = 1.0
+_RECHECK: Final = 1.0
 _UNKNOWN: Final = "unknown: its coordinator has no such transaction"
 
 
@@ -82,7 +82,7 @@ class OpenTransactions:
                 if opened is not None and now - opened.since >= older_than:
                     found.append(opened)
         if found:
-            time.sleep(_SECOND_LOOK)
+            time.sleep(_RECHECK)
             found = [each for each in found if self._cluster.ends(each.topic, each.partition)[1] == each.stable]
         ids = self._ids() if found else {}
         return [

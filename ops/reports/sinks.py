@@ -11,6 +11,7 @@ import msgspec
 from statehold.admin.topics import reaching, require
 from statehold.bound.attributes import sinks_of
 from statehold.bound.sink import DatabaseTrouble, RowsRefused
+from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import SinkRefused, SinkUnreachable, StartError, UsageError
@@ -54,8 +55,8 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
     :raises UsageError: the service has no sinks. :raises StartError: no url, driver or broker, or a missing topic.
     :raises SinkUnreachable: :raises SinkRefused: :raises NoCommitRecord: a partition was never started.
     """
-    if not sinks_of(service.handler_class):
-        raise UsageError(f"{service.handler_class.__name__} declares no Sink")
+    if not sinks_of(class_of(service.handler)):
+        raise UsageError(f"{class_of(service.handler).__name__} declares no Sink")
     try:
         _require(settings)
         return _look(settings, service.names, _commit_records(settings, service.names), make=make or adopt, adopt=adopt)

@@ -67,7 +67,7 @@ PAGES: dict[str, Page] = {
         "Service and handler",
         "",
         [
-            Entry("statehold.Service", frozenset({"handler_class", "tables", "outputs", "reference_topics"})),
+            Entry("statehold.Service"),
             Entry("statehold.Handler"),
             Entry("statehold.on"),
             Entry("statehold.Record", frozenset({"message"}), made=False),

@@ -8,11 +8,11 @@ from typing import Final, NoReturn
 import msgspec
 
 from statehold.errors import DamagedIncrement, TornTransaction
-from statehold.snapshot.format.records import Adopt, Chunk, CommitRecord, Header, Manifest, Part, Record
+from statehold.snapshot.format.records import Chunk, CommitRecord, Header, Manifest, Part, Record, StateReplacement
 
 _NAMES: Final[dict[type, str]] = {
     Header: "header",
-    Adopt: "state-replacement record",
+    StateReplacement: "state-replacement record",
     Part: "changelog chunk",
     CommitRecord: "commit record",
     Chunk: "snapshot chunk",
@@ -31,7 +31,7 @@ class Increment(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     commit_record: CommitRecord
     commit_record_offset: int
-    adopt: Adopt | None = None
+    replacement: StateReplacement | None = None
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Chain:
     lineage: str | None = None
     crossing: bool = False
     _digest: bytes | None = None
-    _adopt: Adopt | None = None
+    _replacement: StateReplacement | None = None
     _header: tuple[int, Header] | None = None
     _parts: list[Part] = field(default_factory=list)
     _started: bool = False
@@ -64,7 +64,7 @@ class Chain:
 
         :raises TornTransaction, DamagedIncrement: the error names the offset.
         """
-        if not isinstance(record, (Header, Adopt, Part, CommitRecord)):
+        if not isinstance(record, (Header, StateReplacement, Part, CommitRecord)):
             self._damaged(offset, f"a {_NAMES[type(record)]} does not belong on the changelog topic")
         if not self._started and self.last is not None and record.n <= self.last:
             return None  # only before the first record that counts: a number that returns later is damage
@@ -81,10 +81,10 @@ class Chain:
                 f"{_NAMES[type(record)]} {record.n} of producer session {record.attempt} follows "
                 f"header {header.n} of producer session {header.attempt}",
             )
-        if isinstance(record, Adopt):
-            self._take_adopt(offset, record)
+        if isinstance(record, StateReplacement):
+            self._take_replacement(offset, record)
             return None
-        if self._adopt is None and self.lineage is not None and header.lineage != self.lineage:
+        if self._replacement is None and self.lineage is not None and header.lineage != self.lineage:
             self._damaged(
                 offset, f"state generation {header.lineage} follows {self.lineage} without a state-replacement record"
             )
@@ -94,10 +94,10 @@ class Chain:
             self._parts.append(record)
             return None
         self._check_commit_record(offset, header, record)
-        increment = Increment(opened, tuple(self._parts), record, offset, self._adopt)
+        increment = Increment(opened, tuple(self._parts), record, offset, self._replacement)
         self.first = record.n if self.first < 0 else self.first
         self.last, self.lineage, self._digest = record.n, record.lineage, record.digest
-        self._header, self._parts, self._adopt = None, [], None
+        self._header, self._parts, self._replacement = None, [], None
         return increment
 
     def finish(self, offset: int) -> None:
@@ -114,35 +114,40 @@ class Chain:
             self._damaged(offset, f"state generation {header.lineage} follows {self.lineage}")
         self._header = offset, header
 
-    def _take_adopt(self, offset: int, adopt: Adopt) -> None:
+    def _take_replacement(self, offset: int, replacement: StateReplacement) -> None:
         """Check that the record follows its header, begins another state generation and continues from the state."""
-        if self._parts or self._adopt is not None:
-            self._damaged(offset, f"the state-replacement record of transaction {adopt.n} does not follow its header")
-        if self.lineage is not None and adopt.old_lineage != self.lineage:
+        if self._parts or self._replacement is not None:
             self._damaged(
-                offset, f"it replaces state generation {adopt.old_lineage or 'none'}, the chain has {self.lineage}"
+                offset, f"the state-replacement record of transaction {replacement.n} does not follow its header"
             )
-        if self._digest is not None and adopt.old_digest != self._digest:
+        if self.lineage is not None and replacement.old_lineage != self.lineage:
+            self._damaged(
+                offset,
+                f"it replaces state generation {replacement.old_lineage or 'none'}, the chain has {self.lineage}",
+            )
+        if self._digest is not None and replacement.old_digest != self._digest:
             self._damaged(offset, f"it replaces another state than transaction {self.last} left")
-        if adopt.lineage == adopt.old_lineage:
-            self._damaged(offset, f"it replaces state generation {adopt.lineage} by itself")
-        self._adopt = adopt
+        if replacement.lineage == replacement.old_lineage:
+            self._damaged(offset, f"it replaces state generation {replacement.lineage} by itself")
+        self._replacement = replacement
 
     def _check_commit_record(self, offset: int, header: Header, commit_record: CommitRecord) -> None:
         """Check that the commit record agrees with its header and state-replacement record, and counts all parts."""
-        adopt = self._adopt
-        if commit_record.lineage != header.lineage or (adopt is not None and adopt.lineage != header.lineage):
+        replacement = self._replacement
+        if commit_record.lineage != header.lineage or (
+            replacement is not None and replacement.lineage != header.lineage
+        ):
             self._damaged(offset, f"transaction {commit_record.n} names several state generations")
-        if adopt is not None and (
+        if replacement is not None and (
             commit_record.digest,
             commit_record.positions,
             commit_record.parts,
             commit_record.adopted,
         ) != (
-            adopt.digest,
-            adopt.positions,
+            replacement.digest,
+            replacement.positions,
             0,
-            adopt.n,
+            replacement.n,
         ):
             self._damaged(
                 offset, f"commit record {commit_record.n} disagrees with the state-replacement record before it"

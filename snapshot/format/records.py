@@ -90,7 +90,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
     writer: Writer = Writer()
 
 
-class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StateReplacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Begins a new state generation, between header and commit record of its transaction (rule S6).
 
     It says who did what, and why. Restores use the commit record, which has the same content (`adopted`); this record
@@ -155,7 +155,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     digest: bytes
     keys: int = 0
     parts: int = 0
-    #: number of the newest transaction up to this one that carried a delta; 0 = none since genesis
+    #: number of the newest transaction up to this one that carried a delta; 0 = none since the initial commit record
     last_delta: int = 0
     outputs: int = 0
     #: in the input records of this transaction; the commit record acknowledges them
@@ -279,11 +279,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return position_of(self.positions, self.inputs or (input,))
 
 
-Record = Header | Adopt | Part | CommitRecord | Chunk | Manifest
+Record = Header | StateReplacement | Part | CommitRecord | Chunk | Manifest
 
 _KINDS: dict[bytes, type[Any]] = {
     b"H": Header,
-    b"A": Adopt,
+    b"A": StateReplacement,
     b"P": Part,
     b"M": CommitRecord,
     b"C": Chunk,
@@ -392,12 +392,17 @@ class UnknownTable(frame.BadFrame):
     """Other code of the service has written a table that this code does not declare; nothing is damaged."""
 
 
+class OtherKeys(UnknownTable):
+    """Other code of the service has written keys of another type; nothing is damaged."""
+
+
 class EntryDecoder:
     """Decodes entries with the key type of each table; one for each partition."""
 
     def __init__(self, key_types: dict[str, Any]) -> None:
         self._name = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
         self._values = msgspec.msgpack.Decoder(list[bytes | None]).decode
+        self._types = key_types
         self._keys: dict[str, Callable[[msgspec.Raw], list[Any]]] = {}
         for name, kind in key_types.items():
             self._keys[name] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
@@ -405,16 +410,29 @@ class EntryDecoder:
     def decode(self, raw: msgspec.Raw) -> Changes:
         """Return the changes of one table.
 
-        :raises UnknownTable: this code does not declare it. :raises frame.BadFrame: keys of another type, or damage.
+        :raises UnknownTable: this code does not declare it. :raises OtherKeys: it declares another type of keys.
+        :raises frame.BadFrame: the bytes are damaged.
         """
         try:
             table, keys, values = self._name(raw)
             if table not in self._keys:
                 known = ", ".join(sorted(self._keys)) or "none"
                 raise UnknownTable(f"holds table {table!r}, this code declares: {known}")
-            changes = Changes(table, self._keys[table](keys), self._values(values))
+            changes = Changes(table, self._decoded_keys(table, keys), self._values(values))
         except UNREADABLE as error:
             raise frame.BadFrame(f"entry: {error}") from error
         if len(changes.keys) != len(changes.values):
             raise frame.BadFrame(f"table {table!r}: {len(changes.keys)} keys, {len(changes.values)} values")
         return changes
+
+    def _decoded_keys(self, table: str, keys: msgspec.Raw) -> list[Any]:
+        """:raises OtherKeys: they are keys of another type; msgspec's own errors: they are none."""
+        try:
+            return self._keys[table](keys)
+        except msgspec.ValidationError as error:
+            if not isinstance(msgspec.msgpack.decode(keys), list):
+                raise
+            kind = getattr(self._types[table], "__name__", repr(self._types[table]))
+            raise OtherKeys(
+                f"holds keys of table {table!r} that this code cannot read as {kind:.100}: {error}"
+            ) from error

@@ -64,13 +64,13 @@ def history(reader: Reader, place: Place, keys: list[Any], table: str | None = N
     """
     known: dict[tuple[str, Any], bytes | None] = {}
     base = _base(reader, place, keys, table)
-    genesis = False
+    initial = False
     for increment in past.increments(reader, place):
         commit_record = increment.commit_record
-        genesis |= commit_record.n == 0
-        if increment.adopt is not None:  # a tool replaced the state, so earlier values do not apply
-            adopted = increment.adopt.base
-            known, base, genesis = {}, None, adopted is None
+        initial |= commit_record.n == 0
+        if increment.replacement is not None:  # a tool replaced the state, so earlier values do not apply
+            adopted = increment.replacement.base
+            known, base, initial = {}, None, adopted is None
             if adopted is not None:
                 base = _adopted(reader, place, adopted.offset, keys, table)
         if base is not None and commit_record.n > base[0]:
@@ -86,7 +86,7 @@ def history(reader: Reader, place: Place, keys: list[Any], table: str | None = N
                 commit_record.time,
                 commit_record.writer.instance,
                 known.get(at),
-                at in known or genesis or (base is not None and commit_record.n > base[0]),
+                at in known or initial or (base is not None and commit_record.n > base[0]),
                 value,
             )
             known[at] = value

@@ -12,7 +12,16 @@ from statehold.api.record import Message
 from statehold.api.values import serde
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of
 from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import Adopt, Chunk, CommitRecord, FullRef, Header, Manifest, Part, Record
+from statehold.snapshot.format.records import (
+    Chunk,
+    CommitRecord,
+    FullRef,
+    Header,
+    Manifest,
+    Part,
+    Record,
+    StateReplacement,
+)
 from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.typed import Typed
@@ -24,7 +33,7 @@ _KINDS: dict[type[Any], str] = {
     Header: "transaction-header",
     Part: "changelog-chunk",
     CommitRecord: "commit-record",
-    Adopt: "state-replacement",
+    StateReplacement: "state-replacement",
     Chunk: "snapshot-chunk",
     Manifest: "snapshot-manifest",
 }

@@ -174,10 +174,10 @@ def _onwards(
         chain.last, chain.lineage = made.first, made.lineage
     deltas = 0
     for increment in increments(reader, place, made.increment if made else -1, chain):
-        commit_record, adopt = increment.commit_record, increment.adopt
-        if _beyond(commit_record, place, point) or (adopt is not None and adopt.base is not None):
+        commit_record, replacement = increment.commit_record, increment.replacement
+        if _beyond(commit_record, place, point) or (replacement is not None and replacement.base is not None):
             break
-        if adopt is not None:
+        if replacement is not None:
             contents, found, full, made, deltas = Contents(), None, None, None, 0
         elif made is None and chain.first == commit_record.n and commit_record.n > 0:
             return None  # the first transactions were truncated

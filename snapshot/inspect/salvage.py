@@ -148,7 +148,7 @@ def _leads_on(increment: Increment, made: Manifest | None, chain: Chain, lineage
 
 def _begins(increment: Increment) -> bool:
     """Return True if the state before this transaction is empty."""
-    return increment.commit_record.n == 0 or (increment.adopt is not None and increment.adopt.base is None)
+    return increment.commit_record.n == 0 or (increment.replacement is not None and increment.replacement.base is None)
 
 
 def _until_broken(reader: Reader, place: Place, start: int, chain: Chain, upto: int | None) -> Iterator[Increment]:

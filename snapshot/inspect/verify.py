@@ -125,7 +125,7 @@ class _Verification:
                 position >= 0
                 and commit_record.start >= 0
                 and commit_record.start != position
-                and increment.adopt is None
+                and increment.replacement is None
             ):
                 self._fault(
                     self.names.changelog,
@@ -203,9 +203,14 @@ class _Verification:
             chain.last, chain.lineage = made.first, made.lineage
         for increment in self._increments(made.increment if made else -1, chain, reported=True):
             commit_record = increment.commit_record
-            if made is None and chain.first == commit_record.n and commit_record.n > 0 and increment.adopt is None:
+            if (
+                made is None
+                and chain.first == commit_record.n
+                and commit_record.n > 0
+                and increment.replacement is None
+            ):
                 return -1  # no full snapshot and no first transaction: `survey` has reported it
-            if increment.adopt is not None and (increment.adopt.base is not None or made is not None):
+            if increment.replacement is not None and (increment.replacement.base is not None or made is not None):
                 return first
             if not commit_record.delta or (made is not None and commit_record.reach > made.first):
                 continue

@@ -140,10 +140,10 @@ def _check_first(record: records.Record, chain: Chain) -> None:
 
 def _check_beginning(increment: Increment) -> None:
     """Require the initial commit record, or a state-replacement record without a base: the state before it is empty."""
-    n, adopt = increment.commit_record.n, increment.adopt
-    if adopt is not None and adopt.base is not None:
+    n, replacement = increment.commit_record.n, increment.replacement
+    if replacement is not None and replacement.base is not None:
         raise FullUnusable(f"state-replacement record {n} names a full snapshot, from which the deltas continue")
-    if n > 0 and adopt is None:
+    if n > 0 and replacement is None:
         raise FullUnusable(f"the deltas begin with transaction {n}: earlier ones are gone")
 
 

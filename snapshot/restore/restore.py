@@ -17,7 +17,15 @@ from statehold.messages.pinned_command import Pinned, Placed
 from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, position_of
+from statehold.snapshot.format.records import (
+    CommitRecord,
+    EntryDecoder,
+    FullRef,
+    Manifest,
+    OtherKeys,
+    UnknownTable,
+    position_of,
+)
 from statehold.snapshot.full import FullDiffers, FullUnusable
 from statehold.snapshot.gc_control import no_collection
 from statehold.snapshot.lost_state import ways_back
@@ -172,6 +180,9 @@ class _Attempt:
             for base in self._bases(commit_record):
                 try:
                     done = self._restore_from(base, commit_record)
+                except OtherKeys as error:
+                    advice = "run the code that wrote them, or give the table the old type of its keys"
+                    raise self._unknown_schema(commit_record, f"the state {error}: {advice}") from error
                 except UnknownTable as error:
                     raise self._unknown_schema(commit_record, f"the state {error}: run the code that has it") from error
                 except (FullUnusable, DigestMismatch) as error:

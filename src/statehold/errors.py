@@ -33,6 +33,7 @@ StateholdError
 │   │   ├── StateMoved         the state moved to another input: run the service with that one
 │   │   ├── NewerFormat        a newer release wrote the records: run that release
 │   │   ├── UnknownSchema      this code cannot read a table's version: run newer code or add an upcaster
+│   │   ├── UnreadableValue    a stored value is not of the table's type: run the code that wrote it, or upcast
 │   │   ├── SinkDisagrees      the sink's database has another position than the state: `statehold sink init`
 │   │   └── UpgradeUnfinished  the code needs a newer format: `statehold finish-upgrade`
 │   ├── AccessLost             an ACL or the login was revoked: resumes by itself once it is restored
@@ -219,6 +220,13 @@ class NewerFormat(StateRefused):
 
 class UnknownSchema(StateRefused):
     """This code cannot read a table's version: it is newer, or has no upcaster."""
+
+
+class UnreadableValue(StateRefused):
+    """This code cannot read a stored value of a table: another type, version or serde wrote it.
+
+    No failure policy counts, because the record that reads the value is not at fault.
+    """
 
 
 class UpgradeUnfinished(StateRefused):

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from statehold.api.record import Message
 from statehold.common.decoding import with_room
 from statehold.messages.command import OWN, TICK, Command, command_of
-from statehold.messages.dead_letter import BURY, REQUESTS, BuryRequest, bury_request_of, request_of
+from statehold.messages.dead_letter import ADD, REQUESTS, AddRequest, add_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
 from statehold.messages.retry_record import Retried
 from statehold.messages.sent import Sent
@@ -184,8 +184,8 @@ class Asked(NamedTuple):
 
     command: Command
     pinned: Pinned | None
-    #: the request of a `dlq bury`, which is not pinned, because its transaction carries a delta
-    bury: BuryRequest | None = None
+    #: the request of a `dlq add`, which is not pinned, because its transaction carries a delta
+    dead_letter: AddRequest | None = None
 
     @classmethod
     def by(cls, message: Message) -> Asked | None:
@@ -196,8 +196,8 @@ class Asked(NamedTuple):
         command = command_of(message)
         if command is None or command.name == TICK:  # ticks come from workers only
             return None
-        if command.name == BURY:
-            return cls(command, None, with_room(bury_request_of, message))
+        if command.name == ADD:
+            return cls(command, None, with_room(add_request_of, message))
         if command.name in REQUESTS:
             with_room(request_of, message)
         return cls(command, None if command.name in OWN else pin(message))

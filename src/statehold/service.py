@@ -17,11 +17,9 @@ from typing import Any, Self
 from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
 from statehold.api.handler import Handler
 from statehold.balancer.manager import Manager
-from statehold.bound.attributes import declared
 from statehold.bound.inputs import value_types
-from statehold.bound.policies import failure_topics
-from statehold.bound.reference import references
 from statehold.bound.serdes import check_schemas
+from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import MOST_INPUTS, Names
@@ -40,7 +38,6 @@ from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
 from statehold.snapshot.gc_control import collect_less_often, thaw
-from statehold.state.partition_table import PartitionTable
 from statehold.telemetry import metrics, status_gauges
 from statehold.telemetry.log_events import Log, RecentEvents
 from statehold.telemetry.registry import GaugeSample, ServiceMetrics
@@ -143,7 +140,7 @@ class Service:
         """
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was already started. Next: create a new Service for another start")
-        check_combinations(self.handler_class, self._settings.snapshot.delta_interval, self.inputs)
+        check_combinations(class_of(self.handler), self._settings.snapshot.delta_interval, self.inputs)
         log = self._new_log()
         log.info(
             "starting",
@@ -155,7 +152,7 @@ class Service:
         contact = shutdown.contact
         admin = Admin(self._settings, self.names.group, contact)
         facts = self._require(admin, log)
-        check_schemas(self.handler_class, value_types(self.handler_class, self.inputs))
+        check_schemas(class_of(self.handler), value_types(class_of(self.handler), self.inputs))
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":
@@ -262,29 +259,6 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # For other modules
-
-    @property
-    def handler_class(self) -> type[Handler[Any]]:
-        """The handler's class, also if `handler` is a function."""
-        return self.handler if isinstance(self.handler, type) else type(self.handler())
-
-    @property
-    def tables(self) -> dict[str, PartitionTable[Any, Any]]:
-        """The tables that the handler declares, by name."""
-        return declared(self.handler_class)[0]
-
-    @property
-    def outputs(self) -> list[str]:
-        """The topics of the outputs that the handler declares, and those of its failure policies."""
-        outputs = [output.topic for output in declared(self.handler_class)[1].values()]
-        return outputs + failure_topics(self.handler_class, self.names)
-
-    @property
-    def reference_topics(self) -> list[str]:
-        """The topics of the reference data that the handler declares."""
-        return [each.topic for each in references(self.handler_class).values()]
-
     def _require(self, admin: Admin, log: Log) -> dict[str, TopicFacts]:
         """Return the facts of the topics. :raises StartError: a topic or ACL is missing, or a topic is unsuitable."""
 
@@ -293,17 +267,17 @@ class Service:
 
         with reaching(self._settings):
             try:
-                facts = require(admin, self.names, self.outputs, cancelled, START_PATIENCE)
+                facts = require(admin, self.names, output_topics(self.handler, self.names), cancelled, START_PATIENCE)
             except Misconfigured as error:
                 if code_of(error) not in LOGIN:  # a rejected login gets no answer about ACLs
                     require_rights(self._settings, admin, self._rights(), log, cancelled)
                 raise
-            require_references(admin, self.reference_topics, log)
+            require_references(admin, reference_topics(self.handler), log)
         require_rights(self._settings, admin, self._rights(), log, cancelled)
         return facts
 
     def _rights(self) -> list[Right]:
-        return rights_of_service(self.names, self.outputs, self.reference_topics)
+        return rights_of_service(self.names, output_topics(self.handler, self.names), reference_topics(self.handler))
 
     def _new_log(self) -> Log:
         return Log(recent=self.events, service=self.names.group, instance=self._settings.service.identity)

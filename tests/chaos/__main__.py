@@ -96,8 +96,8 @@ def _row(options: argparse.Namespace, seed: int, scenario: matrix.Scenario) -> d
         result = _played(options, seed, scenario, directory)
     figures = result.verdict.figures
     said = f"{figures['faults']} faults, {figures['records']} records, longest gap {figures['longest_gap']} s"
-    if "letters" in figures:
-        said += f", {figures['letters']} letters ({figures['followed']} followed), {figures['late']} handled late"
+    if "dead_letters" in figures:
+        said += f", {figures['dead_letters']} letters ({figures['followed']} followed), {figures['late']} handled late"
         said += f", {figures['paused']} paused a partition, {figures['stopped']} stopped the service"
     if result.good:
         shutil.rmtree(directory)

@@ -47,7 +47,7 @@ class StateAt:
             if fate.handled and not fate.late:
                 self._book(trade)
             elif trade.account in self._accounts.waiting and fate.why:
-                self._put((frames.PARKED, trade.account), stored(self._accounts.waiting[trade.account]))
+                self._put((frames.BLOCKED_KEYS, trade.account), stored(self._accounts.waiting[trade.account]))
         while self._next_late < len(self._late) and self._late[self._next_late][0] <= n:
             self._book(self._late[self._next_late][1])
             self._next_late += 1

@@ -129,14 +129,14 @@ def check_exact(verdict: Verdict, expected: Fold, rows: Sequence[Row]) -> None:
 
 def check_failed(verdict: Verdict, arena: Arena, expected: Fold, found: Sequence[Sequence[Row]]) -> None:
     """Trades that fail by design: each is a letter or on the retry topics exactly where it must be."""
-    letters, *tries = found
+    dead_letters, *tries = found
     given = read_all(arena.servers, arena.names.input, arena.history)
-    for anomaly, texts in check_dead_letters(expected.letters, given, letters).items():
+    for anomaly, texts in check_dead_letters(expected.dead_letters, given, dead_letters).items():
         verdict.add(anomaly, texts)
     verdict.add("tried later", check_tries(expected.tried, tries))
-    followed = sum(why == "followed" for _, _, why in expected.letters.due.values())
+    followed = sum(why == "followed" for _, _, why in expected.dead_letters.due.values())
     reported = {
-        "letters": len(letters),
+        "dead_letters": len(dead_letters),
         "followed": followed,
         "late": len(expected.late),
         "tries": sum(map(len, tries)),

@@ -104,8 +104,8 @@ class Accounts:
 
 def stored(row: tuple[int, int, int]) -> bytes:
     """An account that waits, as its table stores it (docs/reference/format.md)."""
-    first, last, letters = row
-    return frames.packed([first, last, -1, letters, _DEAD_LETTERS[REFUSED][0]])
+    first, last, dead_letters = row
+    return frames.packed([first, last, -1, dead_letters, _DEAD_LETTERS[REFUSED][0]])
 
 
 @dataclass

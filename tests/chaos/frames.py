@@ -15,8 +15,8 @@ else:
     from backports import zstd
 
 _HEAD = struct.Struct("<BcBBIQ")
-ACCOUNTS, PARKED = "accounts", "statehold.parked"
-_TABLES = {name: xxhash.xxh3_64_intdigest(name.encode()) for name in (ACCOUNTS, PARKED)}
+ACCOUNTS, BLOCKED_KEYS = "accounts", "statehold.parked"
+_TABLES = {name: xxhash.xxh3_64_intdigest(name.encode()) for name in (ACCOUNTS, BLOCKED_KEYS)}
 MODULUS = 2**128
 
 

@@ -216,7 +216,7 @@ def test_the_input_alone_determines_which_trades_fail() -> None:
     assert set(expected.origin) == {"t0", "t2", "t5", "t6"}
     assert expected.late == {"t2"}
     assert expected.tried == {(0, 2): "late", (0, 4): "never"}
-    assert {place[1]: (kind, why) for place, (_, kind, why) in expected.letters.due.items()} == {
+    assert {place[1]: (kind, why) for place, (_, kind, why) in expected.dead_letters.due.items()} == {
         1: ("refused", "raised"),
         3: ("garbage", "followed"),
         4: ("never", "raised"),
@@ -236,7 +236,7 @@ def dead_letter(sent: Sent, why: str, error: str, attempts: int, **changed: Any)
 
 def test_dead_letters_are_compared_with_the_input() -> None:
     given = [Row(0, sent.offset, b"as received", None, sent.trade.account.encode()) for sent in FAILS]
-    due = fold({0: FAILS}).letters
+    due = fold({0: FAILS}).dead_letters
     good = [
         dead_letter(FAILS[1], "raised", "Refused", 1),
         dead_letter(FAILS[3], "followed", "Refused", 0),

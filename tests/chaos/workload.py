@@ -83,7 +83,7 @@ class Fold:
     #: those whose answer comes in no order, and where all that were tried later lie: partition, offset -> kind
     late: set[str] = field(default_factory=set)
     tried: dict[tuple[int, int], str] = field(default_factory=dict)
-    letters: DeadLetters = field(default_factory=DeadLetters)
+    dead_letters: DeadLetters = field(default_factory=DeadLetters)
 
     def running(self, got: Sequence[Running]) -> list[Running]:
         """An account's answers as they must be in the order in which they came."""
@@ -107,7 +107,7 @@ def fold(inputs: dict[int, list[Sent]], ends: dict[int, int] | None = None) -> F
             if trade.symbol in (LATE, NEVER) and fate.why != "followed":
                 result.tried[place] = trade.symbol
             if not fate.handled:
-                result.letters.due[place] = trade.id, trade.symbol, fate.why
+                result.dead_letters.due[place] = trade.id, trade.symbol, fate.why
                 continue
             if fate.late:
                 result.late.add(trade.id)

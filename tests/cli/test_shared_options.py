@@ -176,7 +176,7 @@ def test_a_wrong_command_line_has_exit_code_2(words: tuple[str, ...], statehold:
 @pytest.mark.parametrize(
     "words",
     [
-        ("dlq", "bury", "0", "5", *BY_NAME, "--why", ""),
+        ("dlq", "add", "0", "5", *BY_NAME, "--why", ""),
         ("dlq", "discard", "--all", *BY_NAME, "--why", ""),
         ("repair", "accept-gap", "app:service", "--why", ""),
         ("state", "migrate", "app:service", "--why", " "),
@@ -192,11 +192,11 @@ def test_a_reason_is_not_blank(words: tuple[str, ...], statehold: Commands) -> N
 
 @pytest.mark.parametrize(("partition", "offset"), [("0", "-57"), ("-57", "0")])
 def test_a_negative_offset_is_no_option(partition: str, offset: str, statehold: Commands) -> None:
-    done = statehold.run("dlq", "bury", partition, offset, *BY_NAME, "--why", "x")
+    done = statehold.run("dlq", "add", partition, offset, *BY_NAME, "--why", "x")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "statehold: -57: a partition or an offset must not be negative\n"
-    assert "No such option: --no" in statehold.run("dlq", "bury", "0", "5", "--no").stderr
+    assert "No such option: --no" in statehold.run("dlq", "add", "0", "5", "--no").stderr
 
 
 def test_rights_are_printed_without_a_password(statehold: Commands) -> None:

@@ -43,6 +43,7 @@ def topic() -> str:
     return f"cluster-{uuid.uuid4().hex[:8]}"
 
 
+@pytest.mark.long
 def test_a_broker_starts_without_a_java_of_the_system(
     kafka_cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +57,7 @@ def test_a_broker_starts_without_a_java_of_the_system(
         find_java.cache_clear()
 
 
+@pytest.mark.long
 def test_a_broker_starts_from_the_archive_of_classes_or_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -77,6 +77,7 @@ def test_up_status_down_and_up_again(dev: Command, port: str) -> None:
     assert f"Stop: statehold dev down --dir {dev.directory}" in again
 
 
+@pytest.mark.long
 def test_the_variable_for_other_commands_is_named_unless_it_is_set(dev: Command, port: str) -> None:
     variable = "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS"
     assert f"export {variable}=127.0.0.1:{port}" in dev.run("up", "--port", port).stdout
@@ -124,6 +125,7 @@ def test_a_cluster_of_a_test_is_not_taken_over(dev: Command) -> None:
         assert mine.is_alive(1)
 
 
+@pytest.mark.long
 def test_down_never_stops_what_it_did_not_start(dev: Command, port: str) -> None:
     """Another process has the recorded pid."""
     dev.shown("up", "--port", port)

@@ -47,7 +47,6 @@ PUBLIC: dict[str, set[str]] = {
 }
 #: members without underscore that are no part of the API, and why
 INTERNAL = {
-    "statehold.Service": {"handler_class", "tables", "outputs", "reference_topics"},  # for other modules
     "statehold.Record": {"message"},  # Kafka's client
     "statehold.Registered": {"for_topic", "check_output", "check_input"},  # for other modules
     "statehold.Registry": {"client"},  # the registry's client

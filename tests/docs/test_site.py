@@ -66,6 +66,7 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     assert broken(tmp_path) == ["a.html: #gone", "a.html: gone.png"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_no_page_is_wider_than_a_phone_and_every_picture_shows(site: Path) -> None:
     """Tables and code scroll in their own box; the page does not move sideways."""

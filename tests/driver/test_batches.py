@@ -133,14 +133,14 @@ class OnlyAndFails(Only):
 def test_a_batch_blames_the_failing_record_although_there_is_no_on_record() -> None:
     driver = Driver(Only, batch=4, delta_interval=3600.0)
     driver.feed_all([1, 2, 13, 4, 5])
-    assert [each.offset for each in driver.letters()] == [2]
+    assert [each.offset for each in driver.dead_letters()] == [2]
     assert driver.table("held") == {0: 1, 1: 2, 3: 4, 4: 5}
     driver.replay()
     failing = Driver(OnlyAndFails, batch=4)
     failing.feed_all([1, 2, 13])
     with pytest.raises(HandlerFailed, match=r"input\[0\]@2: "):
         failing.feed(4)
-    failing.bury(2)
+    failing.dead_letter(2)
     failing.restore()
     assert failing.table("held") == {0: 1, 1: 2, 3: 4}
     failing.replay()

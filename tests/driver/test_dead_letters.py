@@ -20,7 +20,7 @@ from statehold.errors import (
     UndecodableRecord,
     UsageError,
 )
-from statehold.messages.dead_letter import DISCARDED, FAILED_AGAIN, PARKED, DeadLetter, Resolution, read
+from statehold.messages.dead_letter import BLOCKED_KEYS, DISCARDED, FAILED_AGAIN, DeadLetter, Resolution, read
 from statehold.testing import Driver
 
 DELTAS: list[Interval] = ["commit", 5.0]
@@ -63,7 +63,7 @@ def _as_new() -> None:
     Book.rejected, Book.down = set(), 0
 
 
-def letters(driver: Driver) -> list[DeadLetter]:
+def dead_letters(driver: Driver) -> list[DeadLetter]:
     return [each for each in found(driver) if isinstance(each, DeadLetter)]
 
 
@@ -84,22 +84,22 @@ def test_later_records_of_the_key_follow_and_others_continue(interval: Interval)
         post(driver, account, amount)
     assert driver.table("balances") == {"ann": 1, "bob": 6}
     assert driver.outputs("lines") == ["ann 1", "bob 2", "bob 4"]
-    assert [(each.offset, each.why, each.previous) for each in letters(driver)] == [
+    assert [(each.offset, each.why, each.previous) for each in dead_letters(driver)] == [
         (1, "raised", -1),
         (3, "followed", 1),
         (4, "followed", 3),
     ]
-    first = letters(driver)[0]
+    first = dead_letters(driver)[0]
     assert (first.error, first.text, first.attempts, first.topic) == ("ValueError", "13 is rejected", 1, "input")
     assert first.value == b'{"account":"ann","amount":13}'
-    assert driver.table(PARKED)[b"ann"].waiting == 3
+    assert driver.table(BLOCKED_KEYS)[b"ann"].waiting == 3
     driver.crash()
     Book.rejected = set()  # it would work now: what was decided stays decided
     driver.restore()
     assert driver.table("balances") == {"ann": 1, "bob": 6}
-    assert driver.table(PARKED)[b"ann"].waiting == 3
+    assert driver.table(BLOCKED_KEYS)[b"ann"].waiting == 3
     post(driver, "ann", 5)
-    assert [each.offset for each in letters(driver)] == [1, 3, 4, 6]
+    assert [each.offset for each in dead_letters(driver)] == [1, 3, 4, 6]
 
 
 @pytest.mark.parametrize("interval", DELTAS)
@@ -114,13 +114,13 @@ def test_a_released_key_is_handled_in_its_order_once_and_a_replay_does_the_same(
     post(driver, "ann", 4)  # handled before the commands: it follows, too
     driver.commit()
     assert driver.outputs("lines") == ["ann 1", "ann 13", "ann 2", "ann 3"]
-    assert [each.offset for each in driver.letters()] == [4]
+    assert [each.offset for each in driver.dead_letters()] == [4]
     assert driver.release("ann") == 1
     driver.advance(1)
     post(driver, "ann", 5)
     assert driver.outputs("lines") == ["ann 1", "ann 13", "ann 2", "ann 3", "ann 4", "ann 5"]
     assert driver.table("balances") == {"ann": 28}
-    assert driver.table(PARKED) == {}
+    assert driver.table(BLOCKED_KEYS) == {}
     driver.replay()
     driver.crash()
     driver.restore()
@@ -136,14 +136,14 @@ def test_a_dead_letter_that_fails_again_stays_at_the_head_of_its_key() -> None:
     driver.release("ann")
     driver.advance(1)
     assert driver.outputs("lines") == ["ann 1", "bob 7"]
-    assert [each.offset for each in driver.letters()] == [1, 2]
+    assert [each.offset for each in driver.dead_letters()] == [1, 2]
     traces = [each for each in found(driver) if isinstance(each, Resolution)]
     assert [(each.what, each.offset, each.error, each.who) for each in traces] == [
         (FAILED_AGAIN, 1, "ValueError", "driver")
     ]
     assert driver.release("ann", discard=True, why="test data") == 2
     driver.advance(1)
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     traces = [each for each in found(driver) if isinstance(each, Resolution)]
     assert [(each.what, each.offset, each.why) for each in traces[1:]] == [
         (DISCARDED, 1, "test data"),
@@ -162,7 +162,7 @@ def test_a_retry_in_place_keeps_the_order_and_ends_in_a_dead_letter() -> None:
     assert driver.outputs("lines") == ["ann 1", "ann 2"]
     Book.down = 3
     post(driver, "bob", 3)
-    assert [(each.offset, each.error, each.attempts) for each in driver.letters()] == [(2, "Down", 3)]
+    assert [(each.offset, each.error, each.attempts) for each in driver.dead_letters()] == [(2, "Down", 3)]
     assert [event for event, _ in driver.events].count("record_retried") == 4
 
 
@@ -185,7 +185,7 @@ def test_an_undecodable_record_and_one_without_a_key() -> None:
     driver.feed(Posting("ann", 13))
     driver.feed(Posting("ann", 13))
     post(driver, "ann", 1)
-    found = driver.letters()
+    found = driver.dead_letters()
     assert [(each.offset, each.error, each.ordered) for each in found] == [
         (0, "UndecodableRecord", True),
         (1, "ValueError", False),
@@ -198,7 +198,7 @@ def test_an_undecodable_record_and_one_without_a_key() -> None:
     driver.release()
     driver.advance(1)  # the one without a key is replayed once, however often that is asked
     assert driver.outputs("lines") == ["ann 13", "ann 13"]
-    assert [each.offset for each in driver.letters()] == [0, 3]
+    assert [each.offset for each in driver.dead_letters()] == [0, 3]
 
 
 def test_a_rejected_output_is_the_first_failure_of_a_process() -> None:
@@ -211,7 +211,7 @@ def test_a_rejected_output_is_the_first_failure_of_a_process() -> None:
     driver.broker.fail("send", MessageRefused("too large"), times=1)
     post(driver, "ann", 1)
     post(driver, "bob", 2)
-    assert [(each.offset, each.error, each.text, each.attempts) for each in driver.letters()] == [
+    assert [(each.offset, each.error, each.text, each.attempts) for each in driver.dead_letters()] == [
         (0, "OutputRefused", "MessageRefused: too large", 1)
     ]
     assert driver.outputs("lines") == ["bob 2"]
@@ -252,7 +252,7 @@ def test_a_later_try_whose_output_is_rejected_follows_its_policy() -> None:
     driver.advance(61)
     driver.feed(Posting("ann", 1), key="ann")
     assert [line.split()[0] for line in driver.outputs("lines")] == ["1"]
-    assert [(each.offset, each.error, each.attempts) for each in driver.letters()] == [(0, "OutputRefused", 2)]
+    assert [(each.offset, each.error, each.attempts) for each in driver.dead_letters()] == [(0, "OutputRefused", 2)]
 
 
 def test_a_rejected_dead_letter_fails_the_partition() -> None:
@@ -267,7 +267,7 @@ def test_a_rejected_dead_letter_fails_the_partition() -> None:
         driver.advance(1)
     driver.restore()
     driver.advance(1)
-    assert [each.offset for each in driver.letters()] == [0]
+    assert [each.offset for each in driver.dead_letters()] == [0]
 
 
 def test_a_flood_of_failures_is_an_outage() -> None:
@@ -277,7 +277,7 @@ def test_a_flood_of_failures_is_an_outage() -> None:
         post(driver, f"k{number}", 13)
     with pytest.raises(TooManyFailures, match="21 records in a row"):
         post(driver, "last", 13)
-    assert len(driver.letters()) == 20
+    assert len(driver.dead_letters()) == 20
     Book.rejected = set()
     driver.restore()
     assert driver.outputs("lines") == ["last 13"]
@@ -302,7 +302,11 @@ def test_an_abort_takes_the_dead_letter_and_what_it_left_in_the_state_along() ->
     driver.rebalance()
     post(driver, "ann", 3)
     assert driver.table("balances") == {"ann": 1}
-    assert [(each.offset, each.why) for each in letters(driver)] == [(1, "raised"), (2, "followed"), (3, "followed")]
+    assert [(each.offset, each.why) for each in dead_letters(driver)] == [
+        (1, "raised"),
+        (2, "followed"),
+        (3, "followed"),
+    ]
 
 
 class Hooks(Handler[Posting]):
@@ -338,7 +342,7 @@ def test_a_record_retried_later_is_handled_once_and_blocks_no_other(interval: In
     driver.restore()
     driver.advance(200)
     assert driver.outputs("lines")[3:] == ["2 14 {'h': b'v'} 14"]
-    assert [(each.offset, each.attempts, each.ordered, each.headers) for each in driver.letters()] == [
+    assert [(each.offset, each.attempts, each.ordered, each.headers) for each in driver.dead_letters()] == [
         (3, 3, False, (("h", b"v"),))
     ]
     driver.crash()
@@ -422,7 +426,7 @@ def test_a_replay_handles_a_record_retried_later_where_it_came_back() -> None:
     driver.advance(601)
     post(driver, "ann", 5)
     assert driver.table("lines") == {"ann": [1, 2, 3, 4, 13, 5]}
-    assert [(each.offset, each.attempts) for each in driver.letters()] == [(3, 3)]
+    assert [(each.offset, each.attempts) for each in driver.dead_letters()] == [(3, 3)]
     for batches in (1, 4, [1, 3]):
         driver.replay(batches)
     driver.crash()
@@ -460,11 +464,11 @@ def test_records_that_fail_again_are_each_handled_a_few_times_only() -> None:
     before = Log.calls
     Book.rejected = {13}
     driver.advance(75)
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     assert driver.table("lines")["ann"].count(12) == 38
     assert Log.calls - before < 500
     driver.advance(1200)
-    assert len(driver.letters()) == 37
+    assert len(driver.dead_letters()) == 37
 
 
 def test_no_record_follows_a_dead_letter_of_a_retry_topic() -> None:
@@ -477,7 +481,7 @@ def test_no_record_follows_a_dead_letter_of_a_retry_topic() -> None:
     driver.advance(61)
     post(driver, "ann", 1)
     assert driver.table("lines") == {"ann": [1]}
-    assert [(each.offset, each.ordered) for each in driver.letters()] == [(0, False)]
+    assert [(each.offset, each.ordered) for each in driver.dead_letters()] == [(0, False)]
 
 
 def test_a_removed_delay_is_logged_while_records_wait_for_it() -> None:
@@ -548,11 +552,11 @@ def test_a_replay_sends_no_dead_letter_again() -> None:
     Book.rejected = {13}
     post(driver, "ann", 13)
     post(driver, "ann", 1)
-    assert [each.offset for each in letters(driver)] == [0, 1]
+    assert [each.offset for each in dead_letters(driver)] == [0, 1]
     post(driver, "ann", 2)
-    assert [each.offset for each in letters(driver)] == [0, 1, 2]
+    assert [each.offset for each in dead_letters(driver)] == [0, 1, 2]
     driver.crash()
     driver.restore()
     assert [fields["records"] for event, fields in driver.events if event == "replayed"][-1] > 0
     post(driver, "bob", 3)
-    assert [each.offset for each in letters(driver)] == [0, 1, 2]
+    assert [each.offset for each in dead_letters(driver)] == [0, 1, 2]

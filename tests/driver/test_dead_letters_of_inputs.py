@@ -87,15 +87,15 @@ def test_records_of_both_inputs_follow_a_blocked_key_and_are_redriven_in_their_o
     feed(driver, "orders", "a", -4)
     feed(driver, "orders", "b", 5)
     assert driver.outputs("lines") == ["orders b 1", "orders b 5"]
-    letters = driver.letters()
-    assert [each.name for each in letters] == ["cancels:0@0", "cancels:0@1", "orders:0@1", "orders:0@2"]
-    assert [each.previous for each in letters] == [-1, *(each.place for each in letters[:-1])]
+    dead_letters = driver.dead_letters()
+    assert [each.name for each in dead_letters] == ["cancels:0@0", "cancels:0@1", "orders:0@1", "orders:0@2"]
+    assert [each.previous for each in dead_letters] == [-1, *(each.place for each in dead_letters[:-1])]
 
     Book.repaired = True
     driver.release()
     driver.advance(2)
     assert driver.outputs("lines")[2:] == ["cancels a -1", "cancels a 2", "orders a 3", "orders a -4"]
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     feed(driver, "cancels", "a", 6)
     assert driver.outputs("lines")[-1] == "cancels a 6"
     driver.crash()
@@ -107,12 +107,12 @@ def test_dead_letters_with_one_offset_in_both_inputs_are_resolved_one_by_one() -
     driver = driver_of()
     for topic in ("orders", "cancels"):
         driver.feed(Note("a", -1), input=topic)  # no key, so it blocks none
-    assert [each.name for each in driver.letters()] == ["orders:0@0", "cancels:0@0"]
+    assert [each.name for each in driver.dead_letters()] == ["orders:0@0", "cancels:0@0"]
     Book.repaired = True
     driver.release()
     driver.release()  # the second command for a dead letter does nothing
     driver.advance(2)
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     assert driver.outputs("lines") == ["orders a -1", "cancels a -1"]
 
 
@@ -127,29 +127,29 @@ def test_records_with_one_offset_in_both_inputs_are_each_retried_by_their_method
     if repaired:
         assert sorted(driver.outputs("lines")) == ["cancels a -2", "orders a -1"]
     else:
-        assert [each.name for each in driver.letters()] == ["orders:0@0", "cancels:0@0"]
+        assert [each.name for each in driver.dead_letters()] == ["orders:0@0", "cancels:0@0"]
         Book.repaired = True
         driver.release()
         driver.advance(2)
         assert sorted(driver.outputs("lines")) == ["cancels a -2", "orders a -1"]
-        assert driver.letters() == []
+        assert driver.dead_letters() == []
     driver.replay()
 
 
-def test_bury_passes_over_the_failed_record_and_not_that_of_the_other_input_with_its_offset() -> None:
+def test_a_request_passes_over_the_failed_record_and_not_that_of_the_other_input_with_its_offset() -> None:
     driver = driver_of(Plain)
     feed(driver, "cancels", "a", 1)
     feed(driver, "orders", "a", 2)
     feed(driver, "cancels", "a", 3)
     with pytest.raises(HandlerFailed, match="cancels"):
         feed(driver, "cancels", "a", -4)
-    driver.bury(2, overtake=True, input="orders")
+    driver.dead_letter(2, overtake=True, input="orders")
     with pytest.raises(HandlerFailed, match="cancels"):
         driver.restore()
-    driver.bury(2, overtake=True, why="a test", input="cancels")
+    driver.dead_letter(2, overtake=True, why="a test", input="cancels")
     driver.restore()
-    assert [each.name for each in driver.letters()] == ["cancels:0@2"]
-    assert driver.letters()[0].reason == "a test"
+    assert [each.name for each in driver.dead_letters()] == ["cancels:0@2"]
+    assert driver.dead_letters()[0].reason == "a test"
     feed(driver, "orders", "a", 5)
     assert driver.outputs("lines")[-1] == "orders a 5"
     driver.replay()
@@ -197,5 +197,5 @@ def test_each_record_is_handled_once_and_those_of_a_key_in_their_order(
             assert [each for each in driver.outputs("lines") if of_key in each] == [
                 each for each in wanted if of_key in each
             ]
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     driver.replay()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
 
 from statehold import BufferedRecord, Handler, JoinBuffer, Json, Output, Record, Table, Timer, Tumbling, on
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
@@ -525,11 +525,11 @@ def test_bad_declarations_are_rejected() -> None:
         def on_batch(self, records: Sequence[Record[int]]) -> None: ...
 
     with pytest.raises(UsageError, match=r"Silent has left or outer joins \(pairs\) and no on_unmatched"):
-        declared(Silent)
+        tables_and_outputs(Silent)
     with pytest.raises(UsageError, match=r"Never has on_unmatched, and its joins \(pairs\) are inner"):
-        declared(Never)
+        tables_and_outputs(Never)
     with pytest.raises(UsageError, match="time passes from record to record"):
-        declared(Batched)
+        tables_and_outputs(Batched)
 
 
 def test_only_a_handler_with_joins_or_windows_runs_their_code() -> None:
@@ -540,7 +540,7 @@ def test_only_a_handler_with_joins_or_windows_runs_their_code() -> None:
 
     assert not isinstance(Driver(Timed)._lane(0).engine().event_time, WindowTime)
     assert isinstance(Driver(Joined)._lane(0).engine().event_time, WindowTime)
-    assert set(declared(Joined)[0]) == {"inner", "left", "outer", "alone", "statehold.clock"}
+    assert set(tables_and_outputs(Joined)[0]) == {"inner", "left", "outer", "alone", "statehold.clock"}
 
 
 def test_joins_are_restored_from_a_full_snapshot_with_their_order() -> None:

@@ -53,7 +53,7 @@ def test_the_limit_is_the_setting_and_a_policy_covers_it() -> None:
         driver.feed(size)
     driver.commit()
     assert [len(copy) for copy in driver.outputs("copies")] == [10, 20]
-    assert [(letter.offset, letter.error) for letter in driver.letters()] == [(1, "OutputRefused")]
+    assert [(letter.offset, letter.error) for letter in driver.dead_letters()] == [(1, "OutputRefused")]
 
 
 def test_a_command_of_the_control_topic_that_the_service_would_ignore_is_rejected() -> None:

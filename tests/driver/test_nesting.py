@@ -77,7 +77,7 @@ def test_what_was_accepted_is_accepted_in_a_replay_from_a_deeper_stack(kind: typ
         driver.feed(b'{"id":7}')
         driver.feed(nested(depth), key="k")
         driver.commit()
-        accepted += not driver.letters()
+        accepted += not driver.dead_letters()
         digest = driver.commit_record().digest
         driver.crash()
         at_depth(20, driver.restore)
@@ -145,5 +145,5 @@ def test_any_bytes_are_a_value_or_an_undecodable_record(values: list[bytes | Non
     driver = Driver(kind)
     for value in values:
         driver.feed(value)
-    assert {each.error for each in driver.letters()} <= {"UndecodableRecord"}
+    assert {each.error for each in driver.dead_letters()} <= {"UndecodableRecord"}
     driver.replay()

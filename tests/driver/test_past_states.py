@@ -118,7 +118,7 @@ def test_history_and_points_stay_on_their_side_of_a_state_replacement() -> None:
     driver.take_full()
     before = driver.commit_record()
     driver.crash()
-    commit_record = Tool(driver).adopt(double)
+    commit_record = Tool(driver).replace_state(double)
     driver.restore()
     driver.feed(Op("ann", 1))
     driver.commit()

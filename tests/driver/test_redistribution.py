@@ -10,7 +10,7 @@ from statehold import Dedupe, Handler, Record, Table, Timer, dead_letter
 from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
-from statehold.messages.dead_letter import SETTLED
+from statehold.messages.dead_letter import RESOLVED
 from statehold.state.system_names import CLOCK, EXPIRY, TIMERS
 from statehold.testing import Driver
 
@@ -62,7 +62,7 @@ def test_a_timer_of_a_record_without_a_key_belongs_nowhere() -> None:
         redistributed(driver, 4)
 
 
-class Buries(Handler[str]):
+class DeadLetters(Handler[str]):
     on_failure: ClassVar = {ValueError: dead_letter()}
     counts = Table(key=str, value=int)
 
@@ -73,10 +73,10 @@ class Buries(Handler[str]):
 
 
 def test_resolved_dead_letters_stay_with_their_partition() -> None:
-    driver = Driver(Buries)
+    driver = Driver(DeadLetters)
     driver.feed("a", key="a")
     driver.feed("bad")  # without a key: it parks nothing
     driver.release(discard=True, why="a test")
     driver.advance(1)
-    assert driver.table(SETTLED) == {1: 1}
+    assert driver.table(RESOLVED) == {1: 1}
     assert set().union(*redistributed(driver, 2)) == {"counts"}

@@ -250,7 +250,7 @@ def test_a_dead_lettered_record_is_dead_lettered_again() -> None:
     Books.down.clear()
     driver.restore()
     driver.commit()
-    assert [letter.offset for letter in driver.letters()] == [1]
+    assert [letter.offset for letter in driver.dead_letters()] == [1]
     assert agrees(driver)
     driver.release("ann")
     driver.advance(1)
@@ -271,14 +271,14 @@ def test_what_an_operator_dead_lettered_is_dead_lettered_again_without_a_policy(
     Books.down.add("ann")
     with pytest.raises(HandlerFailed):
         driver.feed(Op("ann", 5), key="ann")
-    driver.bury(1, overtake=True, why="ticket")
+    driver.dead_letter(1, overtake=True, why="ticket")
     driver.restore()
     driver.feed(Op("bob", 6), key="bob")
     ahead(driver)
     Books.down.clear()
     driver.restore()
     driver.commit()
-    assert [(letter.offset, letter.reason) for letter in driver.letters()] == [(1, "ticket")]
+    assert [(letter.offset, letter.reason) for letter in driver.dead_letters()] == [(1, "ticket")]
     assert agrees(driver)
     assert driver.rows("accounts") == [Account("bob", 7, 2)]
     digest = driver.commit_record().digest
@@ -298,7 +298,7 @@ def test_a_record_whose_rows_are_there_becomes_no_dead_letter() -> None:
     Books.down.clear()
     driver.restore()
     driver.commit()
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     assert agrees(driver)
 
 

@@ -330,7 +330,7 @@ def test_another_generation_ends_the_replica() -> None:
     driver.feed(Op("ann", 1), key="ann")
     driver.stand_by()
     driver.crash()
-    Tool(driver).adopt(double)
+    Tool(driver).replace_state(double)
     driver.restore()
     assert taken_over(driver) is None
     assert driver.table("balances") == {"ann": Balance(2, 1)}

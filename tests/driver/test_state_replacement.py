@@ -53,7 +53,7 @@ class Tool:
         assert ref is not None
         return ref
 
-    def adopt(self, change: Change | None, lineage: str = "second") -> CommitRecord:
+    def replace_state(self, change: Change | None, lineage: str = "second") -> CommitRecord:
         """Give the state to `change` and adopt what comes of it; None: an empty state."""
         base, keys, shown = None, 0, 0
         if change is not None:
@@ -91,7 +91,7 @@ def fed() -> Driver:
 def test_the_next_owner_continues_from_what_was_adopted() -> None:
     driver = fed()
     driver.crash()
-    commit_record = Tool(driver).adopt(double)
+    commit_record = Tool(driver).replace_state(double)
     driver.restore()
     assert driver.table("balances") == {"ann": Balance(8, 2), "bob": Balance(14, 2)}
     driver.feed(Op("ann", 1))
@@ -107,7 +107,7 @@ def test_the_next_owner_continues_from_what_was_adopted() -> None:
 def test_a_state_may_begin_empty_at_the_same_position() -> None:
     driver = fed()
     driver.crash()
-    Tool(driver).adopt(None)
+    Tool(driver).replace_state(None)
     driver.restore()
     assert driver.table("balances") == {}
     driver.feed(Op("ann", 4))
@@ -120,7 +120,7 @@ def test_later_full_snapshots_are_of_the_new_generation_and_older_ones_are_no_ba
     driver = fed()
     old = driver.commit_record().full_snapshots
     driver.crash()
-    commit_record = Tool(driver).adopt(double)
+    commit_record = Tool(driver).replace_state(double)
     driver.restore()
     driver.feed(Op("ann", 1))
     newest = driver.take_full()
@@ -137,7 +137,7 @@ def test_later_full_snapshots_are_of_the_new_generation_and_older_ones_are_no_ba
 def test_without_the_adopted_full_snapshot_the_older_history_is_not_mistaken_for_the_state() -> None:
     driver = fed()
     driver.crash()
-    commit_record = Tool(driver).adopt(double)
+    commit_record = Tool(driver).replace_state(double)
     driver.broker.log(driver.names.snapshot, 0).replace(commit_record.full_snapshots[0].low, b"damaged")
     with pytest.raises(
         DamagedIncrement, match="state-replacement record 5 names a full snapshot, from which the deltas continue"
@@ -151,7 +151,7 @@ def test_partitions_of_several_generations_are_rejected() -> None:
         driver.feed(Op("ann", 1), partition=partition)
     driver.commit()
     driver.crash()
-    Tool(driver).adopt(double)
+    Tool(driver).replace_state(double)
     with pytest.raises(
         MixedLineages, match="its state generation is second, that of partition 1 is driver"
     ) as rejected:
@@ -161,7 +161,7 @@ def test_partitions_of_several_generations_are_rejected() -> None:
 
 def test_an_owner_of_before_is_fenced() -> None:
     driver = fed()
-    Tool(driver).adopt(double)
+    Tool(driver).replace_state(double)
     driver.offsets.owner = False
     with pytest.raises(Fenced):
         driver.feed(Op("ann", 100))
@@ -176,7 +176,7 @@ def test_an_owner_that_comes_back_fences_the_tool() -> None:
     tool = Tool(driver)
     driver.restore()
     with pytest.raises(ProducerFenced):
-        tool.adopt(double)
+        tool.replace_state(double)
     driver.feed(Op("ann", 1))
     assert driver.table("balances")["ann"] == Balance(5, 3)
 
@@ -189,7 +189,7 @@ def test_a_replacement_is_complete_or_absent(call: Call, after: bool) -> None:
     tool = Tool(driver)
     driver.broker.fail(call, OutcomeUnknown("?"), after=after)
     with pytest.raises(OutcomeUnknown):
-        tool.adopt(double)
+        tool.replace_state(double)
     driver.restore()
     doubled = call == "commit" and after
     assert driver.table("balances")["ann"] == (Balance(8, 2) if doubled else Balance(4, 2))
@@ -202,7 +202,7 @@ def test_every_mode_continues_from_a_replaced_state(interval: Interval) -> None:
     driver.feed_all(OPS)
     driver.take_full()
     driver.crash()
-    Tool(driver).adopt(double)
+    Tool(driver).replace_state(double)
     driver.restore()
     driver.feed(Op("bob", 1))
     driver.commit()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
 from statehold import Dedupe, Handler, Output, Record, Table
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.system_tables import system_tables
 from statehold.bound.table import bind
 from statehold.errors import UsageError
@@ -150,10 +150,10 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
 
         def on_record(self, record: Record[int]) -> None: ...
 
-    assert set(declared(Plain)[0]) == {"there"}
+    assert set(tables_and_outputs(Plain)[0]) == {"there"}
     assert Driver(Plain)._lane(0).engine().event_time is None
-    assert set(declared(Sessions)[0]) == {"seen", "open", CLOCK, f"{EXPIRY}open"}
-    assert set(declared(Few)[0]) == {"seen", CLOCK}
+    assert set(tables_and_outputs(Sessions)[0]) == {"seen", "open", CLOCK, f"{EXPIRY}open"}
+    assert set(tables_and_outputs(Few)[0]) == {"seen", CLOCK}
 
 
 def test_reserved_names_and_batches_are_rejected() -> None:
@@ -164,6 +164,6 @@ def test_reserved_names_and_batches_are_rejected() -> None:
         def on_batch(self, records: Sequence[Record[int]]) -> None: ...
 
     with pytest.raises(UsageError, match="time passes from record to record"):
-        declared(Batched)
+        tables_and_outputs(Batched)
     with pytest.raises(UsageError, match="ttl must be above 0"):
         Dedupe(key=int, ttl=0)

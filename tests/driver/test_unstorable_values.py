@@ -75,8 +75,8 @@ def test_the_record_that_wrote_it_becomes_a_dead_letter(
         records.insert(place, bad)
     driver.feed_all(records)
     driver.commit()
-    assert [letter.offset for letter in driver.letters()] == places
-    assert {letter.error for letter in driver.letters()} == {"UnstorableValue"}
+    assert [letter.offset for letter in driver.dead_letters()] == places
+    assert {letter.error for letter in driver.dead_letters()} == {"UnstorableValue"}
     assert driver.table("balances") == {1: 8, 2: 7, 3: 1}
     assert driver.outputs("booked") == GOOD
     driver.feed(Payment(2, 1))
@@ -146,19 +146,19 @@ def test_a_redriven_dead_letter_that_wrote_it_stays_one(others: bool) -> None:
     driver = driver_of(Redriven)
     driver.feed_all([Payment(1, 5), Payment(2, 7), Payment(3, 7), Payment(2, 3)])
     driver.commit()
-    assert [letter.offset for letter in driver.letters()] == [1, 2]
+    assert [letter.offset for letter in driver.dead_letters()] == [1, 2]
     assert driver.release() == 2
     driver.command("noop", via_control_topic=True)
     if others:
         driver.feed_all([Payment(3, 1), Payment(2, 1)])
     driver.advance(5)
-    assert [letter.offset for letter in driver.letters()] == [1, 2]
+    assert [letter.offset for letter in driver.dead_letters()] == [1, 2]
     assert driver.table("balances") == ({1: 5, 2: 4, 3: 1} if others else {1: 5, 2: 3})
     assert len(events(driver, "replay_failed")) == 2
     Moody.wrong = False
     driver.release()
     driver.advance(5)
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     assert driver.table("balances") == ({1: 5, 2: 11, 3: 8} if others else {1: 5, 2: 10, 3: 7})
 
 
@@ -171,8 +171,8 @@ def test_a_record_of_a_retry_topic_that_wrote_it_goes_on_to_the_end_of_its_polic
     assert driver.table("balances") == good
     driver.clock.advance(61)
     driver.advance(5)
-    assert [letter.offset for letter in driver.letters()] == list(range(1, 50, 2))
-    assert {letter.error for letter in driver.letters()} == {"UnstorableValue"}
+    assert [letter.offset for letter in driver.dead_letters()] == list(range(1, 50, 2))
+    assert {letter.error for letter in driver.dead_letters()} == {"UnstorableValue"}
     assert driver.table("balances") == good
 
 
@@ -193,7 +193,7 @@ def test_a_side_input_is_not_blamed_for_a_record_after_an_earlier_search() -> No
     driver.feed(Payment(2, HUGE))
     driver.commit()
     driver.advance(3)
-    assert [letter.offset for letter in driver.letters()] == [1]
+    assert [letter.offset for letter in driver.dead_letters()] == [1]
     assert not events(driver, "replay_failed")
     assert driver.table("balances") == {9: 7}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval, commit_records, events
 
 from statehold import Handler, Hopping, Json, Output, Record, Session, Table, Timer, Tumbling, dead_letter
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, MutatedInPlace, UsageError
 from statehold.state.kinds import due_index
@@ -350,7 +350,7 @@ def test_a_record_of_the_year_2100_closes_every_window_unless_the_handler_reject
     assert guarded.outputs("out") == []
     assert guarded.table("sums") == {("all", 0, 10_000): 5}
     assert guarded.table("statehold.clock") == {"now": 2_000}
-    assert len(guarded.letters()) == 1
+    assert len(guarded.dead_letters()) == 1
     guarded.crash()
     guarded.restore()
     assert guarded.table("statehold.clock") == {"now": 2_000}
@@ -485,9 +485,9 @@ def test_bad_declarations_are_rejected() -> None:
         def on_batch(self, records: Sequence[Record[int]]) -> None: ...
 
     with pytest.raises(UsageError, match=r"Silent has windows \(sums\) and no on_window"):
-        declared(Silent)
+        tables_and_outputs(Silent)
     with pytest.raises(UsageError, match="time passes from record to record"):
-        declared(Batched)
+        tables_and_outputs(Batched)
     with pytest.raises(UsageError, match="on_late is async"):
 
         class Async(Sums):
@@ -502,7 +502,7 @@ def test_only_a_handler_with_windows_runs_their_code() -> None:
 
     assert not isinstance(Driver(Timed)._lane(0).engine().event_time, WindowTime)
     assert isinstance(Driver(Sums)._lane(0).engine().event_time, WindowTime)
-    assert set(declared(Windowed)[0]) == {"tumbling", "hopping", "session", "closed", "statehold.clock"}
+    assert set(tables_and_outputs(Windowed)[0]) == {"tumbling", "hopping", "session", "closed", "statehold.clock"}
 
 
 def test_an_index_that_a_commit_rebuilds_has_the_windows_of_the_next_transaction() -> None:

@@ -70,6 +70,7 @@ class Expected:
         self.streams["chain.end"].setdefault(account, []).append(who | {"below": below, "trail": trails[account]})
 
 
+@pytest.mark.long
 def test_three_services_killed_at_random(
     kafka_cluster: Callable[[], Cluster],
     tmp_path: Path,

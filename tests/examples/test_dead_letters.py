@@ -1,8 +1,8 @@
-"""The example of dead letters, in the driver: what the payments bury the desk reads; what was settled leaves it."""
+"""The example of dead letters, in the driver: the desk reads those of the payments; resolved ones leave it."""
 
 from __future__ import annotations
 
-from examples.letters.app import Case, Desk, Payment, Payments
+from examples.dead_letters.app import Case, Desk, Payment, Payments
 
 from statehold.testing import Driver
 
@@ -17,7 +17,7 @@ def test_the_desk_knows_what_waits() -> None:
 
     assert payments.release("ann", why="still refused") == 2
     payments.advance(1)
-    assert [letter.offset for letter in payments.letters()] == [1, 3]
+    assert [dead_letter.offset for dead_letter in payments.dead_letters()] == [1, 3]
     payments.release("ann", discard=True, why="the customer cancelled")
     payments.advance(1)
     hand_over(payments, desk, passed_on)

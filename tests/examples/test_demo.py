@@ -45,6 +45,7 @@ def left_by(folder: Path) -> list[str]:
     return [*map(str, folder.iterdir()), *map(command_of, started_with(f"TMPDIR={folder}"))]
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with demo(folder, "--records", "30000") as process:
@@ -56,7 +57,7 @@ def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
     assert left_by(folder) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_end_in_the_middle_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "demo"
     with demo(folder) as process:

@@ -27,6 +27,7 @@ EAGER = ("--set", "group.session_timeout=6", "--set", "commit.max_records=200")
 """Back soon after a kill, and many small transactions, so that kills hit every step of one."""
 
 
+@pytest.mark.long
 def test_a_killed_ledger_ends_with_the_banks_balances(
     kafka_cluster: Callable[[], Cluster], tmp_path: Path, seed: int
 ) -> None:

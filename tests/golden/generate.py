@@ -59,7 +59,7 @@ def run(driver: Driver, rounds: int, seed: int) -> None:
     driver.commit()
 
 
-def adopt(driver: Driver) -> None:
+def replace_state(driver: Driver) -> None:
     """A tool adopts the state as it is, in a new generation, and a new owner continues."""
     driver.commit()
     driver.crash()
@@ -173,7 +173,7 @@ def main(number: int) -> None:
         run(driver, 2, seed=200)
         driver.command("close-day")
         driver.command("take")
-        adopt(driver)
+        replace_state(driver)
         run(driver, 3, seed=300)
         dump(driver, HERE / f"format-{number}" / "adopted", __version__)
 

@@ -22,7 +22,9 @@ def explore(world: World, check: str = "check", **options: Any) -> Found:
 GROWING = [pytest.param((1, 2), id="one"), pytest.param((1, 1), id="both", marks=pytest.mark.long)]
 
 
-@pytest.mark.parametrize(("order", "deltas"), [("time", 0), ("time", 2), ("arrival", 0)])
+@pytest.mark.parametrize(
+    ("order", "deltas"), [("time", 0), ("time", 2), pytest.param("arrival", 0, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("ends", GROWING)
 def test_a_replay_repeats_the_order_of_live_while_inputs_grow(ends: tuple[int, int], order: str, deltas: int) -> None:
     found = explore(World(ends=ends, idles=1), order=order, deltas=deltas)

@@ -29,6 +29,7 @@ from statehold import Record, Service
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics
 from statehold.api.handler import EffectKey
+from statehold.bound.topics import output_topics
 from statehold.config.sections.processing import FailureSettings, SnapshotSettings
 from statehold.dev import Cluster
 from statehold.dev.pytest_plugin import ClusterFactory
@@ -211,7 +212,9 @@ def test_a_stranger_and_retention(night: Night) -> None:
 
 def test_a_partition_that_was_paused(night: Night) -> None:
     service = a_desk(night.names)
-    ServiceTopics(service.settings, service.names, service.outputs).create("beginning", partitions=2, control=True)
+    ServiceTopics(service.settings, service.names, output_topics(service.handler, service.names)).create(
+        "beginning", partitions=2, control=True
+    )
     service = night.start()
     night.live("one")
     Commander(service.settings, service.names).send(PAUSE, [1], control=True)

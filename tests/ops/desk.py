@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 
 from statehold import Handler, Output, Record, Service, Table
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.topics import output_topics
 from statehold.config.common.secret import Secret
 from statehold.config.sections.connection import GroupSettings, KafkaSettings
 from statehold.config.sections.ops import OpsSettings
@@ -109,7 +110,7 @@ def with_token(**more: Any) -> dict[str, Any]:
 
 
 def create_topics(service: Service, partitions: int = 2) -> None:
-    findings = ServiceTopics(service.settings, service.names, service.outputs).create(
+    findings = ServiceTopics(service.settings, service.names, output_topics(service.handler, service.names)).create(
         "beginning", partitions=partitions
     )
     assert all(finding.good for finding in findings), findings

@@ -14,13 +14,14 @@ from statehold import Service, dead_letter
 from statehold.admin.commands import Commander, CommandResult
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.topics import output_topics
 from statehold.messages.command import TAKE
 from statehold.messages.dead_letter import REPLAY
 
 pytestmark = pytest.mark.kafka
 
 
-class Letters(Fragile):
+class DeadLettering(Fragile):
     """Blocks the key of an order that cannot be booked."""
 
     on_failure: ClassVar = {ValueError: dead_letter()}
@@ -62,11 +63,11 @@ def test_a_failed_partition_does_not_delay_the_answers_of_others(stack: ExitStac
 
 
 def test_a_key_that_fails_again_gets_one_command(stack: ExitStack, names: Names) -> None:
-    service = a_desk(names, "web1", handler=Letters)
+    service = a_desk(names, "web1", handler=DeadLettering)
     create_topics(service, 1)
-    findings = ServiceTopics(service.settings, service.names, [*service.outputs, service.names.dead]).create(
-        "beginning", partitions=1, control=True
-    )
+    findings = ServiceTopics(
+        service.settings, service.names, [*output_topics(service.handler, service.names), service.names.dead]
+    ).create("beginning", partitions=1, control=True)
     assert all(finding.good for finding in findings), findings
     stack.enter_context(service)
     feed(names, [Order("ann", POISON), *[Order("ann", 1)] * 200, *[Order("bob", 1)] * 20])

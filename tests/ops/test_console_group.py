@@ -19,7 +19,7 @@ from statehold.ops.http.server import OpsServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 
-PAGES = ("", "partition/0", "letters", "timers", "lookup", "doctor", "configuration")
+PAGES = ("", "partition/0", "dead-letters", "timers", "lookup", "doctor", "configuration")
 
 
 def picture(page: Browser, name: str) -> None:
@@ -124,6 +124,7 @@ def test_kafka_away_is_red(page: Browser) -> None:
         assert "Kafka has not answered for" in page.text("#trouble")
 
 
+@pytest.mark.long
 def test_128_partitions_fit_on_one_screen(kafka: Cluster, page: Browser) -> None:
     names = Names.new(kafka.bootstrap_servers)
     create_topics(a_desk(names), 128)
@@ -154,7 +155,7 @@ def test_a_page_whose_request_gets_no_answer_says_so_and_asks_again(kafka: Clust
             "window.fetch = (path, ...more) => path.startsWith('console/data') ? window.real(path, ...more)"
             "  : Promise.reject(new Error('the cable is cut'))"
         )
-        for where in ("timers", "configuration", "lookup", "doctor", "letters"):
+        for where in ("timers", "configuration", "lookup", "doctor", "dead-letters"):
             open_page(page, service.url, where)
             alert = await_true(lambda: page.text("#page [role=alert]"), f"{where} says that it got no answer")
             assert "the cable is cut" in alert, where

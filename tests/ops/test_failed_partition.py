@@ -11,8 +11,9 @@ from confluent_kafka import Producer
 from tests.ops.desk import POISON, Desk, Fragile, Names, Order, a_desk, ask, await_true, create_topics, feed
 
 from statehold import Service
-from statehold.admin.burial import Burial
+from statehold.admin.dead_letter_request import RequestedDeadLetter
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.topics import output_topics
 from statehold.messages.command import issuer
 from statehold.ops.cli.topics import dlq
 from statehold.ops.doctor.case import Case
@@ -60,7 +61,9 @@ def test_a_failed_partition_keeps_position_and_lag(stack: ExitStack, names: Name
     assert failed_with(service, 16)["position"] == 2
     assert 'statehold_consumer_lag_records{partition="0"' in ask(service.url, "/metrics").body.decode()
 
-    first = examine(Case(service.settings, service.names, service.outputs, probes=False))[0]
+    first = examine(Case(service.settings, service.names, output_topics(service.handler, service.names), probes=False))[
+        0
+    ]
     assert (first.check, first.level, first.about) == ("failed-partitions", Level.FAIL, f"{names.input}[0]")
     assert "position 2, 16 records behind" in first.reason
     assert "this order cannot be booked" in first.reason
@@ -96,16 +99,20 @@ def test_the_lag_of_a_group_that_has_read_everything_is_zero(names: Names) -> No
 
 def test_two_commands_for_one_record_both_report_its_dead_letter(stack: ExitStack, names: Names) -> None:
     made = a_desk(names, "web1")
-    topics = ServiceTopics(made.settings, made.names, [*made.outputs, made.names.dead])
+    topics = ServiceTopics(made.settings, made.names, [*output_topics(made.handler, made.names), made.names.dead])
     assert all(finding.good for finding in topics.create("beginning", partitions=1))
     feed(names, [Order("ann", POISON)])
     service = running(stack, names, Fragile)
     await_true(lambda: partition(service).get("phase") == "failed", "it has failed")
-    burials = [Burial(service.settings, service.names, service.names.input, 0, 0) for _ in range(2)]
-    sent = [each.send(each.find(), "ticket 17", overtake=True) for each in burials]
+    requests = [RequestedDeadLetter(service.settings, service.names, service.names.input, 0, 0) for _ in range(2)]
+    sent = [each.send(each.find(), "ticket 17", overtake=True) for each in requests]
     service.retry(0)
-    assert all(each.passed(command, 60) for each, command in zip(burials, sent, strict=True))
-    letters = [each.letter() for each in burials]
-    assert [(each.offset, each.reason) for each in letters if each is not None] == [(0, "ticket 17")] * 2
-    said = [dlq._made_by(letter, each.id) for letter, each in zip(letters, burials, strict=True) if letter is not None]
+    assert all(each.passed(command, 60) for each, command in zip(requests, sent, strict=True))
+    dead_letters = [each.dead_letter() for each in requests]
+    assert [(each.offset, each.reason) for each in dead_letters if each is not None] == [(0, "ticket 17")] * 2
+    said = [
+        dlq._made_by(dead_letter, each.id)
+        for dead_letter, each in zip(dead_letters, requests, strict=True)
+        if dead_letter is not None
+    ]
     assert said == [f", made by another command of {issuer()} (ticket 17)", ""], "the newest command made it"

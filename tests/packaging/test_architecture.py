@@ -91,8 +91,8 @@ ALLOWED: dict[str, str] = {
         "worker"
     ),
     "service": (
-        "errors config common api state bound ports telemetry kafka.common kafka.admin kafka.clients snapshot "
-        "admin balancer runtime"
+        "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot admin "
+        "balancer runtime"
     ),
     "__init__": "errors common api.values api service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
@@ -145,8 +145,8 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.http.console": "errors config api state bound admin worker.replicas service ops.explain ops.remote ops.doctor",
     "ops.http": (
-        "errors config.sections common state ports snapshot.format worker.replicas service __init__ ops.remote "
-        "ops.http.console"
+        "errors config.sections common state bound ports snapshot.format worker.replicas service __init__ "
+        "ops.remote ops.http.console"
     ),
     "ops": "ops.http",
     "ops.process": "errors config.sections bound telemetry service ops.remote ops.doctor ops.http",
@@ -164,8 +164,8 @@ ALLOWED: dict[str, str] = {
         "ops.process ops.cli.common"
     ),
     "ops.cli.state": (
-        "errors config common snapshot snapshot.spark.io admin snapshot.inspect snapshot.spark.export admin.state "
-        "admin.backup admin.repair admin.inspection ops.process ops.cli.common ops.cli.service"
+        "errors config common bound snapshot snapshot.spark.io admin snapshot.inspect snapshot.spark.export "
+        "admin.state admin.backup admin.repair admin.inspection ops.process ops.cli.common ops.cli.service"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process ops.cli.common",

@@ -40,7 +40,7 @@ def test_a_broker_starts_without_a_route(root: Path, python: str) -> None:
     assert reported.stdout.startswith("127.0.0.1:")
 
 
-@pytest.mark.parametrize("with_uv", [True, False])
+@pytest.mark.parametrize("with_uv", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_first_run_without_a_network_says_so_in_one_sentence(root: Path, tmp_path: Path, with_uv: bool) -> None:
     tree = copy_tree(root, tmp_path / "tree")
     home = tmp_path / "home"

@@ -22,6 +22,7 @@ def test_python_finds_every_module(root: Path) -> None:
         assert Path(found.origin).resolve() == path.resolve()
 
 
+@pytest.mark.long
 def test_mypy_checks_a_new_file_in_every_package_and_one_that_it_does_not_see_is_counted(
     root: Path, python: str, tmp_path: Path
 ) -> None:

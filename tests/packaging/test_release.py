@@ -39,6 +39,7 @@ def test_the_workflow_runs_what_exists_and_publishes_what_is_built() -> None:
     assert "${{" not in commands, "an expression in a command is replaced before the shell reads it"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_wheel_of_the_sdist_holds_what_the_wheel_of_the_tree_holds(wheel: Path, tmp_path: Path) -> None:
     tree, target = copy_tree(ROOT, tmp_path / "tree"), tmp_path / "release"

@@ -107,7 +107,7 @@ class Limits(NamedTuple):
 LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
     record_to_commit: Limits(
         functions=88,
-        calls=65,
+        calls=64,
         files="""
             api/record.py bound/output.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
             state/kinds/traced.py state/partition_table.py state/state.py telemetry/registry.py
@@ -118,7 +118,7 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     restore_to_live: Limits(
-        functions=153,
+        functions=154,
         calls=224,
         files="""
             api/record.py bound/handler.py bound/output.py common/names.py common/threads.py
@@ -128,17 +128,17 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
             snapshot/restore/progress.py snapshot/restore/restore.py state/digest.py state/partition_table.py
             state/state.py telemetry/log_events.py telemetry/registry.py worker/common/lifecycle.py
             worker/common/mailbox.py worker/common/memory_guard.py worker/common/ownership.py worker/common/signals.py
-            worker/deaths.py worker/failures/burials.py worker/failures/decisions.py worker/full_snapshots/deltas.py
-            worker/full_snapshots/scheduler.py worker/handler/effect_recorder.py worker/handler/engine.py
-            worker/loop.py worker/participants/commands.py worker/partition.py worker/recovery/checks.py
-            worker/recovery/recovery.py worker/recovery/replay.py worker/takeover.py
+            worker/deaths.py worker/failures/decisions.py worker/failures/requested_dead_letters.py
+            worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py worker/handler/effect_recorder.py
+            worker/handler/engine.py worker/loop.py worker/participants/commands.py worker/partition.py
+            worker/recovery/checks.py worker/recovery/recovery.py worker/recovery/replay.py worker/takeover.py
             worker/transaction/kafka_transaction.py worker/transaction/participants.py worker/transaction/pipeline.py
             worker/transaction/record_buffer.py worker/transaction/rollback.py worker/watchdog.py
         """,
     ),
     dead_letter_to_commit: Limits(
         functions=145,
-        calls=150,
+        calls=149,
         files="""
             api/record.py bound/output.py bound/policies.py errors.py messages/command.py messages/dead_letter.py
             snapshot/format/frame.py snapshot/format/records.py state/digest.py state/kinds/traced.py
@@ -153,7 +153,7 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
     ),
     sink_row: Limits(
         functions=102,
-        calls=74,
+        calls=73,
         files="""
             api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
             state/kinds/traced.py state/partition_table.py state/state.py telemetry/registry.py
@@ -164,7 +164,7 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     drain_and_stop: Limits(
-        functions=115,
+        functions=116,
         calls=160,
         files="""
             api/record.py ports.py snapshot/format/frame.py snapshot/format/partition_identity.py

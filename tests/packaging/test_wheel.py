@@ -105,6 +105,7 @@ def test_without_the_extra_one_line_says_what_to_install(root: Path, wheel: Path
     assert run(str(programs / "python"), "-c", settings, cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_the_example_runs_from_the_wheel(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
     programs = install(root, wheel, python, tmp_path / "env", "cli")

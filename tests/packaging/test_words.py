@@ -36,6 +36,8 @@ INSTEAD = {
     # old words of the glossary
     r"adopt record": "state-replacement record",
     r"attendant": "watchdog",
+    r"(?<!dlq-)bur(?:y|ies|ied|ials?)": "dead-letter, add to the dead letters",
+    r"followers": "replicas",
     r"fulls|full topics?": "full snapshots, snapshot topic",
     r"genesis mark": "initial commit record",
     r"hot standby": "standby replica",
@@ -50,9 +52,16 @@ INSTEAD = {
 BANNED = {re.compile(rf"(?<![\w./{{`])(?:{pattern})(?![\w}}])", re.IGNORECASE): new for pattern, new in INSTEAD.items()}
 #: old words in the name of a test or of its file
 OLD_NAMES = re.compile(
-    "(?<![a-z])(?:adopt_record|anew|beside|buried|for_ever|fulls|increments?|(?<!dead_)letters?|lies|lineages?|marks?|mend(?:s|ed)"
-    "|nobodys?|owed|parked|refuse[sd]?|second_look|somebody|surgery|taint|tainted|tells?|told|whoever)(?![a-z])"
+    "(?<![a-z])(?:adopt_record|anew|beside|buried|bury|followers|for_ever|fulls|increments?|(?<!dead_)letters?|lies|lineages?|marks?|mend(?:s|ed)"
+    "|nobodys?|owed|parked|refuse[sd]?|second_look|somebody|surgery|takers?|taint|tainted|tells?|told|whoever)(?![a-z])"
 )
+
+#: old words in a name of the code, or of a file or folder; CONTRIBUTING.md says what was weighed
+REMOVED = re.compile(
+    "(?<![a-z])(?:bur(?:y|ies|ied|ials?)|followers|fulls|genesis|(?<!dead_)letters|parked|second_look|takers?)(?![a-z])"
+)
+#: programs that use letters of the alphabet
+ALPHABET = {"snapshot/format/records.py", "tests/cli/test_tables.py", "tests/support/netns.py"}
 
 
 ANY = re.compile("|".join(pattern.pattern for pattern in BANNED), re.IGNORECASE)
@@ -94,6 +103,41 @@ def test_no_test_is_named_by_an_old_word(root: Path) -> None:
 
     assert len(names) > 1000
     assert [name for name in (*names, *(path.stem for path in files)) if OLD_NAMES.search(name)] == []
+
+
+def removed_in(text: str, path: str) -> list[str]:
+    """Return the names of a program, and its path, with a removed word."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    names = {path.removesuffix(".py"), *(token.string for token in tokens if token.type == tokenize.NAME)}
+    return sorted(name for name in names if REMOVED.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+
+
+def test_removed_words_do_not_come_back_as_names(root: Path) -> None:
+    found = {}
+    for path in sorted(
+        path for folder in (*PACKAGES, "script", "tests", "examples") for path in (root / folder).rglob("*.py")
+    ):
+        name = str(path.relative_to(root))
+        if name not in ALPHABET and (names := removed_in(path.read_text(encoding="utf-8"), name)):
+            found[name] = names
+    assert found == {}
+
+
+def test_a_removed_word_is_found_in_every_form() -> None:
+    text = """
+fulls = LocalFulls(NO_FULLS, self._followers).bury(letters)
+full_snapshots = dead_letters(DeadLetters, "fulls")
+"""
+
+    assert removed_in(text, "worker/fulls/a.py") == [
+        "LocalFulls",
+        "NO_FULLS",
+        "_followers",
+        "bury",
+        "fulls",
+        "letters",
+        "worker/fulls/a",
+    ]
 
 
 def test_prose_is_found(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Priced(Picky):
 
 
 class Timed(Picky):
-    """Goes by the partition's time, and buries records."""
+    """Goes by the partition's time, and dead-letters records."""
 
     on_failure: ClassVar = {KeyError: dead_letter()}
 

@@ -133,7 +133,7 @@ class Everything(Book):
         self.due.send(f"{timer.id} {timer.payload} {self.fired[timer.id]}", partition=self.partition)
 
 
-class Letters(Book):
+class Refusing(Book):
     """A movement of 13 is refused, and blocks its account."""
 
     on_failure: ClassVar = {Refused: dead_letter()}
@@ -301,20 +301,20 @@ def verify_everything(inputs: Sequence[InputRecord], outcome: RunResult) -> None
     assert_same("functions", {function for function, _, _ in called}, {"post"})
 
 
-def verify_letters(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+def verify_dead_letters(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     for partition in range(outcome.application.partitions):
-        passed, letters = [], []
+        passed, dead_letters = [], []
         blocked: set[bytes | None] = set()
         mine = records_of(inputs, partition)
         for each, op in zip(mine, ops_of(inputs, partition), strict=True):
             if each.key in blocked or (op.amount and op.amount % 13 == 0):
                 blocked.add(each.key)
-                letters.append(op)
+                dead_letters.append(op)
             else:
                 passed.append(op)
         assert_same(f"out[{partition}]", texts(outcome, "out", partition), book(passed))
-        dead = [msgspec.json.decode(text, type=Op) for text in texts(outcome, "letters.input.dead", partition)]
-        assert_same(f"dead letters [{partition}]", dead, letters)
+        dead = [msgspec.json.decode(text, type=Op) for text in texts(outcome, "refusing.input.dead", partition)]
+        assert_same(f"dead letters [{partition}]", dead, dead_letters)
 
 
 def verify_chain(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -407,7 +407,7 @@ def _chain(size: Size, name: str, number: int, settings: Settings, **more: Any) 
 def _scenarios(size: Size) -> tuple[Scenario, ...]:
     book = partial(_of_one_input, size, Book, verify_book)
     everything = partial(_of_one_input, size, Everything, verify_everything, "everything", begin=called.clear, rest=4.0)
-    letters = partial(_of_one_input, size, Letters, verify_letters, accounts="abcdefgh")
+    dead_letters = partial(_of_one_input, size, Refusing, verify_dead_letters, accounts="abcdefgh")
     later = partial(_of_one_input, size, Later, verify_later, "retry topics", begin=tries.clear, rest=6.0)
     rated = partial(_of_one_input, size, Rated, verify_rated, events={"rate": publish_rate})
     chain = partial(_chain, size)
@@ -422,8 +422,8 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
         book("standby replicas", 4, standbys, processes=3, events=compact),
         everything(5),
         everything(6),
-        letters("letters", 17),
-        letters("letters, rare deltas", 25, rare),
+        dead_letters("dead letters", 17),
+        dead_letters("dead letters, rare deltas", 25, rare),
         book(
             "static members",
             12,

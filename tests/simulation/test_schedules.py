@@ -16,7 +16,7 @@ from statehold.testing.simulation.simulation import RunReport, run
 #: schedules of one test
 BLOCK = 100
 #: blocks of the fast tier, of the default one, and of the long tests
-FAST, DEFAULT, ALL = 5, 20, 50
+FAST, DEFAULT, ALL = 5, 12, 50
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def named(name: str) -> int:
 
 
 def trace(report: RunReport) -> list[object]:
-    return [report.steps, report.seconds, repr(report.violation), *report.observer.moments]
+    return [report.steps, report.seconds, repr(report.violation), *report.observer.timeline]
 
 
 @pytest.mark.parametrize("seed", [4, 5, 6, 9])
@@ -110,7 +110,7 @@ def test_a_static_member_that_is_killed_in_a_rebalance_leaves_no_partition_witho
     schedule = Schedule.listed({"a1.commit-2.commit#2": "kill"})
     report = run(SCENARIOS[named("static members")], schedule)
     assert report.violation is None
-    assert any(each.text.startswith("assignment_incomplete") for each in report.observer.moments)
+    assert any(each.text.startswith("assignment_incomplete") for each in report.observer.timeline)
 
 
 def test_an_input_that_is_created_again_before_a_replay_is_named_as_the_cause() -> None:
@@ -120,6 +120,6 @@ def test_an_input_that_is_created_again_before_a_replay_is_named_as_the_cause() 
     )
     report = run(SCENARIOS[named("input created again")], schedule)
     assert report.violation is None
-    failed = [each.text for each in report.observer.moments if each.who == "b1[2]" and each.text.startswith("failed")]
+    failed = [each.text for each in report.observer.timeline if each.who == "b1[2]" and each.text.startswith("failed")]
     assert failed
     assert all("error=TopicReplaced" in text for text in failed)

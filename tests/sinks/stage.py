@@ -158,7 +158,9 @@ class Stage:
         wanted = {(account, balances[account], numbers[account]) for account in numbers}
         assert set(self.run("SELECT account, balance, payments FROM accounts")) == wanted
         if self.strict:
-            reported = [dict(letter.headers() or ()) for letter in self._read(self.service.names.dead, len(rejected))]
+            reported = [
+                dict(dead_letter.headers() or ()) for dead_letter in self._read(self.service.names.dead, len(rejected))
+            ]
             places = [(int(each[f"{DEAD}partition"] or b""), int(each[f"{DEAD}offset"] or b"")) for each in reported]
             assert sorted(places) == sorted(rejected)
             assert {each[f"{DEAD}error"] for each in reported} == {b"SinkRefused"}

@@ -17,6 +17,8 @@ from statehold import Output, Service, retry_later
 from statehold.admin.compaction import Compaction
 from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.topics import class_of
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import SnapshotSettings
@@ -65,7 +67,7 @@ def test_a_compaction_keeps_timers_effects_and_dead_letters(
     assert (done.status, done.proven) == ("compacted", True), done
     assert done.full is not None
     assert tables_at(service(), 400) == before
-    for name, tables in (("typed", list(service().tables.values())), ("untyped", [])):
+    for name, tables in (("typed", list(tables_and_outputs(class_of(service().handler))[0].values())), ("untyped", [])):
         with topic_view(settings, service().names) as view:
             reader_of = ReaderFactory(settings, service().names)
             reported = export(spark, reader_of, view.reader, view.places(None), {}, tables, tmp_path / name, "jsonl")

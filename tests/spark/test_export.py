@@ -69,7 +69,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
     spark: SparkSession, staged: Stage, view: TopicView, tmp_path: Path
 ) -> None:
     from statehold.snapshot.spark.export.export import Form, export, plan
-    from statehold.snapshot.spark.export.point_in_time import Moment, time_of
+    from statehold.snapshot.spark.export.point_in_time import PointInTime, time_of
 
     for _ in range(2):
         with Local(staged, STATEHOLD_COMMIT__MAX_RECORDS="50"):
@@ -84,7 +84,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
             ReaderFactory(staged.settings(), staged.names),
             view.reader,
             view.places(None),
-            {p: Moment("position", asked, str(asked)) for p, asked in positions.items()},
+            {p: PointInTime("position", asked, str(asked)) for p, asked in positions.items()},
             [bind(Tally.totals)],
             tmp_path / name,
             form,
@@ -109,10 +109,12 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
         for p in restored
     }
     assert untyped == {p: {k: msgspec.to_builtins(total) for k, total in each.items()} for p, each in restored.items()}
-    for planned in plan(view.reader, view.places(None), {p: Moment("position", middle[p]) for p in rows}):
+    for planned in plan(view.reader, view.places(None), {p: PointInTime("position", middle[p]) for p in rows}):
         taken_in, topic = time_of(view.reader, planned.place, planned.goal), staged.names.changelog
         by_time = [
-            plan(view.reader, [planned.place], {planned.partition: Moment("increment", offset)})[0].goal.commit_record.n
+            plan(view.reader, [planned.place], {planned.partition: PointInTime("increment", offset)})[
+                0
+            ].goal.commit_record.n
             for offset in (view.reader.offset_at(topic, planned.partition, taken_in + more) for more in (0, 1))
         ]
         assert by_time[0] < planned.goal.commit_record.n <= by_time[1], "a time takes the marks that Kafka had by then"
@@ -125,7 +127,7 @@ def test_an_error_of_a_deleted_position_names_those_that_exist(
     spark: SparkSession, staged: Stage, view: TopicView, tmp_path: Path
 ) -> None:
     from statehold.snapshot.spark.export.export import export
-    from statehold.snapshot.spark.export.point_in_time import Moment
+    from statehold.snapshot.spark.export.point_in_time import PointInTime
 
     for _ in range(3):
         with Local(staged, STATEHOLD_SNAPSHOT__KEEP="1"):
@@ -133,7 +135,7 @@ def test_an_error_of_a_deleted_position_names_those_that_exist(
             staged.await_all()
     assert view.reader.bounds(staged.names.changelog, 0)[0] > 0, "the test is about a truncated head"
     ends = {p: len(rows) for p, rows in read_all(staged.servers, staged.names.input).items()}
-    early, places = Moment("position", 3, "3"), view.places(None)
+    early, places = PointInTime("position", 3, "3"), view.places(None)
     with pytest.raises(ToolRefused) as rejected:
         export(
             spark,

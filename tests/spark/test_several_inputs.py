@@ -23,9 +23,11 @@ from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.admin.state import migrate_spark
 from statehold.admin.state.migrate import migrate
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.topics import class_of
 from statehold.dev import Cluster
 from statehold.snapshot.spark.export.export import export
-from statehold.snapshot.spark.export.point_in_time import Moment
+from statehold.snapshot.spark.export.point_in_time import PointInTime
 from statehold.snapshot.spark.io.source import Session
 from statehold.snapshot.state_replacement import ReplacementReason
 
@@ -69,12 +71,12 @@ def test_spark_compacts_exports_and_migrates_the_state_of_two_inputs(
     rows = [each for topic in names.inputs for each in verify.read_all(pair.stage.servers, topic).values()]
     wanted = Counter(row.key for each in rows for row in each)
     with topic_view(settings, names) as view:
-        tables, places = list(pair.service().tables.values()), view.places(None)
+        tables, places = list(tables_and_outputs(class_of(pair.service().handler))[0].values()), view.places(None)
         export(spark, ReaderFactory(settings, names), view.reader, places, {}, tables, tmp_path / "newest", "jsonl")
         middle = {p: end // 2 for p, end in ends.items()}
-        moments = {p: Moment("position", at, str(at)) for p, at in middle.items()}
+        points = {p: PointInTime("position", at, str(at)) for p, at in middle.items()}
         past = export(
-            spark, ReaderFactory(settings, names), view.reader, places, moments, tables, tmp_path / "middle", "jsonl"
+            spark, ReaderFactory(settings, names), view.reader, places, points, tables, tmp_path / "middle", "jsonl"
         )
         states = [view.state(p, str(at)) for p, at in middle.items()]
     windows: Counter[str] = Counter()

@@ -23,7 +23,7 @@ from statehold.errors import ToolRefused, UsageError
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Adopt, CommitRecord
+from statehold.snapshot.format.records import CommitRecord, StateReplacement
 from statehold.snapshot.state_replacement import ReplacementReason
 from statehold.state.digest import show
 from statehold.testing import Driver
@@ -110,14 +110,22 @@ def test_a_fresh_cluster_continues_as_an_unbroken_run(saved: Saved, elsewhere: s
     for p, each in rows.items():
         kept = [row for row in each if row.offset >= shift[p]]
         assert [(row.key, row.value) for row in restored[p]] == [(row.key, row.value) for row in kept]
-    (adopt,) = [
+    (replacement,) = [
         record
         for row in read_all(elsewhere, stage.names.changelog)[0]
-        if isinstance(record := records.unpack(row.value), Adopt)
+        if isinstance(record := records.unpack(row.value), StateReplacement)
     ]
-    assert (adopt.n, adopt.lineage, adopt.who, adopt.why) == (0, done.lineage, REASON.who, REASON.why)
-    assert (adopt.old_positions[stage.names.input], adopt.positions[stage.names.input]) == (cuts[0], cuts[0] - GONE)
-    assert adopt.notes["backup"] == made.backup
+    assert (replacement.n, replacement.lineage, replacement.who, replacement.why) == (
+        0,
+        done.lineage,
+        REASON.who,
+        REASON.why,
+    )
+    assert (replacement.old_positions[stage.names.input], replacement.positions[stage.names.input]) == (
+        cuts[0],
+        cuts[0] - GONE,
+    )
+    assert replacement.notes["backup"] == made.backup
     offsets = msgspec.json.decode(Path(done.offsets).read_bytes())
     assert offsets[0]["segments"] == [[GONE, 0, len(rows[0]) - GONE]]
 

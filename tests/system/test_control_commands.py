@@ -47,24 +47,24 @@ def pinned_of(stage: Stage) -> dict[int, list[PinnedCommand]]:
 
 
 def test_kills_between_reading_and_committing_lose_and_double_none(stages: StageFactory, seed: int) -> None:
-    stage, moments = stages(2), random.Random(seed)
+    stage, rng = stages(2), random.Random(seed)
     topics = ServiceTopics(stage.settings(), stage.names, [stage.output])
     assert all(finding.good for finding in topics.create("beginning", partitions=2, control=True))
     commander, sent = Commander(stage.settings(), stage.names), defaultdict[int, list[tuple[int, bytes]]](list)
 
     def command(count: int) -> None:
         for _ in range(count):
-            value = b"%d" % moments.randrange(1_000_000)
+            value = b"%d" % rng.randrange(1_000_000)
             for one in commander.send("note", (), value, control=True):
                 sent[one.partition].append((one.offset, value))
 
     pair = [stage.process(name, **REPLAYED) for name in ("a", "b")]
     for number in range(1, KILLS + 1):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition")
         stage.feed(4000)
         command(5)
-        moment = moments.uniform(0, 0.3)
+        moment = rng.uniform(0, 0.3)
         time.sleep(moment)  # the random moment itself; nothing is waited for
         victim.kill()
         print(f"seed {seed}, kill {number}: {victim.name} after {moment:.3f} s, at {stage.position()}")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from tests.system.apps.letters import later, letters
+from tests.system.apps.dead_letters import dead_letters, later
 from tests.system.apps.tally import POISON, Event, Line
 from tests.system.conftest import StageFactory
 from tests.system.processes import Process, await_true
@@ -40,8 +40,8 @@ ENVIRONMENT = {
 }
 
 
-class LettersProcess(Process):
-    command = ("-m", "tests.system.apps.letters")
+class DeadLettersProcess(Process):
+    command = ("-m", "tests.system.apps.dead_letters")
 
 
 class Read(NamedTuple):
@@ -91,31 +91,33 @@ class Books:
         decode = msgspec.json.Decoder(Line).decode
         self.lines = [decode(each.value or b"") for each in read_all(stage.servers, stage.output)]
         self.handled = [(line.partition, line.offset) for line in self.lines]
-        self.letters: list[tuple[int, int]] = []
+        self.dead_letters: list[tuple[int, int]] = []
         self.settled: dict[tuple[int, int], list[str]] = defaultdict(list)
         for each in read_all(stage.servers, stage.names.dead):
             place = each.partition, int(each.headers["statehold-dead-offset"])
             if "statehold-dead-topic" in each.headers:
-                self.letters.append(place)
+                self.dead_letters.append(place)
                 given = self.inputs[place]
                 assert (each.key, each.value) == (given.key, given.value), f"{place} is not as it was received"
             else:
                 self.settled[place].append(msgspec.json.decode(each.headers["statehold-command"])["name"])
 
     def check(self) -> None:
-        assert len(set(self.letters)) == len(self.letters), "a letter is there twice"
+        assert len(set(self.dead_letters)) == len(self.dead_letters), "a letter is there twice"
         assert len(set(self.handled)) == len(self.handled), "a record was handled twice"
         ends = {place: [name for name in names if name != "dlq-failed-again"] for place, names in self.settled.items()}
         assert all(len(names) <= 1 for names in ends.values()), "a letter was settled twice"
         replayed = {place for place, names in ends.items() if names == ["dlq-replayed"]}
-        assert replayed <= set(self.letters)
-        assert set(self.handled) & set(self.letters) == replayed, "handled and a letter, and not replayed"
-        assert set(self.handled) | set(self.letters) == set(self.inputs), "neither handled nor a letter"
+        assert replayed <= set(self.dead_letters)
+        assert set(self.handled) & set(self.dead_letters) == replayed, "handled and a letter, and not replayed"
+        assert set(self.handled) | set(self.dead_letters) == set(self.inputs), "neither handled nor a letter"
         self._check_order()
 
     def _check_order(self) -> None:
         """A key's lines are in its order, their totals are those of the lines, and none has overtaken a letter."""
-        waiting = {place for place in self.letters if not set(self.settled[place]) & {"dlq-replayed", "dlq-discarded"}}
+        waiting = {
+            place for place in self.dead_letters if not set(self.settled[place]) & {"dlq-replayed", "dlq-discarded"}
+        }
         first: dict[tuple[int, bytes | None], int] = {}
         for partition, offset in sorted(waiting):
             first.setdefault((partition, self.inputs[partition, offset].key), offset)
@@ -139,18 +141,18 @@ def set_up(stage: Stage, kind: type[Handler[Any]]) -> None:
 
 def start(stage: Stage, name: str, **more: str) -> Process:
     if name not in stage.processes:
-        stage.processes[name] = LettersProcess(name, stage.directory, stage.environment(**ENVIRONMENT | more))
+        stage.processes[name] = DeadLettersProcess(name, stage.directory, stage.environment(**ENVIRONMENT | more))
     return stage.processes[name].start()
 
 
-def feed(stage: Stage, moments: random.Random) -> None:
+def feed(stage: Stage, rng: random.Random) -> None:
     """Good ones, and among them some that will fail, and some that are no values at all."""
     for _ in range(4):
         stage.feed(500, keys=60)
-        bad = msgspec.json.encode(Event(1_000_000 + moments.randrange(1_000_000), POISON))
+        bad = msgspec.json.encode(Event(1_000_000 + rng.randrange(1_000_000), POISON))
         for partition in range(stage.partitions):
-            stage.send(bad, partition, f"key-{moments.randrange(60)}")
-            stage.send(b"no value", partition, f"other-{moments.randrange(9)}")
+            stage.send(bad, partition, f"key-{rng.randrange(60)}")
+            stage.send(b"no value", partition, f"other-{rng.randrange(9)}")
 
 
 def garbage(letter: DeadLetter) -> bool:
@@ -169,16 +171,16 @@ def await_read(stage: Stage) -> None:
 
 
 def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory, seed: int) -> None:
-    stage, moments = stages(2), random.Random(seed)
-    set_up(stage, letters(stage.output, Path("none"), 0))
+    stage, rng = stages(2), random.Random(seed)
+    set_up(stage, dead_letters(stage.output, Path("none"), 0))
     stage.poison.touch()
     pair = [start(stage, name) for name in ("a", "b")]
     pair[0].await_that(lambda: any(process.live() for process in pair), "a live partition")
     for number in range(3):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
-        feed(stage, moments)
-        moment = moments.uniform(0, 1.0)
+        feed(stage, rng)
+        moment = rng.uniform(0, 1.0)
         time.sleep(moment)  # the random moment itself; nothing is waited for
         victim.kill()
         print(f"seed {seed}, kill {number}: {victim.name} after {moment:.3f} s")
@@ -186,18 +188,18 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
     await_read(stage)
     books = Books(stage)
     books.check()
-    assert len(books.letters) > 20
-    print(f"{len(books.inputs)} records, {len(books.handled)} handled, {len(books.letters)} letters")
+    assert len(books.dead_letters) > 20
+    print(f"{len(books.inputs)} records, {len(books.handled)} handled, {len(books.dead_letters)} letters")
 
     stage.poison.unlink()
     dead = DeadLetters(stage.settings(), stage.names)
     dead.resolve(DISCARD, (), garbage, "no value", 120)
     for _ in range(2):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
-        feed(stage, moments)
+        feed(stage, rng)
         dead.resolve(REPLAY, (), sound, "fixed", 0.01)  # sent, and not waited for
-        time.sleep(moments.uniform(0, 0.5))  # the random moment itself
+        time.sleep(rng.uniform(0, 0.5))  # the random moment itself
         victim.kill()
         start(stage, victim.name)
     await_read(stage)
@@ -214,20 +216,20 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
     books.check()
     replayed = sum("dlq-replayed" in names for names in books.settled.values())
     again = sum(names.count("dlq-failed-again") for names in books.settled.values())
-    print(f"{len(books.inputs)} records, {len(books.letters)} letters, {replayed} replayed, {again} failed again")
+    print(f"{len(books.inputs)} records, {len(books.dead_letters)} letters, {replayed} replayed, {again} failed again")
     assert [process.stop() for process in pair] == [0, 0]
 
 
 def test_a_record_retried_later_is_handled_once_across_kills(stages: StageFactory, seed: int) -> None:
-    stage, moments = stages(2), random.Random(seed)
+    stage, rng = stages(2), random.Random(seed)
     set_up(stage, later(stage.output, 0))
     pair = [start(stage, name, PROBE_LATER="1", PROBE_FLAKY="0.1") for name in ("a", "b")]
     pair[0].await_that(lambda: any(process.live() for process in pair), "a live partition")
     for number in range(4):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
         stage.feed(500)
-        moment = moments.uniform(0, 4.0)
+        moment = rng.uniform(0, 4.0)
         time.sleep(moment)  # the random moment itself; nothing is waited for
         victim.kill()
         print(f"seed {seed}, kill {number}: {victim.name} after {moment:.3f} s")

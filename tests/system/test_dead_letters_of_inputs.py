@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
-from tests.system.test_bury import statehold
+from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import Pair
 
 from statehold.admin.topics import ServiceTopics
@@ -41,15 +41,15 @@ def dlq(pair: Pair, *words: str, code: int = 0) -> str:
 
 
 def listed(pair: Pair) -> list[str]:
-    letters: list[dict[str, Any]] = json.loads(dlq(pair, "list", "--json"))
-    return [each["letter"] for each in letters]
+    dead_letters: list[dict[str, Any]] = json.loads(dlq(pair, "list", "--json"))
+    return [each["dead_letter"] for each in dead_letters]
 
 
 def test_dead_letters_are_named_by_their_input_and_those_of_a_key_keep_the_order_of_both(stages: StageFactory) -> None:
     pair = Pair(stages(1))
     first, second = pair.names.inputs
     create_topics(pair)
-    process = pair.process("letters", PROBE_LETTERS="1").start()
+    process = pair.process("dead-letters", PROBE_DEAD_LETTERS="1").start()
     process.await_live(0)
     send(pair, (first, b"a", 1), (second, b"b", -2))
     await_true(lambda: pair.handled() >= 2, "the first two records committed", 60)
@@ -63,14 +63,14 @@ def test_dead_letters_are_named_by_their_input_and_those_of_a_key_keep_the_order
     assert sorted(waiting) == sorted([f"{first}:0@1", f"{second}:0@1"])
     assert f"name the record's input: {first}, {second}" in dlq(pair, "show", "0@1", code=2)
     assert "its key waits since place" in dlq(pair, "show", f"{first}:0@1")
-    dlq(pair, "discard", "--letter", f"{second}:0@0", "--why", "a test")
+    dlq(pair, "discard", "--dead-letter", f"{second}:0@0", "--why", "a test")
     assert "2 of 2 replayed" in dlq(pair, "replay", "--key", "b")
     assert [f"{topic}:0@{offset}" for topic, offset in handled(pair)[2:]] == waiting
     assert listed(pair) == []
     assert process.stop() == 0
 
 
-def test_bury_passes_over_a_failed_record_of_the_second_input(stages: StageFactory) -> None:
+def test_dlq_add_passes_over_a_failed_record_of_the_second_input(stages: StageFactory) -> None:
     pair = Pair(stages(1))
     first, second = pair.names.inputs
     create_topics(pair)
@@ -82,9 +82,9 @@ def test_bury_passes_over_a_failed_record_of_the_second_input(stages: StageFacto
     process.await_event("failed")
 
     why = ("--why", "a test", "--overtake")
-    assert f"name the record's input: {first}, {second}" in dlq(pair, "bury", "0", "1", *why, code=2)
-    assert "it is committed" in dlq(pair, "bury", "0", "1", "--topic", first, *why, code=1)
-    sent = dlq(pair, "bury", "0", "1", "--topic", second, *why, "--timeout", "0", code=1)
+    assert f"name the record's input: {first}, {second}" in dlq(pair, "add", "0", "1", *why, code=2)
+    assert "it is committed" in dlq(pair, "add", "0", "1", "--topic", first, *why, code=1)
+    sent = dlq(pair, "add", "0", "1", "--topic", second, *why, "--timeout", "0", code=1)
     assert f"{second}:0@1: the partition has not passed the record in time" in sent
     process.kill()
     process.start()

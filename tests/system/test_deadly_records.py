@@ -11,7 +11,7 @@ from tests.system.apps.tally import POISON, Event
 from tests.system.conftest import StageFactory
 from tests.system.processes import CLI, GLANCE, Process
 from tests.system.stage import Stage
-from tests.system.test_bury import check, dead, statehold
+from tests.system.test_dead_letter_requests import check, dead, statehold
 
 from statehold.admin.topics import ServiceTopics
 from statehold.worker.transaction.suspect_buffer import CAREFUL
@@ -77,7 +77,7 @@ def test_the_record_is_found_and_an_operator_gets_past_it(stages: StageFactory, 
     assert stage.group.positions(stage.names.input)[0] == 2, "the good records before it are committed"
 
     shown = statehold(stage, "status", "--name", stage.names.service, code=1)
-    command = f"statehold dlq bury 0 2 {stage.names.options} --why TEXT"
+    command = f"statehold dlq add 0 2 {stage.names.options} --why TEXT"
     assert command in cause
     assert command in shown
     words = shlex.split(command.removeprefix("statehold ").replace("--why TEXT", ""))
@@ -88,7 +88,7 @@ def test_the_record_is_found_and_an_operator_gets_past_it(stages: StageFactory, 
     assert not any((stage.directory / "state").iterdir())
 
 
-@pytest.mark.parametrize("remembers", [True, False])
+@pytest.mark.parametrize("remembers", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_stopped_service_obeys_at_its_next_start(stages: StageFactory, *, remembers: bool) -> None:
     stage = stages(1)
     process = begin(stage, "leave")
@@ -99,18 +99,18 @@ def test_a_stopped_service_obeys_at_its_next_start(stages: StageFactory, *, reme
         for file in (stage.directory / "state").iterdir():
             file.unlink()
     named = ("--name", stage.names.service, "--input", stage.names.input)
-    assert "next start dead-letters the record" in statehold(stage, "dlq", "bury", "0", "2", *named, *WHY)
+    assert "next start dead-letters the record" in statehold(stage, "dlq", "add", "0", "2", *named, *WHY)
     process.start()
     stage.await_partition(0, 4)
     assert process.stop() == 0
     check(stage, [2])
-    (letter,) = dead(stage)
-    assert letter.headers["statehold-dead-reason"] == WHY[1].encode()
+    (dead_letter,) = dead(stage)
+    assert dead_letter.headers["statehold-dead-reason"] == WHY[1].encode()
 
 
 def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
     stage = stages(1)
-    process = begin(stage, "leave", PROBE_HANDLER="lettered")
+    process = begin(stage, "leave", PROBE_HANDLER="dead-lettered")
     die(process)
     process.start()
     stage.await_partition(0, 4)
@@ -149,7 +149,7 @@ def test_kills_from_outside_blame_no_record(stages: StageFactory) -> None:
     check(stage, [])
 
 
-@pytest.mark.parametrize("handler", ["", "batched"])
+@pytest.mark.parametrize("handler", ["", pytest.param("batched", marks=pytest.mark.long)])
 def test_one_far_behind_the_position_is_found(stages: StageFactory, handler: str) -> None:
     """Farther than the records that are handled one by one, so a death names a batch first."""
     stage, good = stages(1), CAREFUL + 5_000
@@ -164,7 +164,7 @@ def test_one_far_behind_the_position_is_found(stages: StageFactory, handler: str
     (died,) = process.events("process_died")
     assert (died["offset"], died["last"]) == (good, good)
     assert stage.group.positions(stage.names.input)[0] == good
-    words = ("dlq", "bury", "0", str(good), "--name", stage.names.service, "--input", stage.names.input)
+    words = ("dlq", "add", "0", str(good), "--name", stage.names.service, "--input", stage.names.input)
     statehold(stage, *words, *WHY)
     stage.await_partition(0, good + 2)
     assert process.stop() == 0

@@ -43,13 +43,13 @@ def test_ten_kills_in_every_mode(stage: Stage, seed: int, variant: str) -> None:
 
 
 def kill_in_a_loop(stage: Stage, seed: int, settings: dict[str, str], kills: int, records: int) -> None:
-    moments = random.Random(seed)
+    rng = random.Random(seed)
     pair = [stage.process(name, **SMALL, **settings) for name in ("a", "b")]
     for number in range(1, kills + 1):
-        victim = moments.choice(pair)
+        victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition")
         stage.feed(records)
-        moment = moments.uniform(0, 0.5)
+        moment = rng.uniform(0, 0.5)
         time.sleep(moment)  # the random moment itself; nothing is waited for
         held = sorted(victim.live())
         victim.kill()

@@ -18,7 +18,7 @@ from statehold.errors import MixedLineages, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Adopt
+from statehold.snapshot.format.records import StateReplacement
 from statehold.snapshot.state_edits import Edit, Patch
 from statehold.snapshot.state_replacement import ReplacementReason
 from statehold.state import digest
@@ -67,9 +67,9 @@ def states(stage: Stage) -> dict[int, dict[str, Total]]:
     return {p: dict(stage.snapshots.restored(p).state.tables["totals"].items()) for p in range(stage.partitions)}
 
 
-def adopts(stage: Stage, partition: int) -> list[Adopt]:
+def replacements(stage: Stage, partition: int) -> list[StateReplacement]:
     found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.changelog)[partition]]
-    return [record for record in found if isinstance(record, Adopt)]
+    return [record for record in found if isinstance(record, StateReplacement)]
 
 
 def test_the_service_continues_from_the_other_state(stopped: Stage) -> None:
@@ -78,7 +78,7 @@ def test_the_service_continues_from_the_other_state(stopped: Stage) -> None:
     assert states(stage) == before
     shown = run(stage, dry_run=True)
     assert states(stage) == before
-    assert adopts(stage, 0) == []
+    assert replacements(stage, 0) == []
 
     done = run(stage, patches=(Patch("totals", "key-8", {"count": 1, "sum": 2}), Patch("totals", "new", None, 1)))
     wanted = {p: {k: Total(t.count, t.sum // 2) for k, t in each.items() if k[-1] != "7"} for p, each in before.items()}
@@ -89,10 +89,17 @@ def test_the_service_continues_from_the_other_state(stopped: Stage) -> None:
     for p, reported in enumerate(done.partitions):
         assert (reported.counts.before, reported.counts.after) == (len(before[p]), len(wanted[p]))
         assert reported.counts.deleted == len(before[p]) - len(wanted[p])
-        (adopt,) = adopts(stage, p)
-        assert (adopt.who, adopt.why, adopt.lineage) == ("ann", "ticket 7", done.lineage)
-        assert (digest.show(adopt.old_digest), digest.show(adopt.digest)) == (reported.old_digest, reported.digest)
-        assert (adopt.old_keys, adopt.keys, adopt.n) == (len(before[p]), len(wanted[p]), reported.transaction)
+        (replacement,) = replacements(stage, p)
+        assert (replacement.who, replacement.why, replacement.lineage) == ("ann", "ticket 7", done.lineage)
+        assert (digest.show(replacement.old_digest), digest.show(replacement.digest)) == (
+            reported.old_digest,
+            reported.digest,
+        )
+        assert (replacement.old_keys, replacement.keys, replacement.n) == (
+            len(before[p]),
+            len(wanted[p]),
+            reported.transaction,
+        )
         assert shown.partitions[p].old_digest == reported.old_digest
 
     said = read_all(stage.servers, stage.output)
@@ -129,7 +136,7 @@ def one_partition_alone(stage: Stage) -> None:
         inputs = inputs_at(found.commit_record, stage.names)
         adoption = stopped.adoption(place, "other", found.commit_record, inputs, found.state, found.commit_record)
         with GroupLock(stage.settings(), stage.names, stopped.admin, 2, "state migrate") as hold:
-            stopped.adopt([adoption], hold.membership(), REASON)
+            stopped.replace_state([adoption], hold.membership(), REASON)
 
 
 def test_a_service_that_starts_meanwhile_keeps_the_tool_from_committing(stopped: Stage) -> None:
@@ -149,7 +156,7 @@ def test_a_service_that_starts_meanwhile_keeps_the_tool_from_committing(stopped:
         started[0].await_live(0, 1)
         stage.feed(100)
         stage.await_all()
-    assert all(adopts(stage, partition) == [] for partition in before)
+    assert all(replacements(stage, partition) == [] for partition in before)
     stage.verify()
 
 

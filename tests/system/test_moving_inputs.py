@@ -18,7 +18,7 @@ from tests.system.apps.keyed import keyed as keyed_handler
 from tests.system.conftest import StageFactory
 from tests.system.processes import Process
 from tests.system.stage import Feeder, Stage
-from tests.system.test_bury import statehold
+from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import SHORT, Pair
 
 from statehold import Service

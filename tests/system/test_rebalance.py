@@ -16,7 +16,9 @@ pytestmark = pytest.mark.kafka
 PARTITIONS, CYCLES = 10, 4
 #: a commit is always under way
 SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "10"}
-PROTOCOLS = pytest.mark.parametrize("protocol", [{}, KIP848], ids=["classic", "consumer"])
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", [{}, pytest.param(KIP848, marks=pytest.mark.long)], ids=["classic", "consumer"]
+)
 
 
 @PROTOCOLS

@@ -30,7 +30,7 @@ from statehold.errors import (
     TornTransaction,
 )
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Adopt, Header
+from statehold.snapshot.format.records import Header, StateReplacement
 from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
@@ -61,13 +61,13 @@ def failure_of(stage: Stage, partition: int, error: type[BaseException]) -> str:
     return reported
 
 
-def adopted(stage: Stage, partition: int) -> Adopt:
+def adopted(stage: Stage, partition: int) -> StateReplacement:
     """The trace that a repair left: exactly one record."""
     found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.changelog)[partition]]
-    (adopt,) = [record for record in found if isinstance(record, Adopt)]
-    assert (adopt.who, adopt.why) == ("ann", "ticket 9")
-    assert adopt.tool.startswith("test")
-    return adopt
+    (replacement,) = [record for record in found if isinstance(record, StateReplacement)]
+    assert (replacement.who, replacement.why) == ("ann", "ticket 9")
+    assert replacement.tool.startswith("test")
+    return replacement
 
 
 def check(stage: Stage, handled: Rows, ends: dict[int, int] | None = None) -> None:

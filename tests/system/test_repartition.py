@@ -15,7 +15,7 @@ from tests.system.conftest import StageFactory
 from tests.system.local import Local
 from tests.system.processes import ROOT, await_true
 from tests.system.stage import Stage
-from tests.system.test_bury import TARGET, statehold
+from tests.system.test_dead_letter_requests import TARGET, statehold
 from tests.system.verify import digest_of, read_all
 
 from statehold.admin.state.key_layout import KeyOf
@@ -27,7 +27,7 @@ from statehold.kafka.admin.topics import TopicAdmin
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Adopt
+from statehold.snapshot.format.records import StateReplacement
 from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
@@ -82,9 +82,9 @@ def test_four_partitions_become_six_and_the_service_continues(stages: StageFacto
     assert held == [{k: t for k, t in wanted.items() if murmur2(k.encode(), 6) == p} for p in range(6)]
     assert all(held), "a partition without a key proves nothing"
     for partition, rows in read_all(stage.servers, stage.names.changelog).items():
-        (adopt,) = [r for r in (records.unpack(row.value) for row in rows) if isinstance(r, Adopt)]
-        assert (adopt.lineage, adopt.old_partitions, adopt.partitions) == (done.lineage, 4, 6)
-        assert (adopt.who, adopt.why, adopt.keys) == ("ann", "more load", len(held[partition]))
+        (replacement,) = [r for r in (records.unpack(row.value) for row in rows) if isinstance(r, StateReplacement)]
+        assert (replacement.lineage, replacement.old_partitions, replacement.partitions) == (done.lineage, 4, 6)
+        assert (replacement.who, replacement.why, replacement.keys) == ("ann", "more load", len(held[partition]))
         assert stage.group.positions(stage.names.input)[partition] == done.partitions[partition].position
 
     with pytest.raises(ToolRefused, match="already has 6 partitions"):

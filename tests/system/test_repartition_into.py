@@ -20,7 +20,7 @@ from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.errors import StateMoved, ToolRefused, UsageError
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Adopt, CommitRecord
+from statehold.snapshot.format.records import CommitRecord, StateReplacement
 
 pytestmark = pytest.mark.kafka
 
@@ -83,9 +83,9 @@ def test_the_service_continues_in_another_topic_from_the_barrier(stages: StageFa
     assert (done.into, done.keys, done.digest) == (into, shown.keys, digest_of(wanted))
     assert not list(stage.directory.glob("statehold-*"))
     for partition, rows in read_all(stage.servers, other.names.changelog).items():
-        (adopt,) = [r for r in (records.unpack(row.value) for row in rows) if isinstance(r, Adopt)]
-        assert (adopt.lineage, adopt.old_partitions, adopt.partitions) == (done.lineage, 3, 2)
-        assert adopt.positions == {into: 0}
+        (replacement,) = [r for r in (records.unpack(row.value) for row in rows) if isinstance(r, StateReplacement)]
+        assert (replacement.lineage, replacement.old_partitions, replacement.partitions) == (done.lineage, 3, 2)
+        assert replacement.positions == {into: 0}
         held = dict(other.snapshots.restored(partition).state.tables["totals"].items())
         assert held == {key: total for key, total in wanted.items() if murmur2(key.encode(), 2) == partition}
 

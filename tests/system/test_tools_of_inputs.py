@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
-from tests.system.test_bury import statehold
+from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import GAPS, Pair
 
 from statehold.admin.inspection.topic_view import topic_view

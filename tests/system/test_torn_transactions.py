@@ -101,7 +101,7 @@ def test_without_the_defence_the_same_storm_tears_one(
 
 
 @pytest.mark.parametrize(
-    "resets", [200, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)])], ids=["200", "10000"]
+    "resets", [50, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)])], ids=["50", "10000"]
 )
 def test_no_forced_reset_tears_a_transaction(
     stage_of: Callable[[int], Stage],

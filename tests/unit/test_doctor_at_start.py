@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from statehold import Handler, Output, Record, Service, dead_letter, retry, retry_later
+from statehold.bound.topics import output_topics
 from statehold.config.sections.doctor import DoctorSettings
 from statehold.config.settings import Settings
 from statehold.ops.doctor.case import Case
@@ -35,6 +36,6 @@ def test_it_checks_the_topics_of_the_failure_policies(monkeypatch: pytest.Monkey
     with doctor_at_start.DoctorAtStart(service):
         pass
 
-    assert list(cases[0].outputs) == service.outputs
+    assert list(cases[0].outputs) == output_topics(service.handler, service.names)
     assert service.names.dead in cases[0].outputs
     assert len(cases[0].outputs) == 3

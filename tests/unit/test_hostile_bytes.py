@@ -237,7 +237,7 @@ def test_the_metadata_of_a_group_offset_is_read(text: str) -> None:
 @few
 def test_a_request_to_pass_over_a_record_is_read_or_rejected(body: bytes) -> None:
     with suppress(BadCommand):
-        Asked.by(MemoryMessage("control", 0, 0, body, headers=[header(dead_letter.BURY)]))
+        Asked.by(MemoryMessage("control", 0, 0, body, headers=[header(dead_letter.ADD)]))
 
 
 @given(bodies)
@@ -377,7 +377,7 @@ def command_at(data: bytes) -> object:
     return command_of(MemoryMessage("input", 0, 0, b"", headers=[(COMMAND_HEADER, data)]))
 
 
-def letter_at(data: bytes) -> object:
+def dead_letter_at(data: bytes) -> object:
     named = [(dead_letter.PREFIX + word, b"1") for word in WORDS if word != "topic"]
     return dead_letter.read(MemoryMessage("dead", 0, 0, b"", headers=[(COMMAND_HEADER, data), *named]))
 
@@ -387,19 +387,19 @@ def entry_at(read: Callable[[Any], Any]) -> Callable[[bytes], object]:
 
 
 FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, None, None, [], False, -1, "why")))
-BURY_FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, False, "why")))
+ADD_FIELDS: Final = b"".join(map(msgspec.msgpack.encode, (0, 0, False, "why")))
 #: of each decoder: the call, how its input is nested, and the errors that it declares
 DECODERS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[int], bytes], tuple[type[Exception], ...]]]] = {
     "command": (command_at, json_of, (BadCommand,)),
-    "command of a trace": (letter_at, json_of, ()),
+    "command of a trace": (dead_letter_at, json_of, ()),
     "redrive": (
         request_at(dead_letter.REPLAY),
         lambda depth: b"\x99" + FIELDS + b"\x91" * depth + b"\xc0",
         (BadCommand,),
     ),
-    "bury": (
-        request_at(dead_letter.BURY),
-        lambda depth: b"\x95" + BURY_FIELDS + b"\x91" * depth + b"\xc0",
+    "add": (
+        request_at(dead_letter.ADD),
+        lambda depth: b"\x95" + ADD_FIELDS + b"\x91" * depth + b"\xc0",
         (BadCommand,),
     ),
     "commit record": (records.unpack, frame_of(b"M", b"\x81\xa1x"), (BadFrame,)),

@@ -12,7 +12,6 @@ from tests.unit.making import commit_record, replaced
 
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import (
-    Adopt,
     Chunk,
     CommitRecord,
     Effect,
@@ -22,6 +21,7 @@ from statehold.snapshot.format.records import (
     Manifest,
     Part,
     Record,
+    StateReplacement,
     Writer,
 )
 from statehold.state.partition_table import Changes
@@ -35,7 +35,7 @@ effects = st.builds(Effect, texts, texts, numbers, numbers, numbers, st.binary(m
 any_record = st.one_of(
     st.builds(Header, numbers, texts, texts, numbers),
     st.builds(
-        Adopt,
+        StateReplacement,
         n=numbers,
         attempt=texts,
         lineage=texts,

@@ -12,7 +12,7 @@ from statehold.errors import DamagedIncrement, UsageError
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import records
 from statehold.snapshot.format.chain_check import Chain, Increment
-from statehold.snapshot.format.records import Adopt, CommitRecord, FullRef, Header, Manifest, Record
+from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Manifest, Record, StateReplacement
 from statehold.snapshot.state_replacement import Adopted, Adoption, ReplacementReason
 from statehold.state import digest
 
@@ -93,8 +93,8 @@ def before() -> list[Record]:
 
 def test_the_history_continues_across_a_state_replacement_record_that_fits() -> None:
     first, second = feed(*before(), *written(), header(8, "c", "m"), commit_record(8, "c", "m", adopted=7))[1:]
-    assert (first.commit_record.n, first.adopt) == (7, written().adopt)
-    assert (second.commit_record.n, second.adopt) == (8, None)
+    assert (first.commit_record.n, first.replacement) == (7, written().replacement)
+    assert (second.commit_record.n, second.replacement) == (8, None)
 
 
 def test_no_fold_crosses_a_change_of_generation() -> None:
@@ -117,19 +117,19 @@ DAMAGED: dict[str, tuple[list[Record], str]] = {
     "of another state": ([*written(old=changed(OLD, digest=digest.to_bytes(6)))], "it replaces another state than"),
     "not after its header": (wrong_order(), "without a state-replacement record"),
     "twice": (
-        [written().header, written().adopt, written().adopt, written().commit_record],
+        [written().header, written().replacement, written().replacement, written().commit_record],
         "does not follow its header",
     ),
     "another mark": (
-        [written().header, written().adopt, changed(written().commit_record, digest=digest.to_bytes(1))],
+        [written().header, written().replacement, changed(written().commit_record, digest=digest.to_bytes(1))],
         "disagrees with the state-replacement record",
     ),
     "a commit record of the old generation": (
-        [written().header, written().adopt, changed(written().commit_record, lineage="l")],
+        [written().header, written().replacement, changed(written().commit_record, lineage="l")],
         "several state generations",
     ),
     "a header of the old generation": (
-        [changed(written().header, lineage="l"), written().adopt, written().commit_record],
+        [changed(written().header, lineage="l"), written().replacement, written().commit_record],
         "several state generations",
     ),
 }
@@ -187,7 +187,7 @@ def test_all_partitions_get_one_generation_at_once() -> None:
 
 
 def test_a_state_replacement_record_is_no_delta() -> None:
-    assert isinstance(records.unpack(records.pack(written().adopt)), Adopt)
+    assert isinstance(records.unpack(records.pack(written().replacement)), StateReplacement)
     assert written().commit_record.delta
     assert written().commit_record.parts == 0
 

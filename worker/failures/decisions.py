@@ -18,14 +18,14 @@ from statehold.api.handler import Handler
 from statehold.api.record import Message
 from statehold.bound.policies import policy_of, raised
 from statehold.errors import DeadlyRecord, RecordError, StateholdError, TooManyFailures
-from statehold.messages.dead_letter import BuryRequest, Failure, failure_of
+from statehold.messages.dead_letter import AddRequest, Failure, failure_of
 from statehold.messages.retry_record import Retried
 from statehold.ports import WorkerReport
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.failures.burials import find_bury_command
+from statehold.worker.failures.requested_dead_letters import find_dead_letter_command
 from statehold.worker.handler.dead_letters import DeadLetterBook, FailureDecision, coordinates
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, RecordSuspected, SideInputFailed
@@ -110,7 +110,7 @@ class FailureDecisions:
     def _ask_operator(
         self, failure: HandlingFailed, message: Message | None, record: CommitRecord
     ) -> FailureDecision | None:
-        """Return the decision of a `dlq bury` for this record; None without one, or if it is rejected."""
+        """Return the decision of a `dlq add` for this record; None without one, or if it is rejected."""
         error, tools = failure.error, self._tools
         if (
             message is None
@@ -121,10 +121,10 @@ class FailureDecisions:
             return None
         if tools.control_exists is not None and not tools.control_exists():
             return None
-        found = find_bury_command(tools, self._signals, coordinates(message), record)
-        if found is None or found.bury is None:
+        found = find_dead_letter_command(tools, self._signals, coordinates(message), record)
+        if found is None or found.dead_letter is None:
             return None
-        command, request = found.command, found.bury
+        command, request = found.command, found.dead_letter
         if cause := self._rejects(request, message):
             tools.log.warning("command_rejected", offset=command.offset, cause=f"{command.name}: {cause}")
             return None
@@ -133,7 +133,7 @@ class FailureDecisions:
         by = {"id": command.id or str(command.offset), "who": command.issuer, "reason": request.why}
         return FailureDecision(msgspec.structs.replace(noted, **by))
 
-    def _rejects(self, request: BuryRequest, message: Message) -> str:
+    def _rejects(self, request: AddRequest, message: Message) -> str:
         """Return why the record cannot become a dead letter; '' if it can."""
         if self._tools.settings.snapshot.delta_interval == "off":
             return (
@@ -145,7 +145,7 @@ class FailureDecisions:
             return ""
         return (
             f"{self._kind.__name__} declares no dead_letter policy, so later records of the key would overtake "
-            f"this one. Next: `statehold dlq bury {self._tools.place.partition} {request.offset} --overtake "
+            f"this one. Next: `statehold dlq add {self._tools.place.partition} {request.offset} --overtake "
             f"--why TEXT`, or declare the policy"
         )
 

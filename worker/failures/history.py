@@ -70,7 +70,9 @@ class RetryHistory:
             low, high = before.get(topic, 0), after.get(topic, 0)
             yield from (HandledRetry(topic, each) for each in found if low <= each.at < high)
 
-    def decisions(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, FailureDecision]:
+    def decisions(
+        self, dead_letters: Iterable[DeadLetter | Resolution | None], control: str
+    ) -> dict[At, FailureDecision]:
         """Return the decision about each failed record, by topic and offset."""
         found: dict[At, FailureDecision] = {}
         last: dict[At, At] = {}
@@ -79,7 +81,7 @@ class RetryHistory:
                 assert decision is not None
                 found[place] = decision
             last[record] = tries[-1][0]
-        for each in letters:
+        for each in dead_letters:
             if isinstance(each, DeadLetter) and each.why == "raised":
                 by = {"id": each.id, "who": each.who, "reason": each.reason}
                 failure = Failure(each.error, each.text, each.attempts, each.ordered, **by)

@@ -37,11 +37,11 @@ def log_unread_retries(tools: Tools, engine: Engine, reader: Reader, record: Com
 
 def handle(engine: Engine, topic: str, retried: Retried) -> None:
     """Carry out the record's decision, or hand it to the handler again. :raises HandlingFailed: it fails again."""
-    letters = engine.dead_letters
-    assert letters is not None
-    decision = letters.decisions.get((topic, retried.at))
+    dead_letters = engine.dead_letters
+    assert dead_letters is not None
+    decision = dead_letters.decisions.get((topic, retried.at))
     if decision is not None:
-        letters.carry_out(decision, retried.message)
+        dead_letters.carry_out(decision, retried.message)
         return
-    letters.handled()
+    dead_letters.handled()
     engine.handle_again(retried.message)

@@ -17,17 +17,17 @@ from statehold.api.table import Table
 from statehold.common.names import Names
 from statehold.messages.command import Command
 from statehold.messages.dead_letter import (
+    BLOCKED_KEYS,
     DISCARD,
     DISCARDED,
     FAILED_AGAIN,
-    PARKED,
     REPLAYED,
-    SETTLED,
+    RESOLVED,
     BlockedKey,
     DeadLetterRequest,
     Failure,
+    dead_letter_of,
     is_of,
-    letter,
     redriven,
     request_of,
     trace,
@@ -58,8 +58,8 @@ class DeadLetterBook:
     def __init__(
         self, tables: dict[str, PartitionTable[object, object]], names: Names, partition: int, outputs: list[Sent]
     ) -> None:
-        self._blocked: PartitionTable[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
-        self._resolved: PartitionTable[int, int] = tables[SETTLED]  # type: ignore[assignment]
+        self._blocked: PartitionTable[bytes, BlockedKey] = tables[BLOCKED_KEYS]  # type: ignore[assignment]
+        self._resolved: PartitionTable[int, int] = tables[RESOLVED]  # type: ignore[assignment]
         self._names, self._dead, self._partition, self._outputs = names, names.dead, partition, outputs
         #: the state keeps blocked keys and resolved dead letters, because the handler declares dead letters
         self.keeps_order = True
@@ -110,7 +110,7 @@ class DeadLetterBook:
         key, place = message.key(), at(message)
         row = self._blocked[key]
         failure = Failure(row.error, f"its key waits since {self._noun} {row.first}", 0, ordered=True)
-        self._send("followed", letter(self._dead, message, "followed", failure, row.last))
+        self._send("followed", dead_letter_of(self._dead, message, "followed", failure, row.last))
         self._blocked[key] = msgspec.structs.replace(row, last=place, waiting=row.waiting + 1)
 
     def _dead_letter(self, message: Message, failure: Failure) -> None:
@@ -125,7 +125,7 @@ class DeadLetterBook:
             else:
                 self._blocked[key] = BlockedKey(place, place, error=failure.error)
         stored = msgspec.structs.replace(failure, ordered=ordered)
-        self._send("raised", letter(self._dead, message, "raised", stored, previous))
+        self._send("raised", dead_letter_of(self._dead, message, "raised", stored, previous))
 
     def handled(self) -> None:
         """Note a handled record of a retry topic: no replay finds it in the input's order."""
@@ -135,7 +135,7 @@ class DeadLetterBook:
     # Redrive and discard: commands of the control topic
 
     def obey(self, command: Command, message: Message, run: Callable[[Message], None]) -> str:
-        """Redrive or discard one dead letter; return the result, '' if it is not this letter's turn.
+        """Redrive or discard one dead letter; return the result, '' if it is not its turn.
 
         Raises the errors of `run`.
         """
@@ -204,7 +204,7 @@ def dead_letter_book(
     tables: dict[str, PartitionTable[object, object]], names: Names | None, partition: int, outputs: list[Sent]
 ) -> DeadLetterBook | None:
     """Return None for a handler that declares no dead letters."""
-    if PARKED not in tables:
+    if BLOCKED_KEYS not in tables:
         return None
     return DeadLetterBook(tables, names or Names("unnamed", "input"), partition, outputs)
 
@@ -212,8 +212,8 @@ def dead_letter_book(
 def undeclared_book(names: Names | None, partition: int, outputs: list[Sent], *, muted: bool) -> DeadLetterBook:
     """Return a book for a handler that declares no dead letters: it blocks no key and resolves none of them."""
     empty: dict[str, PartitionTable[Any, Any]] = {
-        PARKED: PartitionTable(Table(key=bytes, value=BlockedKey), PARKED),
-        SETTLED: PartitionTable(Table(key=int, value=int), SETTLED),
+        BLOCKED_KEYS: PartitionTable(Table(key=bytes, value=BlockedKey), BLOCKED_KEYS),
+        RESOLVED: PartitionTable(Table(key=int, value=int), RESOLVED),
     }
     book = DeadLetterBook(empty, names or Names("unnamed", "input"), partition, outputs)
     book.keeps_order, book.muted = False, muted

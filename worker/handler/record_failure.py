@@ -14,6 +14,7 @@ from statehold.errors import (
     RegistryUnreachable,
     StateholdError,
     UndecodableRecord,
+    UnreadableValue,
     UnstorableValue,
 )
 from statehold.snapshot.format.partition_identity import Place
@@ -80,7 +81,7 @@ def failed(record: Record[Any], error: Exception) -> HandlingFailed:
 
 def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> HandlingFailed:
     """Return the failure for what on_batch raised; `record` is the batch's first one."""
-    if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable)):
+    if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable, UnreadableValue)):
         return BatchFailed(at(record.message), _handler_error(record, error), record.message)
     return failed(record, error)
 
@@ -123,8 +124,8 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
     return RecordFailed(at(message), wrapped, message)
 
 
-def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
-    """Return the error of a record at which the process has died. `bury`: the command that dead-letters it.
+def deadly(message: Message, deaths: int, command: str) -> DeadlyRecord:
+    """Return the error of a record at which the process has died. `command` dead-letters it.
 
     Without deaths it is an operator's decision about a record that the handler did not get.
     """
@@ -132,8 +133,8 @@ def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
         times = f"the last {deaths} processes" if deaths > 1 else "the last process"
         text = (
             f"{times} died while the handler had this record, by a crash, a memory limit or an exit. Everything before "
-            f"it is committed, and nothing was skipped. Next: `{bury}`, which dead-letters it; or fix the handler, and "
-            f"run `statehold retry {message.partition()}`, which gives it the record again"
+            f"it is committed, and nothing was skipped. Next: `{command}`, which dead-letters it; or fix the handler, "
+            f"and run `statehold retry {message.partition()}`, which gives it the record again"
         )
     else:
         text = "the command came while the service was stopped, and the handler did not get the record"
@@ -143,8 +144,8 @@ def deadly(message: Message, deaths: int, bury: str) -> DeadlyRecord:
 
 
 def _handler_error(record: Record[Any], error: Exception) -> PartitionError:
-    if isinstance(error, RegistryUnreachable):
-        return RegistryUnreachable(str(error), **_coordinates(record.message))
+    if isinstance(error, RegistryUnreachable | UnreadableValue):
+        return type(error)(str(error), **_coordinates(record.message))
     wrapped = HandlerFailed(
         f"the handler raised {type(error).__name__}: {error}. The record was rolled back, and nothing was skipped. "
         f"Next: fix what the handler needs and run `statehold retry {record.message.partition()}`, or fix the handler "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from statehold.messages.command import FINISH_UPGRADE, PAUSE, SWITCHES, Command
-from statehold.messages.dead_letter import REQUESTS, BuryRequest
+from statehold.messages.dead_letter import REQUESTS, AddRequest
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.ports import Asked, Control
 from statehold.snapshot.format import frame
@@ -44,7 +44,7 @@ class ControlCommands(Participant):
         asked, end = self._control.waiting(work.done.next)
         if not asked and end == work.done.next:
             return
-        asked, end = self._until_bury(asked, end, work)
+        asked, end = self._until_dead_letter(asked, end, work)
         most = 1 if work.alone else _MOST
         commands: list[Command] = []
         pinned: list[Pinned] = []
@@ -94,26 +94,26 @@ class ControlCommands(Participant):
     def close(self) -> None:
         self._control.close()
 
-    def _until_bury(self, asked: list[Asked], end: int, work: SideWork) -> tuple[list[Asked], int]:
-        """Return the commands up to a `dlq bury` whose record comes next, because its transaction acknowledges it."""
+    def _until_dead_letter(self, asked: list[Asked], end: int, work: SideWork) -> tuple[list[Asked], int]:
+        """Return the commands up to a `dlq add` whose record comes next, because its transaction acknowledges it."""
         paused = work.before.paused is not None
         for i, each in enumerate(asked):
             if each.command.name in SWITCHES:
                 paused = each.command.name == PAUSE
             elif _precedes(each, work.position, paused=paused):
                 return asked[:i], each.command.offset
-            elif each.bury is not None and not self._has_obeyed(each.bury):
-                self._log_ended(each.command, each.bury, passed=each.bury.position != work.position)
+            elif each.dead_letter is not None and not self._has_obeyed(each.dead_letter):
+                self._log_ended(each.command, each.dead_letter, passed=each.dead_letter.position != work.position)
         return asked, end
 
-    def _has_obeyed(self, request: BuryRequest) -> bool:
+    def _has_obeyed(self, request: AddRequest) -> bool:
         return (request.topic or self._tools.place.input, request.offset) == self._decisions.commanded
 
-    def _log_ended(self, command: Command, request: BuryRequest, *, passed: bool) -> None:
+    def _log_ended(self, command: Command, request: AddRequest, *, passed: bool) -> None:
         partition, offset = self._tools.place.partition, request.offset
-        letter = self._tools.place.names.letter(request.topic, partition, offset)
+        dead_letter = self._tools.place.names.dead_letter_name(request.topic, partition, offset)
         cause = (
-            f"the partition has passed the record. `statehold dlq show {letter}` shows whether it is a "
+            f"the partition has passed the record. `statehold dlq show {dead_letter}` shows whether it is a "
             "dead letter; otherwise the handler processed it"
             if passed
             else f"the partition is paused. Next: `statehold resume --partitions {partition}`, then send it again"
@@ -136,8 +136,8 @@ class ControlCommands(Participant):
 
 
 def _precedes(asked: Asked, position: int, *, paused: bool) -> bool:
-    """Return whether this is a `dlq bury` whose record comes next: it and the commands behind it wait.
+    """Return whether this is a `dlq add` whose record comes next: it and the commands behind it wait.
 
     Not on a paused partition, which handles no record, because `resume` may be behind it.
     """
-    return asked.bury is not None and asked.bury.position == position and not paused
+    return asked.dead_letter is not None and asked.dead_letter.position == position and not paused

@@ -176,8 +176,8 @@ class SinkCoordinator(Participant):
             if self._settles and self.ahead.digest not in (b"", state):
                 raise self._differs(state, self.ahead.digest, draft.before)
         elif draft.position != self._held.position or rows is not None or draft.side.pinned:
-            letters = self._engine.dead_letters
-            decisions = letters.decisions.items() if letters is not None else ()
+            dead_letters = self._engine.dead_letters
+            decisions = dead_letters.decisions.items() if dead_letters is not None else ()
             note = Note(draft.before.lineage, state, draft.side, tuple((*place, each) for place, each in decisions))
             if draft.before.inputs:
                 positions, order = self._buffer.order(draft.before)

@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from statehold.bound.attributes import sinks_of
+from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.sink import PartitionSink
+from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.common.names import Names
 from statehold.config.common.errors import SettingsError
 from statehold.config.settings import Settings
@@ -54,17 +55,17 @@ class Subject(NamedTuple):
     @property
     def typed(self) -> Typed:
         """Return the converter from stored values to JSON."""
-        return Typed(self.service.tables) if self.service is not None else Typed()
+        return Typed(tables_and_outputs(class_of(self.service.handler))[0]) if self.service is not None else Typed()
 
     @property
     def sinks(self) -> list[PartitionSink[Any]] | None:
         """Return the sinks of its handler, if that is known."""
-        return list(sinks_of(self.service.handler_class).values()) if self.service is not None else None
+        return list(sinks_of(class_of(self.service.handler)).values()) if self.service is not None else None
 
     @property
     def references(self) -> list[str]:
         """Return the topics of the reference data that its handler declares; none without the code."""
-        return self.service.reference_topics if self.service is not None else []
+        return reference_topics(self.service.handler) if self.service is not None else []
 
     def outputs(self, given: Sequence[str] | None = None) -> list[str]:
         """Return the output topics that its handler declares, or the given ones.
@@ -75,7 +76,7 @@ class Subject(NamedTuple):
             return list(given or ())
         if given:
             raise WrongOption(f"{self.names.service} declares its outputs itself; leave out --output")
-        return self.service.outputs
+        return output_topics(self.service.handler, self.service.names)
 
 
 def subject_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Subject:

@@ -13,8 +13,9 @@ import typer
 from statehold.admin.topics import reaching
 from statehold.api.record import Message
 from statehold.api.values import serde
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import value_types
+from statehold.bound.topics import class_of
 from statehold.config.settings import Settings
 from statehold.errors import StartError, TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
@@ -107,9 +108,9 @@ def _lines(topic: str, service: Service | None) -> Lines:
     """Without the service, recognise statehold's topics by their names."""
     if service is None:
         return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
-    tables, outputs = declared(service.handler_class)
+    tables, outputs = tables_and_outputs(class_of(service.handler))
     codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
-    inputs = value_types(service.handler_class, service.inputs)
+    inputs = value_types(class_of(service.handler), service.inputs)
     codecs |= {name: serde.for_messages(value) for name, value in inputs.items()}
     return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
 

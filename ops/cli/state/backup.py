@@ -10,6 +10,7 @@ import typer
 from statehold.admin.backup import backup as saving
 from statehold.admin.backup import restore as restoring
 from statehold.admin.state import position_args
+from statehold.bound.topics import output_topics
 from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
@@ -107,7 +108,7 @@ def restore(
         settings,
         service.names,
         service.handler,
-        service.outputs,
+        output_topics(service.handler, service.names),
         source,
         replacement_reason(restoring.TOOL, who, why),
         cut=position_args.positions_of(to_offset) if to_offset else None,

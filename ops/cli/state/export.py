@@ -10,6 +10,8 @@ import typer
 
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.admin.state.position_args import positions_of
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.topics import class_of
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
@@ -18,7 +20,7 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 
 if TYPE_CHECKING:
-    from statehold.snapshot.spark.export.point_in_time import Moment
+    from statehold.snapshot.spark.export.point_in_time import PointInTime
 
 
 @with_subject
@@ -63,16 +65,16 @@ def export(
     from statehold.snapshot.spark.export.export import fresh, plan
     from statehold.snapshot.spark.io.session import spark_session
 
-    tables = list(about.service.tables.values()) if about.service is not None else []
+    tables = list(tables_and_outputs(class_of(about.service.handler))[0].values()) if about.service is not None else []
     with topic_view(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         numbers = [place.partition for place in places]
-        moments = _moments(view, numbers, at_offset, at_time)
+        points = _points(view, numbers, at_offset, at_time)
         fresh(to)
-        plan(view.reader, places, moments)  # a missing state is reported before a JVM starts
+        plan(view.reader, places, points)  # a missing state is reported before a JVM starts
         with spark_session(f"statehold export {about.names.group}", options) as spark:
             reader_of = ReaderFactory(about.settings, about.names)
-            done = run(spark, reader_of, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
+            done = run(spark, reader_of, view.reader, places, points, tables, to, form)  # type: ignore[arg-type]
     if as_json:
         output.print_json(done)
         return
@@ -84,17 +86,19 @@ def export(
         output.report(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
 
 
-def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
+def _points(
+    view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None
+) -> dict[int, PointInTime]:
     """Return the last moment of each partition; an empty dict for the newest state.
 
     :raises UsageError: an offset or a time cannot be read, or a partition has none.
     """
-    from statehold.snapshot.spark.export.point_in_time import Moment
+    from statehold.snapshot.spark.export.point_in_time import PointInTime
 
     if at_time is not None:
         after, topic = _milliseconds(at_time) + 1, view.names.changelog
         ends = {partition: view.reader.offset_at(topic, partition, after) for partition in partitions}
-        return {partition: Moment("increment", end, at_time) for partition, end in ends.items()}
+        return {partition: PointInTime("increment", end, at_time) for partition, end in ends.items()}
     if at_offset is None:
         return {}
     given = positions_of(at_offset)
@@ -105,7 +109,7 @@ def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_t
         raise UsageError(
             f"--at-offset {at_offset}: names no offset of partition {', '.join(missing)}; see --partitions"
         )
-    return {partition: Moment("position", given[partition], str(given[partition])) for partition in partitions}
+    return {partition: PointInTime("position", given[partition], str(given[partition])) for partition in partitions}
 
 
 def _milliseconds(text: str) -> int:

@@ -1,4 +1,4 @@
-"""`statehold dlq list | show | replay | discard | bury`: handles dead letters and blocked keys."""
+"""`statehold dlq list | show | replay | discard | add`: handles dead letters and blocked keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from statehold.admin.burial import Burial, FailedRecord
 from statehold.admin.commands import SentCommand
+from statehold.admin.dead_letter_request import FailedRecord, RequestedDeadLetter
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.api.handler import Handler
 from statehold.bound.policies import sends_dead_letters
+from statehold.bound.topics import class_of
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resolution
 from statehold.ops.cli.common import output as shown
@@ -36,7 +37,7 @@ Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the
 Place = Annotated[
     str | None,
     typer.Option(
-        "--letter",
+        "--dead-letter",
         metavar="P@OFFSET",
         help="Only this one: partition and offset of its record, such as 3@1207; with several inputs TOPIC:3@1207.",
     ),
@@ -64,19 +65,19 @@ def list_(
     """
     dead = DeadLetters(about.settings, about.names)
     found = dead.waiting(partitions_of(partitions), _wanted(about, key, None))
-    letters = [letter for each in found.values() for letter in each]
+    dead_letters = [dead_letter for each in found.values() for dead_letter in each]
     if as_json:
-        shown.print_json([{"letter": letter.name, **_plain(letter)} for letter in letters])
+        shown.print_json([{"dead_letter": dead_letter.name, **_plain(dead_letter)} for dead_letter in dead_letters])
         return
-    if not letters:
+    if not dead_letters:
         shown.report("no dead letter waits")
         return
     rows = []
-    for line in by_key(letters).values():
+    for line in by_key(dead_letters).values():
         first = line[0]
         said = f"{first.error}: {first.text}" if first.why == "raised" else f"(follows) {first.error}"
         rows.append((first.name, _text(first.key), len(line), shown.moment(first.timestamp), said))
-    shown.print_table(("letter", "key", "letters", "failed", "error"), rows)
+    shown.print_table(("dead letter", "key", "waiting", "failed", "error"), rows)
 
 
 @app.command("show")
@@ -99,15 +100,15 @@ def show_(
     """
     topic, partition, offset = _parsed(about, place)
     dead = DeadLetters(about.settings, about.names)
-    letters = [each for _, records in dead.records([partition]) for each in records]
+    dead_letters = [each for _, records in dead.records([partition]) for each in records]
     mine = {
         each.place
-        for each in letters
+        for each in dead_letters
         if isinstance(each, DeadLetter) and each.offset == offset and topic in ("", each.topic)
     }
-    found = [each for each in letters if each.place in mine]
+    found = [each for each in dead_letters if each.place in mine]
     if not found:
-        shown.complain(f"no letter of record {place}; `statehold dlq list` names those that wait")
+        shown.complain(f"no dead letter of record {place}; `statehold dlq list` names those that wait")
         raise typer.Exit(1)
     if as_json:
         shown.print_json([_plain(each) for each in found])
@@ -124,7 +125,7 @@ def replay(
     about: Subject,
     partitions: Partitions = None,
     key: Key = None,
-    letter: Place = None,
+    dead_letter: Place = None,
     everything: All = False,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the outcome.")] = "",
     dry_run: DryRun = False,
@@ -141,7 +142,7 @@ def replay(
     Exit code 0: all were handled; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
-    _settle(dead, REPLAY, partitions, _chosen(about, key, letter, everything), why, dry_run, timeout, as_json)
+    _settle(dead, REPLAY, partitions, _chosen(about, key, dead_letter, everything), why, dry_run, timeout, as_json)
 
 
 @app.command()
@@ -154,7 +155,7 @@ def discard(
     about: Subject,
     partitions: Partitions = None,
     key: Key = None,
-    letter: Place = None,
+    dead_letter: Place = None,
     everything: All = False,
     dry_run: DryRun = False,
     timeout: Timeout = 60.0,
@@ -163,17 +164,17 @@ def discard(
     """Discard dead letters: the service never handles them, and later records of their keys continue.
 
     statehold dlq discard order_totals.app:service \\
-        --letter 3@1207 --why "a test order"
+        --dead-letter 3@1207 --why "a test order"
 
     Exit code 0: all were discarded; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
-    _settle(dead, DISCARD, partitions, _chosen(about, key, letter, everything), why, dry_run, timeout, as_json)
+    _settle(dead, DISCARD, partitions, _chosen(about, key, dead_letter, everything), why, dry_run, timeout, as_json)
 
 
 @app.command(cls=NumbersCommand)
 @with_subject
-def bury(
+def add(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The failed partition.")],
     offset: Annotated[
         int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record at which it has failed.")
@@ -197,9 +198,9 @@ def bury(
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make the record at which a partition has failed a dead letter, and continue behind it.
+    """Add the record at which a partition has failed to the dead letters, and continue behind it.
 
-    statehold dlq bury 3 1207 order_totals.app:service \\
+    statehold dlq add 3 1207 order_totals.app:service \\
         --why "no such account, ticket 17"
 
     The command goes through the control topic. The worker obeys when a retry meets the record and it fails again: this
@@ -210,14 +211,14 @@ def bury(
     the handler has processed it.
     """
     topic = _input_of(about, topic, "--topic TOPIC")
-    burial = Burial(about.settings, about.names, topic, partition, offset)
-    found = burial.find()
+    requested = RequestedDeadLetter(about.settings, about.names, topic, partition, offset)
+    found = requested.find()
     if about.service is not None and not overtake and found.message.key() is not None:
-        _require_order(about.service.handler_class, partition, offset)
-    if burial.is_stopped():
-        _bury_unseen(burial, found, why, overtake=overtake, as_json=as_json)
+        _require_order(class_of(about.service.handler), partition, offset)
+    if requested.is_stopped():
+        _add_unseen(requested, found, why, overtake=overtake, as_json=as_json)
         return
-    sent = burial.send(found, why, overtake=overtake)
+    sent = requested.send(found, why, overtake=overtake)
     elsewhere = ""
     try:
         local_services.retry(about.names.group, partition, 0.0)
@@ -226,36 +227,41 @@ def bury(
     retry = f"statehold retry {partition} --name {about.names.service}"
     if elsewhere and not as_json:
         shown.report(f"sent. Next: `{retry}` on the machine of the partition ({elsewhere})")
-    passed = _await_passing(burial, sent, timeout)
+    passed = _await_passing(requested, sent, timeout)
     if passed is None:  # its last process had died, and its group has noticed it
-        _bury_unseen(burial, found, why, overtake=overtake, as_json=as_json)
+        _add_unseen(requested, found, why, overtake=overtake, as_json=as_json)
         return
-    letter = burial.letter() if passed else None
+    dead_letter = requested.dead_letter() if passed else None
     if as_json:
-        shown.print_json(None if letter is None else {"letter": letter.name, **_plain(letter)})
-    elif letter is not None:
-        shown.report(f"{letter.name} is a dead letter{_made_by(letter, burial.id)}: {letter.error}: {letter.text}")
-    if letter is None:
-        shown.complain(_not_passed(about.names.letter(topic, partition, offset), retry, passed=passed))
+        shown.print_json(None if dead_letter is None else {"dead_letter": dead_letter.name, **_plain(dead_letter)})
+    elif dead_letter is not None:
+        shown.report(
+            f"{dead_letter.name} is a dead letter{_made_by(dead_letter, requested.id)}: {dead_letter.error}: "
+            f"{dead_letter.text}"
+        )
+    if dead_letter is None:
+        shown.complain(_not_passed(about.names.dead_letter_name(topic, partition, offset), retry, passed=passed))
         raise typer.Exit(1)
 
 
-def _await_passing(burial: Burial, sent: SentCommand, timeout: float) -> bool | None:
+def _await_passing(requested: RequestedDeadLetter, sent: SentCommand, timeout: float) -> bool | None:
     """Return whether the partition has passed the record in time; None if the service is stopped."""
     until = time.monotonic() + timeout
-    while not burial.passed(sent, max(0.0, min(_LOOK, until - time.monotonic()))):
+    while not requested.passed(sent, max(0.0, min(_LOOK, until - time.monotonic()))):
         if time.monotonic() >= until:
             return False
-        if burial.is_stopped():
+        if requested.is_stopped():
             return None
     return True
 
 
-def _bury_unseen(burial: Burial, found: FailedRecord, why: str, *, overtake: bool, as_json: bool) -> None:
+def _add_unseen(
+    requested: RequestedDeadLetter, found: FailedRecord, why: str, *, overtake: bool, as_json: bool
+) -> None:
     """Leave the command for the next start of a stopped service."""
-    burial.send(found, why, overtake=overtake, unseen=True)
+    requested.send(found, why, overtake=overtake, unseen=True)
     if as_json:
-        shown.print_json({"command": burial.id, "waits_for": "start"})
+        shown.print_json({"command": requested.id, "waits_for": "start"})
         return
     shown.report(
         "the service is stopped. Its next start dead-letters the record before the handler gets it. Next: start the "
@@ -272,11 +278,15 @@ def _require_order(kind: type[Handler[Any]], partition: int, offset: int) -> Non
         )
 
 
-def _made_by(letter: DeadLetter, own: str) -> str:
+def _made_by(dead_letter: DeadLetter, own: str) -> str:
     """Return who made it, if it was not the command with the id `own`."""
-    if letter.id == own:
+    if dead_letter.id == own:
         return ""
-    return f", made by another command of {letter.who} ({letter.reason})" if letter.id else ", made by the policy"
+    return (
+        f", made by another command of {dead_letter.who} ({dead_letter.reason})"
+        if dead_letter.id
+        else ", made by the policy"
+    )
 
 
 def _not_passed(name: str, retry: str, *, passed: bool) -> str:
@@ -301,13 +311,15 @@ def _settle(
 ) -> None:
     chosen = partitions_of(partitions)
     if dry_run:
-        letters = [letter for each in dead.waiting(chosen, wanted).values() for letter in each]
+        dead_letters = [dead_letter for each in dead.waiting(chosen, wanted).values() for dead_letter in each]
         if as_json:
-            shown.print_json([_plain(letter) for letter in letters])
+            shown.print_json([_plain(dead_letter) for dead_letter in dead_letters])
         else:
-            for letter in letters:
-                shown.report(f"{what.removeprefix('dlq-')} {letter.name} key {_text(letter.key)}: {letter.error}")
-        _require_some(letters)
+            for dead_letter in dead_letters:
+                shown.report(
+                    f"{what.removeprefix('dlq-')} {dead_letter.name} key {_text(dead_letter.key)}: {dead_letter.error}"
+                )
+        _require_some(dead_letters)
         return
     with progress("the partitions' answers", timeout):
         outcomes = dead.resolve(what, chosen, wanted, why, timeout)
@@ -351,15 +363,15 @@ def _require_some(found: Sequence[object]) -> None:
 def _chosen(about: Subject, key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
     """:raises UsageError: neither or more than one is given."""
     if (key is not None) + (place is not None) + everything != 1:
-        raise WrongOption("choose dead letters by one of --key TEXT, --letter P@OFFSET and --all")
+        raise WrongOption("choose dead letters by one of --key TEXT, --dead-letter P@OFFSET and --all")
     return _wanted(about, key, place)
 
 
 def _wanted(about: Subject, key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
     at = _parsed(about, place) if place is not None else None
-    return lambda letter: (
-        (key is None or letter.key == key.encode())
-        and (at is None or (letter.topic if at[0] else "", letter.partition, letter.offset) == at)
+    return lambda dead_letter: (
+        (key is None or dead_letter.key == key.encode())
+        and (at is None or (dead_letter.topic if at[0] else "", dead_letter.partition, dead_letter.offset) == at)
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from statehold.admin.dead_letters import DeadLetters, by_key
 from statehold.bound.attributes import sinks_of
+from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.errors import StateholdError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
@@ -52,9 +53,16 @@ class Report:
 
 def doctor(service: Service) -> Any:
     """Run the checks of `statehold doctor --no-probe`. Blocks for seconds."""
-    sinks = sinks_of(service.handler_class).values()
-    topics = service.reference_topics
-    case = Case(service.settings, service.names, service.outputs, probes=False, sinks=sinks, references=topics)
+    sinks = sinks_of(class_of(service.handler)).values()
+    topics = reference_topics(service.handler)
+    case = Case(
+        service.settings,
+        service.names,
+        output_topics(service.handler, service.names),
+        probes=False,
+        sinks=sinks,
+        references=topics,
+    )
     return msgspec.to_builtins(examine(case))
 
 
@@ -64,12 +72,12 @@ def dead_letters(service: Service) -> list[dict[str, Any]]:
     :raises StateholdError: the topic does not exist, or the cluster does not answer.
     """
     waiting = DeadLetters(service.settings, service.names).waiting()
-    lines = by_key([letter for letters in waiting.values() for letter in letters]).values()
+    lines = by_key([dead_letter for dead_letters in waiting.values() for dead_letter in dead_letters]).values()
     return [
         {
-            "letter": line[0].name,
+            "dead_letter": line[0].name,
             "key": line[0].key.decode(errors="replace") if line[0].key is not None else None,
-            "letters": len(line),
+            "dead_letters": len(line),
             "time": line[0].timestamp / 1000,
             "error": line[0].error,
             "text": line[0].text,

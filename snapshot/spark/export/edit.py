@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from statehold.api.handler import HandlerFactory
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.topics import class_of
 from statehold.snapshot.spark.fold.merge import Rows
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
@@ -67,4 +68,4 @@ def having(table: str, keys: Container[bytes], rows: Rows) -> Iterator[bytes]:
 
 
 def tables_of(handler: HandlerFactory) -> dict[str, Any]:
-    return declared(handler if isinstance(handler, type) else type(handler()))[0]
+    return tables_and_outputs(class_of(handler))[0]

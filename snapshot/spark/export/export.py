@@ -23,7 +23,7 @@ from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.spark.export import point_in_time
 from statehold.snapshot.spark.export.columns import Columns, Untyped
-from statehold.snapshot.spark.export.point_in_time import LATEST, Moment, OutOfReach
+from statehold.snapshot.spark.export.point_in_time import LATEST, OutOfReach, PointInTime
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.merge import Rows
 from statehold.snapshot.spark.fold.plan import FoldPlan
@@ -78,14 +78,14 @@ def export(
     reader_of: ReaderOf,
     reader: Reader,
     places: Sequence[Place],
-    moments: Mapping[int, Moment],
+    points: Mapping[int, PointInTime],
     tables: Sequence[PartitionTable[Any, Any]],
     to: Path,
     form: Form = "parquet",
 ) -> Export:
     """Verify the state, write each table to `to`/TABLE and count the rows. `to` appears atomically.
 
-    `moments` maps a partition to its point in time; the default is the newest state. The state is rounded down to a
+    `points` maps a partition to its point in time; the default is the newest state. The state is rounded down to a
     commit record with a delta. The topics are read once. Tables outside `tables` get JSON for key and value. A read
     that fails is repeated; a damaged full snapshot is replaced by an older one.
 
@@ -99,13 +99,13 @@ def export(
     share, attempt, plans = source.pieces(spark, len(places)), 1, list[FoldPlan]()
     while True:
         try:
-            plans = plan(reader, places, moments, damaged)
+            plans = plan(reader, places, points, damaged)
             fold = Fold(spark, reader_of, [planning.divided(reader, each, share) for each in plans])
             with fold.kept() as state, _work_directory(to) as work:
                 held = _proven(fold, state, damaged)
                 if held is None:
                     continue
-                done = _written(spark, reader, fold, state, held, moments, tables, work, form)
+                done = _written(spark, reader, fold, state, held, points, tables, work, form)
                 _publish(work, to)
                 return done
         except (JobFailed, DamagedIncrement, OutOfRange) as error:
@@ -127,7 +127,7 @@ def _written(
     fold: Fold,
     state: RDD[Rows],
     held: Mapping[str, int],
-    moments: Mapping[int, Moment],
+    points: Mapping[int, PointInTime],
     tables: Sequence[PartitionTable[Any, Any]],
     work: Path,
     form: Form,
@@ -142,7 +142,7 @@ def _written(
         service=place.names.group,
         input=",".join(place.names.inputs),
         format=form,
-        partitions=[_exported(reader, each, moments) for each in plans],
+        partitions=[_exported(reader, each, points) for each in plans],
         tables={each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns},
         rows=rows,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -154,7 +154,7 @@ def _written(
 def plan(
     reader: Reader,
     places: Sequence[Place],
-    moments: Mapping[int, Moment],
+    points: Mapping[int, PointInTime],
     damaged: Mapping[int, Collection[int]] | None = None,
 ) -> list[FoldPlan]:
     """FoldPlan the state of each partition. Needs no Spark, so missing states are reported at once.
@@ -163,7 +163,7 @@ def plan(
     """
     plans, missing = [], []
     for place in places:
-        wanted = moments.get(place.partition, LATEST)
+        wanted = points.get(place.partition, LATEST)
         try:
             plans.append(point_in_time.plan(reader, place, wanted, (damaged or {}).get(place.partition, ())))
         except OutOfReach as error:
@@ -208,11 +208,11 @@ def _columns(tables: Sequence[PartitionTable[Any, Any]], held: Mapping[str, int]
     return [*known.values(), *others]
 
 
-def _exported(reader: Reader, plan: FoldPlan, moments: Mapping[int, Moment]) -> Exported:
+def _exported(reader: Reader, plan: FoldPlan, points: Mapping[int, PointInTime]) -> Exported:
     commit_record, place = plan.goal.commit_record, plan.place
     return Exported(
         plan.partition,
-        moments.get(plan.partition, LATEST).asked,
+        points.get(plan.partition, LATEST).asked,
         commit_record.position(place.input),
         commit_record.n,
         commit_record.keys,

@@ -17,7 +17,7 @@ from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import FoldPlan
 
 
-class Moment(NamedTuple):
+class PointInTime(NamedTuple):
     """A point in time: the newest state, an input position, or a changelog offset below which the commit record is.
 
     A time is converted to a changelog offset.
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
     asked: str = "latest"
 
 
-LATEST = Moment()
+LATEST = PointInTime()
 
 
 class Kept(NamedTuple):
@@ -43,21 +43,21 @@ class OutOfReach(PartitionError):
     """The point in time is older than the stored states; the text names the stored positions."""
 
 
-def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] = ()) -> FoldPlan:
+def plan(reader: Reader, place: Place, point: PointInTime, damaged: Collection[int] = ()) -> FoldPlan:
     """FoldPlan the state at the point in time, rounded down to a commit record with a delta.
 
     :raises OutOfReach: it is older than the stored states. :raises PartitionError: there is no state.
     """
     try:
         newest = planning.make(reader, place, damaged=damaged)
-        if moment.kind == "latest":
+        if point.kind == "latest":
             return newest
         end = newest.last.position(place.input)
-        if moment.kind == "position" and moment.value > end:
-            beyond = f"{moment.asked} is beyond the end: the last commit record has position {end}. Next: use latest"
+        if point.kind == "position" and point.value > end:
+            beyond = f"{point.asked} is beyond the end: the last commit record has position {end}. Next: use latest"
             raise OutOfReach(beyond, topic=place.input, partition=place.partition)
         there = kept(reader, place, newest)
-        goal = _goal(reader, place, moment, newest)
+        goal = _goal(reader, place, point, newest)
     except (frame.BadFrame, OutOfRange) as error:
         raise DamagedIncrement(
             f"plan the state: a record is unreadable, or was truncated meanwhile: {error}",
@@ -92,16 +92,16 @@ def reported_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _goal(reader: Reader, place: Place, moment: Moment, newest: FoldPlan) -> LocatedCommitRecord | None:
+def _goal(reader: Reader, place: Place, point: PointInTime, newest: FoldPlan) -> LocatedCommitRecord | None:
     """Return the newest commit record with a delta up to the moment, of the current state generation."""
-    adopted, value, topic = newest.last.adopted, moment.value, place.input
+    adopted, value, topic = newest.last.adopted, point.value, place.input
 
     def inside(commit_record: CommitRecord) -> bool:
         return (
             commit_record.n < adopted or commit_record.position(topic) <= value
         )  # positions may have gone back at an adoption
 
-    end = discovery.end_of(reader, place, inside) if moment.kind == "position" else value
+    end = discovery.end_of(reader, place, inside) if point.kind == "position" else value
     return discovery.newest_commit_record(
         reader, place, lambda commit_record: commit_record.delta and commit_record.n >= adopted, end
     )

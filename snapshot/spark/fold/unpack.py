@@ -67,10 +67,10 @@ class Increments:
 
 def _beginning(increment: Increment) -> str:
     """Check that the deltas begin with an empty state: an initial commit or a replacement without a full snapshot."""
-    n, adopt = increment.commit_record.n, increment.adopt
-    if adopt is not None and adopt.base is not None:
+    n, replacement = increment.commit_record.n, increment.replacement
+    if replacement is not None and replacement.base is not None:
         return f"the full snapshot of state-replacement record {n} is unusable, and so is every later one"
-    if n > 0 and adopt is None:
+    if n > 0 and replacement is None:
         return f"no full snapshot is usable, and the deltas begin with transaction {n}"
     return ""
 

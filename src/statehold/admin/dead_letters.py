@@ -77,7 +77,7 @@ class DeadLetters:
     ) -> dict[int, list[DeadLetter]]:
         """Return the unresolved dead letters by partition. Raises the errors of `records`."""
         found = {at: [each for each in waiting(records) if wanted(each)] for at, records in self.records(partitions)}
-        return {partition: letters for partition, letters in found.items() if letters}
+        return {partition: dead_letters for partition, dead_letters in found.items() if dead_letters}
 
     def resolve(
         self, what: str, partitions: Sequence[int], wanted: Callable[[DeadLetter], bool], why: str, timeout: float
@@ -94,14 +94,14 @@ class DeadLetters:
         most = defaultdict[OrderKey, int](lambda: 1 if what == REPLAY else _ROUND)
         while True:
             chosen: dict[int, list[DeadLetter]] = {}
-            for partition, letters in self.waiting(partitions, wanted).items():
+            for partition, dead_letters in self.waiting(partitions, wanted).items():
                 outcome = outcomes.setdefault(partition, DeadLetterResult(partition=partition))
-                if not outcome.late and (first := _first(letters, most, stuck)):
+                if not outcome.late and (first := _first(dead_letters, most, stuck)):
                     chosen[partition] = first
             if not chosen:
                 return list(outcomes.values())
             stuck |= self._ask(what, chosen, why, timeout, outcomes)
-            for key in {_order_key(letter) for letters in chosen.values() for letter in letters}:
+            for key in {_order_key(dead_letter) for dead_letters in chosen.values() for dead_letter in dead_letters}:
                 most[key] *= 2
 
     def _ask(
@@ -115,8 +115,8 @@ class DeadLetters:
         """Send one round of commands to all partitions. Return the keys that must not be requested again."""
         commander, asked = Commander(self._settings, self._names), command.new_id()
         values = {
-            partition: [self._fitting(letter, letter.request(what, why)) for letter in letters]
-            for partition, letters in chosen.items()
+            partition: [self._fitting(dead_letter, dead_letter.request(what, why)) for dead_letter in dead_letters]
+            for partition, dead_letters in chosen.items()
         }
         sent = [commander.send_each(what, partition, each, asked) for partition, each in values.items()]
         answers = commander.await_answers(sent, timeout, full=False)
@@ -128,52 +128,52 @@ class DeadLetters:
         }
         stuck = set()
         for answer in answers:
-            outcome, letters = outcomes[answer.partition], chosen[answer.partition]
-            outcome.asked += len(letters)
+            outcome, dead_letters = outcomes[answer.partition], chosen[answer.partition]
+            outcome.asked += len(dead_letters)
             outcome.late = answer.transaction is None
-            for letter in letters:
-                trace = traces.get((letter.partition, letter.place))
+            for dead_letter in dead_letters:
+                trace = traces.get((dead_letter.partition, dead_letter.place))
                 if trace is None:
-                    stuck.add(_order_key(letter))
+                    stuck.add(_order_key(dead_letter))
                 elif trace.what == FAILED_AGAIN:
-                    outcome.failed.append(letter.name)
-                    stuck.add(_order_key(letter))
+                    outcome.failed.append(dead_letter.name)
+                    stuck.add(_order_key(dead_letter))
                 else:
                     outcome.done += 1
         return stuck
 
-    def _fitting(self, letter: DeadLetter, value: bytes) -> bytes:
+    def _fitting(self, dead_letter: DeadLetter, value: bytes) -> bytes:
         most = largest_command(self._settings) - _SPARE
         if len(value) > most:
             raise UsageError(
-                f"{letter.topic}[{letter.partition}]@{letter.offset}: send the command: the dead letter has "
-                f"{len(value)} bytes, the limit is {most}, a quarter of kafka.message_max_bytes. The dead letter is "
-                f"unchanged. Next: raise kafka.message_max_bytes for the service and for this command"
+                f"{dead_letter.topic}[{dead_letter.partition}]@{dead_letter.offset}: send the command: the dead letter "
+                f"has {len(value)} bytes, the limit is {most}, a quarter of kafka.message_max_bytes. The dead letter "
+                f"is unchanged. Next: raise kafka.message_max_bytes for the service and for this command"
             )
         return value
 
 
-def by_key(letters: Sequence[DeadLetter]) -> dict[OrderKey, list[DeadLetter]]:
+def by_key(dead_letters: Sequence[DeadLetter]) -> dict[OrderKey, list[DeadLetter]]:
     """Group dead letters by blocked key, in order. A dead letter without a blocked key has a group of its own."""
     found = defaultdict(list)
-    for letter in letters:
-        found[_order_key(letter)].append(letter)
+    for dead_letter in dead_letters:
+        found[_order_key(dead_letter)].append(dead_letter)
     return dict(found)
 
 
 def _first(
-    letters: Sequence[DeadLetter], most: Mapping[OrderKey, int], stuck: Collection[OrderKey]
+    dead_letters: Sequence[DeadLetter], most: Mapping[OrderKey, int], stuck: Collection[OrderKey]
 ) -> list[DeadLetter]:
     """Return the first dead letters of each key, in order: at most `most` of it, and a round in all."""
     count: Counter[OrderKey] = Counter()
     found = []
-    for letter in letters:
-        key = _order_key(letter)
+    for dead_letter in dead_letters:
+        key = _order_key(dead_letter)
         if key not in stuck and count[key] < most[key]:
             count[key] += 1
-            found.append(letter)
+            found.append(dead_letter)
     return found[:_ROUND]
 
 
-def _order_key(letter: DeadLetter) -> OrderKey:
-    return letter.partition, letter.key, -1 if letter.ordered else letter.place
+def _order_key(dead_letter: DeadLetter) -> OrderKey:
+    return dead_letter.partition, dead_letter.key, -1 if dead_letter.ordered else dead_letter.place

@@ -107,7 +107,7 @@ def require(
                 f"{largest_count(facts, names)} --why TEXT --yes`, which adds the others'"
             )
     _require_counts_of_state(facts, names)
-    for topic in filter(names.is_for_letters, outputs):
+    for topic in filter(names.is_for_dead_letters, outputs):
         if facts[topic].partitions < facts[names.input].partitions:
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}; "
@@ -214,15 +214,15 @@ class ServiceTopics:
             facts = self._admin.describe(
                 [*names.inputs, names.changelog, names.snapshot, names.control, *self._outputs, *self._references]
             )
-        given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
-        plain = [names.input, *(topic for topic in self._outputs if topic not in (*letters, *self._references))]
+        given, dead_letters = facts[names.input], list(filter(names.is_for_dead_letters, self._outputs))
+        plain = [names.input, *(topic for topic in self._outputs if topic not in (*dead_letters, *self._references))]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
         findings[1:1] = [TopicFinding(topic, _matches(facts[topic], given)) for topic in names.others]
         for topic in self._references:
             fact = facts[topic]
             findings.append(TopicFinding(topic, self._expires(fact) if fact else "missing"))
         # Dead letters need the control topic, because its commands redrive and discard them; it is optional without.
-        for topic in (*letters, *([names.control] if letters or facts[names.control] else [])):
+        for topic in (*dead_letters, *([names.control] if dead_letters or facts[names.control] else [])):
             fact = facts[topic]
             findings.append(TopicFinding(topic, self._loses(fact, given) if fact else "missing"))
         for topic in (names.changelog, names.snapshot):
@@ -266,7 +266,7 @@ class ServiceTopics:
         :raises TopicMissing: a topic does not exist and has no number of partitions; nothing was created.
         """
         names = self._names
-        plain = {topic: count for topic, count in partitions.items() if not names.is_for_letters(topic)}
+        plain = {topic: count for topic, count in partitions.items() if not names.is_for_dead_letters(topic)}
         with reaching(self._settings):
             unlisted = self._unlisted(list(plain))
         late = missing = [topic for topic in unlisted if plain[topic] <= 0]
@@ -294,9 +294,9 @@ class ServiceTopics:
         for topic in (names.changelog, names.snapshot):
             if self._topics.create(topic, given.partitions, given.replication, ours):
                 created.add(topic)
-        letters = {**KEPT, "max.message.bytes": ours["max.message.bytes"]}
+        dead_letters = {**KEPT, "max.message.bytes": ours["max.message.bytes"]}
         for topic in partitions:
-            if topic not in plain and self._topics.create(topic, given.partitions, given.replication, letters):
+            if topic not in plain and self._topics.create(topic, given.partitions, given.replication, dead_letters):
                 created.add(topic)
         control = control or len(plain) < len(partitions)
         if control and self._topics.create(names.control, given.partitions, given.replication, KEPT):

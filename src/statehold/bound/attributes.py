@@ -13,17 +13,19 @@ from statehold.bound.output import PartitionOutput
 from statehold.bound.sink import PartitionSink
 from statehold.bound.system_tables import system_tables
 from statehold.bound.table import bind
-from statehold.common.class_body import declarations, once_per_class
+from statehold.common.class_body import class_attributes, once_per_class
 from statehold.state.partition_table import PartitionTable
 
 
 @once_per_class
-def declared(kind: type[Handler[Any]]) -> tuple[dict[str, PartitionTable[Any, Any]], dict[str, PartitionOutput[Any]]]:
+def tables_and_outputs(
+    kind: type[Handler[Any]],
+) -> tuple[dict[str, PartitionTable[Any, Any]], dict[str, PartitionOutput[Any]]]:
     """Return the tables and outputs that a handler class declares, by attribute name, base classes first.
 
     The system tables that statehold needs for it follow its own (`statehold.bound.system_tables`).
     """
-    outputs = {name: PartitionOutput(output) for name, output in declarations(kind, Output).items()}
+    outputs = {name: PartitionOutput(output) for name, output in class_attributes(kind, Output).items()}
     return _tables(kind, traced=False), outputs
 
 
@@ -33,22 +35,22 @@ def bound_tables(kind: type[Handler[Any]], traced: bool) -> tuple[PartitionTable
 
     `traced`: the tables catch values that are changed in place.
     """
-    return tuple((_tables(kind, traced=True) if traced else declared(kind)[0]).values())
+    return tuple((_tables(kind, traced=True) if traced else tables_and_outputs(kind)[0]).values())
 
 
 def _tables(kind: type[Handler[Any]], *, traced: bool) -> dict[str, PartitionTable[Any, Any]]:
-    declared_tables: dict[str, Table[Any, Any] | Dedupe[Any]] = declarations(kind, (Table, Dedupe))
-    tables = {name: bind(table, traced=traced) for name, table in declared_tables.items()}
+    found: dict[str, Table[Any, Any] | Dedupe[Any]] = class_attributes(kind, (Table, Dedupe))
+    tables = {name: bind(table, traced=traced) for name, table in found.items()}
     return tables | system_tables(kind, tables)
 
 
 @once_per_class
 def sinks_of(kind: type[Handler[Any]]) -> dict[str, PartitionSink[Any]]:
     """Return the sinks that a handler class declares, by attribute name, base classes first."""
-    return {name: PartitionSink(sink) for name, sink in declarations(kind, Sink).items()}
+    return {name: PartitionSink(sink) for name, sink in class_attributes(kind, Sink).items()}
 
 
 @once_per_class
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
     """Return the version of each table."""
-    return {name: table.version for name, table in declared(kind)[0].items()}
+    return {name: table.version for name, table in tables_and_outputs(kind)[0].items()}

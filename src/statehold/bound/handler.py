@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from statehold.api.handler import Handler
-from statehold.bound.attributes import bound_tables, declared, sinks_of
+from statehold.bound.attributes import bound_tables, sinks_of, tables_and_outputs
 from statehold.bound.output import PartitionOutput
 from statehold.bound.reference import ReferenceView, SharedRows, references
 from statehold.bound.sink import Sinks
@@ -34,7 +34,7 @@ def bind(
     """
     kind = type(handler)
     outputs: dict[str, PartitionOutput[Any]] = {}
-    for name, output in declared(kind)[1].items():
+    for name, output in tables_and_outputs(kind)[1].items():
         partitions = output_partitions(output.topic) if output.partitioner else 0
         outputs[name] = output.bind(sent, partitions, checked=checked)
     sinks = {name: sink.bind() for name, sink in sinks_of(kind).items()}

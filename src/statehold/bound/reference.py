@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, overload
 from statehold.api.declaration import options_of
 from statehold.api.reference import Reference, ReferenceOptions
 from statehold.api.values import serde
-from statehold.common.class_body import declarations, once_per_class
+from statehold.common.class_body import class_attributes, once_per_class
 from statehold.errors import RegistryUnreachable, UsageError
 
 K = TypeVar("K")
@@ -170,7 +170,7 @@ def put(rows: Rows, changes: Iterable[Change]) -> None:
 @once_per_class
 def references(kind: type[Any]) -> dict[str, ReferenceView[Any, Any]]:
     """Return the references that a handler class declares, by attribute name, base classes first."""
-    found = {name: ReferenceView(each) for name, each in declarations(kind, Reference).items()}
+    found = {name: ReferenceView(each) for name, each in class_attributes(kind, Reference).items()}
     if len({reference.topic for reference in found.values()}) < len(found):
         raise UsageError(f"{kind.__name__} declares two references of one topic. Next: use one of them for both")
     return found

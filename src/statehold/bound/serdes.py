@@ -9,7 +9,7 @@ from statehold.api.declaration import options_of
 from statehold.api.handler import Handler
 from statehold.api.output import Output, OutputOptions
 from statehold.api.values import serde
-from statehold.common.class_body import declarations, once_per_class
+from statehold.common.class_body import class_attributes, once_per_class
 
 
 def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any]) -> None:
@@ -20,7 +20,7 @@ def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any]) -> None:
     for topic, value in inputs.items():
         if (given := _of_topic(value, topic)) is not None:
             given.check_input()
-    for output in declarations(kind, Output).values():
+    for output in class_attributes(kind, Output).values():
         options: OutputOptions = options_of(output)
         if (given := _of_topic(options.value_type, options.topic)) is not None:
             given.check_output()

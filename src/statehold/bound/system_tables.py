@@ -12,7 +12,7 @@ from statehold.api.handler import Handler
 from statehold.api.table import Table
 from statehold.bound.policies import sends_dead_letters
 from statehold.errors import UsageError
-from statehold.messages.dead_letter import PARKED, SETTLED, BlockedKey
+from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED, BlockedKey
 from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.due_index import DueTable
 from statehold.state.kinds.joins import JoinTable
@@ -79,6 +79,6 @@ def _dead_letter_tables(kind: type[Handler[Any]]) -> Tables:
     if not kind.on_failure or not sends_dead_letters(kind):
         return {}
     return {
-        PARKED: PartitionTable(Table(key=bytes, value=BlockedKey)),
-        SETTLED: PartitionTable(Table(key=int, value=int)),
+        BLOCKED_KEYS: PartitionTable(Table(key=bytes, value=BlockedKey)),
+        RESOLVED: PartitionTable(Table(key=int, value=int)),
     }

@@ -87,7 +87,7 @@ def reader(names: Names, outputs: Sequence[str], references: Sequence[str] = ())
         ),
         *(
             Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings")
-            for topic in filter(names.is_for_letters, outputs)
+            for topic in filter(names.is_for_dead_letters, outputs)
         ),
         *(
             Right(operation, TOPIC, topic, "topics check compares the settings of reference data")
@@ -131,7 +131,7 @@ def compactor(names: Names, _outputs: Sequence[str], _references: Sequence[str] 
 
 def operator(names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
     """Return the rights of `topics create`, of `state` and `repair` on a stopped service, and of a reader."""
-    growing = (*names.inputs, names.changelog, names.snapshot, *filter(names.is_for_letters, outputs))
+    growing = (*names.inputs, names.changelog, names.snapshot, *filter(names.is_for_dead_letters, outputs))
     every = dict.fromkeys((*names.inputs, *outputs, names.changelog, names.snapshot, names.control))
     return [
         *(

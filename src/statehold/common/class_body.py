@@ -21,7 +21,7 @@ def once_per_class(read: F) -> F:
     return cast("F", cache(read))  # mypy does not take a class for hashable
 
 
-def declarations(kind: type, wanted: type[T] | tuple[type[T], ...]) -> dict[str, T]:
+def class_attributes(kind: type, wanted: type[T] | tuple[type[T], ...]) -> dict[str, T]:
     """Return the class attributes of a type, by name, base classes first; a subclass replaces its base's."""
     attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
     return {name: value for name, value in attributes.items() if isinstance(value, wanted)}

@@ -82,7 +82,7 @@ class Names:
         """The beginning of the name of each retry topic."""
         return f"{self.group}.{self.input}.retry."
 
-    def letter(self, topic: str, partition: int, offset: int) -> str:
+    def dead_letter_name(self, topic: str, partition: int, offset: int) -> str:
         """What commands call the dead letter of a record, such as 3@1207; with several inputs trades:3@1207."""
         return f"{partition}@{offset}" if not self.others else f"{topic}:{partition}@{offset}"
 
@@ -90,7 +90,7 @@ class Names:
         """Return whether this is a retry topic of the service."""
         return topic.startswith(self.retries)
 
-    def is_for_letters(self, topic: str) -> bool:
+    def is_for_dead_letters(self, topic: str) -> bool:
         """Return whether this is the dead-letter topic or a retry topic of the service."""
         return topic == self.dead or self.is_for_retries(topic)
 

@@ -26,15 +26,16 @@ PREFIX: Final = "statehold-dead-"
 REPLAY: Final = "dlq-replay"
 DISCARD: Final = "dlq-discard"
 REQUESTS: Final = frozenset((REPLAY, DISCARD))
-#: command of the control topic that dead-letters the record at which a partition fails
-BURY: Final = "dlq-bury"
+#: command of the control topic that dead-letters the record at which a partition fails. Its name is stored, therefore
+#: it stays although the command line calls it `dlq add`
+ADD: Final = "dlq-bury"
 #: resolutions on the dead-letter topic
 REPLAYED: Final = "dlq-replayed"
 DISCARDED: Final = "dlq-discarded"
 FAILED_AGAIN: Final = "dlq-failed-again"
-#: system tables of a partition: blocked keys, and resolved dead letters; a user's table has no dot in its name
-PARKED: Final = "statehold.parked"
-SETTLED: Final = "statehold.settled"
+#: stored names of a partition's system tables: blocked keys, and resolved dead letters; a user's table has no dot
+BLOCKED_KEYS: Final = "statehold.parked"
+RESOLVED: Final = "statehold.settled"
 #: characters kept of an exception's text
 TEXT: Final = 500
 
@@ -97,7 +98,7 @@ class DeadLetterRequest(msgspec.Struct, frozen=True, array_like=True):
         return self.offset if self.merged < 0 else self.merged
 
 
-class BuryRequest(msgspec.Struct, frozen=True, array_like=True):
+class AddRequest(msgspec.Struct, frozen=True, array_like=True):
     """The value of the command that dead-letters the record at which a partition fails."""
 
     #: of the record
@@ -114,7 +115,7 @@ class BuryRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode_request: Final = msgspec.msgpack.Decoder(DeadLetterRequest).decode
-_decode_bury_request: Final = msgspec.msgpack.Decoder(BuryRequest).decode
+_decode_add_request: Final = msgspec.msgpack.Decoder(AddRequest).decode
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +202,7 @@ def redriven(inputs: Sequence[str], partition: int, request: DeadLetterRequest) 
     return was if request.merged < 0 else MergedMessage(was, inputs.index(topic), request.merged)
 
 
-def letter(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:
+def dead_letter_of(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:
     """Return the dead letter of a record: the record as it was received, its coordinates and the cause."""
     own = own_headers(
         PREFIX,
@@ -255,13 +256,13 @@ def request_of(message: Message) -> DeadLetterRequest:
         raise BadCommand(f"it names no dead letter: {error}") from error
 
 
-def bury_request_of(message: Message) -> BuryRequest:
+def add_request_of(message: Message) -> AddRequest:
     """Return the request in a `dlq-bury` command.
 
     :raises BadCommand: its value is no such request.
     """
     try:
-        return _decode_bury_request(message.value() or b"")
+        return _decode_add_request(message.value() or b"")
     except UNREADABLE as error:
         raise BadCommand(f"it names no record: {error}") from error
 

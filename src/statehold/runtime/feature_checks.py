@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from statehold.api.handler import Handler
-from statehold.bound.attributes import declared, sinks_of
+from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import check_inputs, methods
 from statehold.bound.policies import delays, sends_dead_letters
 from statehold.bound.reference import references
@@ -21,9 +21,9 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str, in
     _check_hooks(kind)
     check_inputs(kind, inputs)
     _check_outputs(kind)
-    letters, versions = sends_dead_letters(kind), references(kind)
+    dead_letters, versions = sends_dead_letters(kind), references(kind)
     if delta_interval == "off":
-        _check_without_deltas(kind, letters=letters, versions=bool(versions))
+        _check_without_deltas(kind, dead_letters=dead_letters, versions=bool(versions))
     if not sinks_of(kind):
         return
     if versions:
@@ -45,7 +45,7 @@ def _check_hooks(kind: type[Handler[Any]]) -> None:
 
 def _check_outputs(kind: type[Handler[Any]]) -> None:
     types: dict[str, tuple[str, Any]] = {}
-    for name, output in declared(kind)[1].items():
+    for name, output in tables_and_outputs(kind)[1].items():
         other, known = types.setdefault(output.topic, (name, output.value_type))
         if known != output.value_type:
             raise UsageError(
@@ -54,8 +54,8 @@ def _check_outputs(kind: type[Handler[Any]]) -> None:
             )
 
 
-def _check_without_deltas(kind: type[Handler[Any]], *, letters: bool, versions: bool) -> None:
-    if letters:
+def _check_without_deltas(kind: type[Handler[Any]], *, dead_letters: bool, versions: bool) -> None:
+    if dead_letters:
         raise UsageError(
             f"{kind.__name__}.on_failure sends dead letters, and snapshot.delta_interval is off: a replay needs the "
             f"delta that stores which record was dead-lettered. Next: set snapshot.delta_interval to a time, such as "

@@ -22,6 +22,7 @@ from statehold.bound.handler import new_state
 from statehold.bound.policies import retry_topics
 from statehold.bound.reference import references
 from statehold.bound.sink import Connect
+from statehold.bound.topics import class_of
 from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -102,9 +103,6 @@ class Wired(Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    @property
-    def handler_class(self) -> type[Handler[Any]]: ...
-
 
 class ServiceWiring:
     """Creates a worker for each partition that the manager is assigned."""
@@ -122,9 +120,9 @@ class ServiceWiring:
         self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
         self._overview = overview
         self._access: Access = RoleAccess(service.settings, admin, rights)
-        self._schemas, self._roots = schemas(service.handler_class), roots_of(service.settings)
+        self._schemas, self._roots = schemas(class_of(service.handler)), roots_of(service.settings)
         self._tracing = tracing_of(service.settings, service.names)
-        self._database = partial(database_of, service.handler_class, service.settings, service.names)
+        self._database = partial(database_of, class_of(service.handler), service.settings, service.names)
         self._database()  # raises at the start if something is missing
         self._control = ControlFeed(service.settings, service.names, admin, log)
         #: None for a service with one input, whose records the manager delivers.
@@ -136,7 +134,7 @@ class ServiceWiring:
         self.references = self._references()
         self._delayed = {
             topic: RetryFeed(service.settings, service.names, log, topic)
-            for topic in retry_topics(service.handler_class, service.names)
+            for topic in retry_topics(class_of(service.handler), service.names)
         }
         self._renewal: CredentialRotation | None = None
         self._state_dir = state_directory(service.settings.service.state_dir)
@@ -182,7 +180,7 @@ class ServiceWiring:
 
     def _references(self) -> References | None:
         service, settings = self._service, self._service.settings
-        declared = tuple(references(service.handler_class).values())
+        declared = tuple(references(class_of(service.handler)).values())
         if not declared:
             return None
         facts = self._admin.describe([each.topic for each in declared])
@@ -205,7 +203,7 @@ class ServiceWiring:
             StandbyTools(
                 locate=lambda partition: self._place(partition, require(admin, names, ())),
                 new_state=lambda: new_state(
-                    service.handler_class,
+                    class_of(service.handler),
                     traced=settings.service.mode == "development",
                     track_delta=settings.snapshot.delta_interval != "off",
                 ),

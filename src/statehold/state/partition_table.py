@@ -23,7 +23,7 @@ from statehold.api.values.difference import brief, difference
 from statehold.api.values.exact_values import exact_types, forgets, quick_check
 from statehold.api.values.table_types import EXACT_TYPES, exact_check
 from statehold.common.decoding import UNREADABLE
-from statehold.errors import UnstorableValue, UsageError
+from statehold.errors import UnreadableValue, UnstorableValue, UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -403,8 +403,21 @@ class PartitionTable(Table[K, V]):
         data = self._committed(key)
         if data is None:
             return ABSENT
-        value = self._cache[key] = self._serde.decode(data)
+        try:
+            value = self._cache[key] = self._serde.decode(data)
+        except Exception as error:  # a decoder or an upcaster may raise anything
+            raise self._unreadable_value(key, data, error) from error
         return value
+
+    def _unreadable_value(self, key: K, data: bytes, error: Exception) -> UnreadableValue:
+        version = versioned_values.version_of(data) if self.version > 1 else 1
+        kind = getattr(self.value_type, "__name__", repr(self.value_type))
+        return UnreadableValue(
+            f"table {self.name!r}, key {brief(key)}: the stored value has version {version}, and this code, which "
+            f"declares version {self.version}, cannot read it as {kind:.100}: {error}. No record is at fault, and "
+            f"nothing was changed. Next: run the code that wrote it, or declare Table(version={self.version + 1}, "
+            f"upcasters={{{self.version}: ...}}) with the new type"
+        )
 
     def _committed(self, key: Any) -> bytes | None:
         return self._frozen[key] if key in self._frozen else self.stored.get(key)

@@ -15,18 +15,19 @@ from statehold.api.reference import Reference
 from statehold.api.sink import Sink
 from statehold.api.table import Table
 from statehold.api.values import serde
-from statehold.bound.attributes import declared, sinks_of
+from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import methods, value_types
 from statehold.bound.output import ORIGIN_HEADER
 from statehold.bound.reference import references
-from statehold.common.class_body import declarations
+from statehold.bound.topics import class_of
+from statehold.common.class_body import class_attributes
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import RecordError, UsageError
 from statehold.messages import command
-from statehold.messages.dead_letter import BURY, DISCARD, REPLAY, BuryRequest, DeadLetter, waiting
+from statehold.messages.dead_letter import ADD, DISCARD, REPLAY, AddRequest, DeadLetter, waiting
 from statehold.runtime.feature_checks import check_combinations
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.testing.backup import BackupPartition, Beginning
@@ -96,7 +97,7 @@ class Driver(Wiring):
         inputs: Sequence[str] = (),
         output_partitions: int = 1,
     ) -> None:
-        kind = handler if isinstance(handler, type) else type(handler())
+        kind = class_of(handler)
         values = settings or Settings(
             service=ServiceSettings(mode="development"),
             snapshot=SnapshotSettings(delta_interval=delta_interval),
@@ -192,13 +193,13 @@ class Driver(Wiring):
         self.broker.log(found.topic, 0).append(data, blob, None, int(self.clock.wall() * 1000))
         self._references.turn()
 
-    def letters(self, partition: int = 0) -> list[DeadLetter]:
+    def dead_letters(self, partition: int = 0) -> list[DeadLetter]:
         """Return the dead letters of a partition that are neither replayed nor discarded.
 
         See docs/how-to/write/dead-letters.md.
         """
         self._settle()
-        return waiting(self._recorded(partition).letters())
+        return waiting(self._recorded(partition).dead_letters())
 
     def release(
         self, key: str | bytes | None = None, partition: int = 0, *, discard: bool = False, why: str = ""
@@ -209,23 +210,27 @@ class Driver(Wiring):
         """
         wanted = key.encode() if isinstance(key, str) else key
         what, log = DISCARD if discard else REPLAY, self.broker.log(self.names.control, partition)
-        asked = [letter for letter in self.letters(partition) if wanted is None or letter.key == wanted]
-        for letter in asked:
-            value = letter.request(what, why)
+        asked = [
+            dead_letter for dead_letter in self.dead_letters(partition) if wanted is None or dead_letter.key == wanted
+        ]
+        for dead_letter in asked:
+            value = dead_letter.request(what, why)
             log.append(value, None, [command.header(what, "", "driver")], int(self.clock.wall() * 1000))
         return len(asked)
 
-    def bury(self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "", input: str = "") -> None:
-        """Dead-letter the record at which the partition has failed, as `statehold dlq bury` does.
+    def dead_letter(
+        self, offset: int, partition: int = 0, *, overtake: bool = False, why: str = "", input: str = ""
+    ) -> None:
+        """Dead-letter the record at which the partition has failed, as `statehold dlq add` does.
 
         `input` names one of several inputs. `restore` retries the partition and then does it.
         """
         topic, inputs = self._input(input), self.names.inputs
         position = sum(self.broker.offsets[each, partition] for each in inputs)
-        request = BuryRequest(offset, position, overtake, why, topic if len(inputs) > 1 else "")
+        request = AddRequest(offset, position, overtake, why, topic if len(inputs) > 1 else "")
         value = msgspec.msgpack.encode(request)
         log = self.broker.log(self.names.control, partition)
-        log.append(value, None, [command.header(BURY, command.new_id(), "driver")], int(self.clock.wall() * 1000))
+        log.append(value, None, [command.header(ADD, command.new_id(), "driver")], int(self.clock.wall() * 1000))
 
     def commit(self) -> None:
         """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""
@@ -265,7 +270,7 @@ class Driver(Wiring):
 
     def sent(self, output: Output[Any] | str) -> list[OutputRecord[Any]]:
         """Return what `outputs` returns, with key, headers, partition and timestamp."""
-        found = self._named("output", Output, declared(self._kind)[1], output, lambda each: each.topic)
+        found = self._named("output", Output, tables_and_outputs(self._kind)[1], output, lambda each: each.topic)
         self._settle()
         decode: Callable[[Any], Any] = serde.for_messages(found.value_type, found.topic).decode
         return [
@@ -424,7 +429,7 @@ class Driver(Wiring):
         """
         self.commit()
         recorded, last = self._recorded(partition), self.commit_record(partition)
-        sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
+        sent = {output.topic: self.broker.log(output.topic, 0) for output in tables_and_outputs(self._kind)[1].values()}
         pinned = recorded.side_inputs()
         past = Past(
             self._factory,
@@ -537,14 +542,16 @@ class Driver(Wiring):
                 raise UsageError(f"partition {partition}: the driver has {self._partitions}, see Driver(partitions=)")
             logs = [self.broker.log(topic, partition) for topic in self.names.inputs]
             lane = self._lanes[partition] = Lane(self._tools, self.clock, logs, self._batch)
-            self._write_genesis(partition, self._beginnings.get(partition, Beginning()))
+            self._write_initial_record(partition, self._beginnings.get(partition, Beginning()))
             lane.start()
         return lane
 
     def _named(self, what: str, kinds: Any, found: Mapping[str, T], wanted: object, outside: Callable[[T], str]) -> T:
         """Find by declaration, by attribute, or by the name outside. Raises UsageError."""
         if not isinstance(wanted, str):
-            wanted = next((name for name, each in declarations(self._kind, kinds).items() if each is wanted), wanted)
+            wanted = next(
+                (name for name, each in class_attributes(self._kind, kinds).items() if each is wanted), wanted
+            )
         for attribute, each in found.items():
             if wanted in (attribute, outside(each)):
                 return each

@@ -67,14 +67,14 @@ class Recorded:
             before = commit_record.positions
         return found
 
-    def letters(self) -> list[DeadLetter | Resolution | None]:
+    def dead_letters(self) -> list[DeadLetter | Resolution | None]:
         """Return the dead letters and their resolutions, in the order of the topic."""
         log = self._broker.log(self._names.dead, 0)
         return [read(message) for message in log.committed() if message.partition() == self._partition]
 
     def decisions(self) -> dict[At, FailureDecision]:
         """Return the failure decisions by topic and offset."""
-        return self._tried.decisions(self.letters(), self._names.control)
+        return self._tried.decisions(self.dead_letters(), self._names.control)
 
     def see(self, engine: Engine, seen: Seen) -> None:
         """Show an engine the reference data of that version."""

@@ -76,7 +76,7 @@ class Wiring:
         self._references = References(self._sources())
         self._references.turn()
 
-    def _write_genesis(self, partition: int, beginning: Beginning) -> None:
+    def _write_initial_record(self, partition: int, beginning: Beginning) -> None:
         """Start for the first time: the driver writes the initial commit record (rule D5), with the state if any."""
         positions = dict(zip(self.names.inputs, beginning.positions or (0,) * len(self.names.inputs), strict=True))
         chunks = records.chunks(beginning.changes, self.settings.snapshot.chunk_bytes)

@@ -1,6 +1,6 @@
 """`python -m tests.system.apps.chained`: two inputs; each output says which record came next, and links to the last.
 
-PROBE_* as in `run`; PROBE_SECOND is the second input. Negative amounts fail; with PROBE_LETTERS they become dead
+PROBE_* as in `run`; PROBE_SECOND is the second input. Negative amounts fail; with PROBE_DEAD_LETTERS they become dead
 letters.
 """
 
@@ -36,7 +36,7 @@ def chained(first: str, second: str, output: str) -> type[Handler[None]]:
     """The handler with its topics."""
 
     class Chained(Handler[None]):
-        on_failure: ClassVar = {ValueError: dead_letter()} if "PROBE_LETTERS" in os.environ else {}
+        on_failure: ClassVar = {ValueError: dead_letter()} if "PROBE_DEAD_LETTERS" in os.environ else {}
         links = Table(key=int, value=int)
         out = Output(output, value=Link)
 

@@ -59,11 +59,11 @@ class Batched(Deadly):
             self.on_record(record)
 
 
-class Lettered(Deadly):
+class DeadLettered(Deadly):
     on_failure: ClassVar = {DeadlyRecord: dead_letter()}
 
 
-HANDLERS = {"": Deadly, "batched": Batched, "lettered": Lettered}
+HANDLERS = {"": Deadly, "batched": Batched, "dead-lettered": DeadLettered}
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 if os.environ["PROBE_DEADLY"] == "take":
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))

@@ -69,9 +69,9 @@ export const doctor = (ask) => report(ask, "doctor", "Doctor", "The checks of `s
       element("span", {}, each.reason, each.fix ? element("span", { className: "quiet block" }, `fix: ${each.fix}`) : null)]))];
 });
 
-export const letters = (ask, status) => report(ask, "letters", "Dead letters", "Keys that wait behind a record that failed, with that record.", (rows) => (rows.length
-  ? [table("dead letters", ["letter", "key", "letters", "time", "error"], rows.map((each) => [each.letter, each.key ?? "–", count(each.letters), when(each.time), `${each.error}: ${each.text}`])),
-    element("h3", {}, "Next command"), copyable(`statehold dlq show ${rows[0].letter} --name ${status.name} --input ${status.input}`)]
+export const deadLetters = (ask, status) => report(ask, "dead-letters", "Dead letters", "Keys that wait behind a record that failed, with that record.", (rows) => (rows.length
+  ? [table("dead letters", ["dead letter", "key", "waiting", "time", "error"], rows.map((each) => [each.dead_letter, each.key ?? "–", count(each.dead_letters), when(each.time), `${each.error}: ${each.text}`])),
+    element("h3", {}, "Next command"), copyable(`statehold dlq show ${rows[0].dead_letter} --name ${status.name} --input ${status.input}`)]
   : [element("p", {}, "No dead letter waits.")]));
 
 export function timers(ask) {

@@ -161,6 +161,6 @@ def _oldest(reader: ArchiveReader, place: Place) -> list[dict[str, int]]:
         each.manifest.positions for each in known if each.manifest is not None and not each.finding
     ]
     first = next(past.increments(reader, place), None)
-    if first is not None and (first.commit_record.n == 0 or first.adopt is not None):
+    if first is not None and (first.commit_record.n == 0 or first.replacement is not None):
         found.append(first.commit_record.positions)
     return [{topic: positions[topic] for topic in place.names.inputs} for positions in found]

@@ -115,7 +115,7 @@ def restore(
             work.stopped.fence(range(work.count))
             work.require_empty(work.stopped.facts(), with_input=input_at is None)
             place_input = work.write_input if input_at is None else lambda: work.look_up(input_at)
-            return work.adopt(place_input(), hold, reason)
+            return work.replace_state(place_input(), hold, reason)
 
 
 class _Work:
@@ -249,7 +249,7 @@ class _Work:
 
     # The state
 
-    def adopt(self, positions: Positions, hold: GroupLock, reason: ReplacementReason) -> Restoration:
+    def replace_state(self, positions: Positions, hold: GroupLock, reason: ReplacementReason) -> Restoration:
         lineage, facts = state_replacement.new_lineage(), self.stopped.facts()
         notes = {"backup": self.manifest.backup, "made": self.manifest.made}
         result = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])
@@ -257,7 +257,7 @@ class _Work:
             result.offsets = str(self._write_map(lineage))
             notes["offsets"] = result.offsets
         adoptions = [self._adoption(p, positions, lineage, facts, result) for p in range(self.count)]
-        self.stopped.adopt(adoptions, hold.membership(), msgspec.structs.replace(reason, notes=notes))
+        self.stopped.replace_state(adoptions, hold.membership(), msgspec.structs.replace(reason, notes=notes))
         return result
 
     def _adoption(

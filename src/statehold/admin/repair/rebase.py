@@ -212,8 +212,8 @@ class Rebase:
             tried = _recalled(stopped, engine, reader, place)
         finally:
             reader.close()
-        letters, begins = engine.dead_letters, inputs_at(salvaged.commit_record, place.names)
-        decisions = letters.decisions if letters else ()
+        dead_letters, begins = engine.dead_letters, inputs_at(salvaged.commit_record, place.names)
+        decisions = dead_letters.decisions if dead_letters else ()
         failed = sum(topic in begins and offset >= begins[topic] for topic, offset in decisions)
         late = len(side_inputs.late(place, salvaged.commit_record, tried))
         if not failed and not late:

@@ -107,7 +107,7 @@ def run(
             steps, adoptions = _each(stopped, facts, count, repair, lineage)
             _require_work(steps, repair)
             noted = msgspec.structs.replace(reason, notes={**reason.notes, **_notes(steps)})
-            commit_records = stopped.adopt(adoptions, hold.membership(), noted)
+            commit_records = stopped.replace_state(adoptions, hold.membership(), noted)
         for step in steps:
             step.transaction = commit_records[step.partition].n
         return Repaired(lineage, steps)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from statehold.api.timer import Timer
 from statehold.common.partitioner import Partitioner
 from statehold.errors import ToolRefused, UsageError
-from statehold.messages.dead_letter import SETTLED
+from statehold.messages.dead_letter import RESOLVED
 from statehold.state.digest import MODULUS, table_digest
 from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import State
@@ -28,7 +28,7 @@ def drop_partition_data(state: State) -> None:
     These are the partition's event time, which restarts with the next record, and the offsets of resolved dead letters.
     """
     for name, table in state.tables.items():
-        if default_name(name) in (CLOCK, SETTLED) and table.stored:
+        if default_name(name) in (CLOCK, RESOLVED) and table.stored:
             state.digest = (state.digest - table_digest(name, list(table.stored), table.stored.values())) % MODULUS
             table.stored.clear()
 

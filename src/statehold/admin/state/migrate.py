@@ -81,7 +81,7 @@ def replace_states(
         stopped.fence(range(count))
         lineage = state_replacement.new_lineage()
         done, adoptions = edit(lineage)
-        commit_records = stopped.adopt(adoptions, hold.membership(), reason)
+        commit_records = stopped.replace_state(adoptions, hold.membership(), reason)
     for each in done:
         each.transaction = commit_records[each.partition].n
     return Migration(lineage, done)

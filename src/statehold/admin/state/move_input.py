@@ -83,7 +83,7 @@ def move(
             if dry_run:
                 return work.shown(barrier)
             with GroupLock(settings, names, old.admin, work.before, TOOL) as hold:
-                return work.adopt(barrier, hold, reason)
+                return work.replace_state(barrier, hold, reason)
 
 
 class _Move:
@@ -112,7 +112,7 @@ class _Move:
         starts = [sum(self._starts(p, there).values()) for p in range(self.to)]
         return self._into(self.redistribution.report(starts))
 
-    def adopt(self, barrier: Barrier, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
+    def replace_state(self, barrier: Barrier, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
         self.old.fence(range(self.before))
         self._read_states(barrier)
         facts = self._make_topics()
@@ -124,7 +124,7 @@ class _Move:
             DepartingPartition(self.old.place(p, self.before, self.facts), commit_record, self._listed())
             for p, commit_record in enumerate(self.redistribution.commit_records)
         ]
-        commit_records = self.new.adopt(adoptions, hold.membership(), reason, leaving)
+        commit_records = self.new.replace_state(adoptions, hold.membership(), reason, leaving)
         return self._into(self.redistribution.adopted(adoptions, commit_records))
 
     # Before

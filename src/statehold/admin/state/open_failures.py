@@ -6,7 +6,7 @@ from contextlib import closing
 
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.stopped_service import LastState, StoppedService
-from statehold.messages.dead_letter import PARKED, SETTLED
+from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED
 from statehold.state.system_names import by_default_name
 
 
@@ -16,12 +16,12 @@ def unresolved_failures(stopped: StoppedService, found: LastState, partition: in
     They refer to the partition by its number, so a redistribution would separate them from their keys.
     """
     names, commit_record, tables = stopped.names, found.commit_record, by_default_name(found.state.tables)
-    if PARKED in tables and (keys := len(tables[PARKED].stored)):
+    if BLOCKED_KEYS in tables and (keys := len(tables[BLOCKED_KEYS].stored)):
         return f"partition {partition}: {keys} key(s) are blocked by dead letters (`statehold dlq list`)"
     for topic, position in commit_record.positions.items():
         if names.is_for_retries(topic) and (count := _records(stopped, topic, partition, position)):
             return f"partition {partition}: {count} record(s) are pending on {topic} (`statehold lag`)"
-    if SETTLED in tables and tables[SETTLED].stored:
+    if RESOLVED in tables and tables[RESOLVED].stored:
         asked = control_position(stopped.admin, names, partition)
         waiting = asked - commit_record.positions.get(names.control, 0)
         return f"partition {partition}: {waiting} command(s) are pending on {names.control}" if waiting > 0 else ""

@@ -60,7 +60,7 @@ def repartition(
             if dry_run:
                 return work.shown()
             with GroupLock(settings, names, stopped.admin, work.facts[names.input].partitions, TOOL) as hold:
-                return work.adopt(hold, reason)
+                return work.replace_state(hold, reason)
 
 
 class _Repartition:
@@ -81,7 +81,7 @@ class _Repartition:
         self._read_states()
         return self.redistribution.report([sum(self._inputs(p).values()) for p in range(self.to)])
 
-    def adopt(self, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
+    def replace_state(self, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
         self.stopped.fence(range(self.to))
         self._read_states()
         # The inputs grow last, because producers place keys differently as soon as they have more partitions.
@@ -92,7 +92,7 @@ class _Repartition:
         self.watch.require_quiet()
         self._grow(*self.names.inputs)
         self.watch.require_quiet()
-        commit_records = self.stopped.adopt(adoptions, hold.membership(), reason)
+        commit_records = self.stopped.replace_state(adoptions, hold.membership(), reason)
         return self.redistribution.adopted(adoptions, commit_records)
 
     # Before

@@ -13,6 +13,7 @@ from statehold.admin.executor_clients import SnapshotSinkFactory
 from statehold.api.handler import HandlerFactory
 from statehold.api.record import Message
 from statehold.bound.attributes import schemas
+from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
@@ -56,7 +57,7 @@ class StoppedService:
 
     def __init__(self, settings: Settings, names: Names, handler: HandlerFactory, tool: str) -> None:
         self.settings, self.names, self._handler = settings, names, handler
-        self.kind = handler if isinstance(handler, type) else type(handler())
+        self.kind = class_of(handler)
         self.admin = Admin(settings, names.group)
         self.tool = f"{tool} {__version__}"
         self._log = Log(service=names.group)
@@ -216,7 +217,7 @@ class StoppedService:
             reader.close()
         return ref
 
-    def adopt(
+    def replace_state(
         self,
         adoptions: Sequence[Adoption],
         membership: Any,

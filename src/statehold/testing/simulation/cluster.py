@@ -9,8 +9,9 @@ from typing import Any, Self
 
 from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.values import serde
-from statehold.bound.attributes import declared
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import methods, value_types
+from statehold.bound.topics import class_of
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.testing.simulation.process import ProcessLife
@@ -36,7 +37,7 @@ def quick_settings(settings: Settings | None = None) -> Settings:
 
 def topics_of(handler: HandlerFactory, input: str = "input") -> tuple[str, ...]:
     """Return the inputs of a handler: those that `on` names, or the one of this name."""
-    kind = handler if isinstance(handler, type) else type(handler())
+    kind = class_of(handler)
     return tuple(methods(kind)) or (input,)
 
 
@@ -129,7 +130,7 @@ class SimulatedCluster:
 
     def outputs(self, topic: str) -> list[Any]:
         """Return the committed values of an output (by topic or attribute name), partition by partition."""
-        for name, output in declared(self._kind)[1].items():
+        for name, output in tables_and_outputs(self._kind)[1].items():
             if topic in (name, output.topic):
                 decode: Callable[[Any], Any] = serde.for_messages(output.value_type, output.topic).decode
                 logs = self._simulation.kafka.topics[output.topic].logs
@@ -172,7 +173,7 @@ class SimulatedCluster:
     @property
     def timeline(self) -> str:
         """What happened, as lines: virtual time in seconds, who, what."""
-        return "\n".join(lines_of(self._simulation.observer.moments))
+        return "\n".join(lines_of(self._simulation.observer.timeline))
 
     def _life(self, name: str) -> ProcessLife:
         found = self._simulation.processes.get(name)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from statehold.api.handler import HandlerFactory
+from statehold.bound.topics import class_of
 from statehold.config.settings import Settings
 from statehold.testing.simulation.cluster import encoders, quick_settings, topics_of
 from statehold.testing.simulation.schedule import Schedule
@@ -79,7 +80,7 @@ def fuzz_crashes(
 
 
 def _records(handler: Any, topics: tuple[str, ...], inputs: Iterable[Any]) -> Sequence[InputRecord]:
-    kind = handler if isinstance(handler, type) else type(handler())
+    kind = class_of(handler)
     encode = encoders(kind, topics)[topics[0]]
     found = []
     for number, each in enumerate(inputs):

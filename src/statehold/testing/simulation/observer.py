@@ -46,7 +46,7 @@ class Observer:
 
     def __init__(self, kafka: SimulatedKafka, application: Application, scheduler: TaskScheduler) -> None:
         self._kafka, self._application, self._scheduler = kafka, application, scheduler
-        self.moments: list[TimelineEntry] = []
+        self.timeline: list[TimelineEntry] = []
         #: (place in the code, phase of the partition) -> how often it was reached
         self.coverage: Counter[tuple[str, str]] = Counter()
         #: (what the schedule did, phase of the partition) -> how often
@@ -65,7 +65,7 @@ class Observer:
         scheduler.on_taken = lambda task, action: self.on_taken(action, self._phase(task))
 
     def note(self, who: str, text: str) -> None:
-        self.moments.append(TimelineEntry(self._kafka.clock(), who, text))
+        self.timeline.append(TimelineEntry(self._kafka.clock(), who, text))
 
     def on_log(self, process: ProcessLife, event: str, fields: dict[str, Any]) -> None:
         if event in _NOISE or self._scheduler.closing:

@@ -11,11 +11,12 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
-from statehold.bound.attributes import declared, schemas, sinks_of
+from statehold.bound.attributes import schemas, sinks_of, tables_and_outputs
 from statehold.bound.handler import new_state
 from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
 from statehold.bound.sink import Connect, DatabaseTrouble, Rows, Session, SinkPosition
+from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.common.threads import Background
 from statehold.config.settings import Settings
@@ -55,10 +56,10 @@ class Application:
         settings: Settings,
     ) -> None:
         self.handler, self.names, self.partitions, self.settings = handler, names, partitions, settings
-        self.kind: type[Handler[Any]] = handler if isinstance(handler, type) else type(handler())
+        self.kind: type[Handler[Any]] = class_of(handler)
         self.schemas = schemas(self.kind)
         self.all_outputs = [
-            *(output.topic for output in declared(self.kind)[1].values()),
+            *(output.topic for output in tables_and_outputs(self.kind)[1].values()),
             *failure_topics(self.kind, names),
         ]
         #: the database of the sinks

@@ -62,7 +62,7 @@ def _same_error(report: RunReport) -> Callable[[RunReport], bool]:
 
 def timeline(report: RunReport, *, most: int = 120) -> str:
     """Return the run as lines: virtual time in seconds, who, what. The last line repeats the schedule in a test."""
-    lines = lines_of(report.observer.moments)
+    lines = lines_of(report.observer.timeline)
     if len(lines) > most:
         first, last = most // 3, most - most // 3
         lines[first:-last] = [f"{'':9}  ... {len(lines) - most} lines"]
@@ -72,9 +72,9 @@ def timeline(report: RunReport, *, most: int = 120) -> str:
     return "\n".join(lines)
 
 
-def lines_of(moments: Sequence[TimelineEntry]) -> list[str]:
+def lines_of(timeline: Sequence[TimelineEntry]) -> list[str]:
     """Return what happened, a line for each."""
-    return [f"{moment.time:9.3f}  {moment.who:<8}  {moment.text}" for moment in moments]
+    return [f"{moment.time:9.3f}  {moment.who:<8}  {moment.text}" for moment in timeline]
 
 
 def replay_line(report: RunReport) -> str:

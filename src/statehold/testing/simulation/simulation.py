@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from statehold.api.handler import HandlerFactory
 from statehold.bound.reference import references
 from statehold.bound.sink import SinkPosition
+from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import PartitionCountChanged, StateholdError, TopicMissing, TopicReplaced
@@ -135,7 +136,7 @@ class Simulation:
             delays = random.Random(schedule.order)
             self.kafka.transactions.marker_delay = lambda place: delays.random() * scenario.markers
         self.scheduler.on_action = self.act
-        kind = scenario.handler if isinstance(scenario.handler, type) else type(scenario.handler())
+        kind = class_of(scenario.handler)
         self.names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
         self.application = Application(scenario.handler, self.names, scenario.partitions, scenario.settings)
         self.store = SimulatedStore(self.scheduler, self.clock)

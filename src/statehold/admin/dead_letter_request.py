@@ -17,7 +17,7 @@ from statehold.errors import TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.messages import command
-from statehold.messages.dead_letter import BURY, BuryRequest, DeadLetter
+from statehold.messages.dead_letter import ADD, AddRequest, DeadLetter
 from statehold.snapshot.restore.discovery import last_commit_record
 
 
@@ -28,7 +28,7 @@ class FailedRecord(NamedTuple):
     position: int
 
 
-class Burial:
+class RequestedDeadLetter:
     """Of one record. Single-threaded; every method blocks, and raises KafkaTrouble when the cluster does not answer."""
 
     def __init__(self, settings: Settings, names: Names, topic: str, partition: int, offset: int) -> None:
@@ -39,9 +39,9 @@ class Burial:
         #: of the command
         self.id = command.new_id()
         #: end of the partition's dead letters before the command; older ones may be of another life of the record
-        self._letters_before = 0
+        self._dead_letters_before = 0
         self._where = f"{topic}[{partition}]@{offset}"
-        self._letter_name = names.letter(topic, partition, offset)
+        self._dead_letter_name = names.dead_letter_name(topic, partition, offset)
 
     def find(self) -> FailedRecord:
         """Return the record, if the partition has to process it next.
@@ -52,7 +52,7 @@ class Burial:
         self._require_topics()
         names, partition = self._names, self._partition
         with closing(CommittedReader(self._settings, names.group, self._admin)) as reader:
-            _, self._letters_before = reader.bounds(names.dead, partition)
+            _, self._dead_letters_before = reader.bounds(names.dead, partition)
             record = last_commit_record(reader, names.changelog, partition)
             if record is None:
                 raise UsageError(f"{self._where}: dead-letter the record: the partition has no commit record yet")
@@ -60,7 +60,7 @@ class Burial:
             if self._offset < position:
                 raise UsageError(
                     f"{self._where}: dead-letter the record: it is committed, the partition continues at {position}. "
-                    f"Nothing was sent. Next: `statehold dlq show {self._letter_name} "
+                    f"Nothing was sent. Next: `statehold dlq show {self._dead_letter_name} "
                     f"{names.options}` shows whether it is a dead letter"
                 )
             if record.paused is not None:
@@ -92,8 +92,8 @@ class Burial:
         """
         names, partition = self._names, self._partition
         topic = self._topic if names.others else ""
-        value = msgspec.msgpack.encode(BuryRequest(self._offset, found.position, overtake, why, topic, unseen))
-        sent = Commander(self._settings, names).send_each(BURY, partition, [value], self.id)
+        value = msgspec.msgpack.encode(AddRequest(self._offset, found.position, overtake, why, topic, unseen))
+        sent = Commander(self._settings, names).send_each(ADD, partition, [value], self.id)
         return SentCommand(partition, self.id, self._offset, sent.after, names.input)
 
     def passed(self, sent: SentCommand, timeout: float) -> bool:
@@ -106,18 +106,18 @@ class Burial:
             record = last_commit_record(reader, names.changelog, self._partition)
         return record is not None and record.positions.get(self._topic, 0) > self._offset
 
-    def letter(self) -> DeadLetter | None:
+    def dead_letter(self) -> DeadLetter | None:
         """Return the record's dead letter; None if the record was processed instead.
 
         Its `id` is another one if another command or a policy has made it. Call it after `find` and `passed`.
         """
-        letters = (
+        dead_letters = (
             each
             for _, records in DeadLetters(self._settings, self._names).records([self._partition])
             for each in records
-            if isinstance(each, DeadLetter) and each.at >= self._letters_before
+            if isinstance(each, DeadLetter) and each.at >= self._dead_letters_before
         )
-        return next((each for each in letters if each.name == self._letter_name), None)
+        return next((each for each in dead_letters if each.name == self._dead_letter_name), None)
 
     def _require_topics(self) -> None:
         names = self._names

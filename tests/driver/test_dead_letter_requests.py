@@ -1,4 +1,4 @@
-"""`dlq bury` in the driver: only the record at which the partition failed, in its transaction, and as in a replay."""
+"""`dlq add` in the driver: only the record at which the partition failed, in its transaction, and as in a replay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statehold import Handler, Output, Record, Table, dead_letter, park, retry, 
 from statehold.api.record import MemoryMessage
 from statehold.errors import HandlerFailed, OutputRefused, UndecodableRecord
 from statehold.messages.command import GO_ON, PAUSE
-from statehold.messages.dead_letter import BURY, PARKED
+from statehold.messages.dead_letter import ADD, BLOCKED_KEYS
 from statehold.testing import Driver
 from statehold.worker.handler.record_failure import SideInputFailed
 
@@ -75,12 +75,12 @@ def test_a_record_without_a_key_becomes_a_dead_letter_and_the_partition_continue
 ) -> None:
     driver = Driver(kind, delta_interval=interval)
     offset = fail(driver, None)
-    driver.bury(offset, why="ticket 17")
+    driver.dead_letter(offset, why="ticket 17")
     driver.restore()
     post(driver, "ann", 4)
     assert driver.table("balances") == {"none": 3, "ann": 4}
     assert driver.outputs("lines") == ["none 1", "none 2", "ann 4"]
-    (letter,) = driver.letters()
+    (letter,) = driver.dead_letters()
     assert (letter.offset, letter.why, letter.error, letter.text) == (2, "raised", "ValueError", "13 is rejected")
     assert (letter.who, letter.reason, letter.ordered) == ("driver", "ticket 17", False)
     assert letter.id
@@ -93,18 +93,18 @@ def test_a_record_without_a_key_becomes_a_dead_letter_and_the_partition_continue
     driver.restore()
     assert driver.commit_record().digest == digest
     assert driver.table("balances") == {"none": 3, "ann": 4}
-    assert len(driver.letters()) == 1
+    assert len(driver.dead_letters()) == 1
 
 
 def test_the_transaction_of_the_dead_letter_acknowledges_the_command() -> None:
     driver = Driver(Ledger)
-    driver.bury(fail(driver, None))
+    driver.dead_letter(fail(driver, None))
     before = driver.broker.offsets[driver.names.input, 0]
     driver.restore()
     driver.commit()
     record = driver.commit_record()
     assert (record.start, record.positions[driver.names.input]) == (before, 3)
-    assert [each.name for each in record.commands] == [BURY]
+    assert [each.name for each in record.commands] == [ADD]
     assert record.positions[driver.names.control] == 1
     assert record.pinned == ()
 
@@ -112,17 +112,17 @@ def test_the_transaction_of_the_dead_letter_acknowledges_the_command() -> None:
 def test_later_records_of_the_key_would_overtake_it_so_the_operator_has_to_say_so() -> None:
     driver = Driver(Ledger)
     offset = fail(driver, "ann")
-    driver.bury(offset)
+    driver.dead_letter(offset)
     with pytest.raises(HandlerFailed, match="13 is rejected"):
         driver.restore()
     assert "later records of the key would overtake this one" in rejections(driver)[-1]
-    assert "dlq bury 0 2 --overtake" in rejections(driver)[-1]
-    assert driver.letters() == []
-    driver.bury(offset, overtake=True, why="yes")
+    assert "dlq add 0 2 --overtake" in rejections(driver)[-1]
+    assert driver.dead_letters() == []
+    driver.dead_letter(offset, overtake=True, why="yes")
     driver.restore()
     post(driver, "ann", 4)
     assert driver.table("balances") == {"ann": 7}
-    assert [(each.offset, each.ordered) for each in driver.letters()] == [(2, False)]
+    assert [(each.offset, each.ordered) for each in driver.dead_letters()] == [(2, False)]
     driver.advance(1)
     assert driver.commit_record().positions[driver.names.control] == 2
     driver.replay()
@@ -131,16 +131,16 @@ def test_later_records_of_the_key_would_overtake_it_so_the_operator_has_to_say_s
 def test_a_handler_with_dead_letters_blocks_the_key_so_nothing_overtakes() -> None:
     driver = Driver(Ordered)
     offset = fail(driver, "ann")
-    driver.bury(offset, why="ticket")
+    driver.dead_letter(offset, why="ticket")
     driver.restore()
     post(driver, "ann", 4)
     post(driver, "bob", 5)
     assert driver.table("balances") == {"ann": 3, "bob": 5}
-    assert [(each.offset, each.why, each.reason) for each in driver.letters()] == [
+    assert [(each.offset, each.why, each.reason) for each in driver.dead_letters()] == [
         (2, "raised", "ticket"),
         (3, "followed", ""),
     ]
-    assert driver.table(PARKED)[b"ann"].waiting == 2
+    assert driver.table(BLOCKED_KEYS)[b"ann"].waiting == 2
     driver.replay()
     driver.crash()
     driver.restore()
@@ -153,12 +153,12 @@ def test_a_handler_with_dead_letters_blocks_the_key_so_nothing_overtakes() -> No
 
 def test_a_handler_that_declares_none_cannot_redrive_what_was_written_by_command() -> None:
     driver = Driver(Ledger)
-    driver.bury(fail(driver, None))
+    driver.dead_letter(fail(driver, None))
     driver.restore()
     assert driver.release() == 1
     driver.advance(1)
     assert "declares no dead_letter policy" in rejections(driver)[-1]
-    assert len(driver.letters()) == 1
+    assert len(driver.dead_letters()) == 1
     assert driver.table("balances") == {"none": 3}
 
 
@@ -166,26 +166,26 @@ def test_a_handler_that_declares_none_cannot_redrive_what_was_written_by_command
 def test_another_offset_than_the_failed_one_has_no_effect_and_ends_once_the_partition_continues(offset: int) -> None:
     driver = Driver(Ledger)
     failed = fail(driver, None)
-    driver.bury(offset)
+    driver.dead_letter(offset)
     with pytest.raises(HandlerFailed, match="13 is rejected"):
         driver.restore()
-    assert driver.letters() == []
-    driver.bury(failed)
+    assert driver.dead_letters() == []
+    driver.dead_letter(failed)
     driver.restore()
     driver.advance(1)
-    assert [each.offset for each in driver.letters()] == [failed]
+    assert [each.offset for each in driver.dead_letters()] == [failed]
     assert len(rejections(driver)) == 1
     assert driver.commit_record().positions[driver.names.control] == 2
 
 
 def test_a_record_that_the_handler_accepts_by_now_is_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(Ledger)
-    driver.bury(fail(driver, "ann"), overtake=True)
+    driver.dead_letter(fail(driver, "ann"), overtake=True)
     monkeypatch.setattr(Ledger, "rejected", set())
     driver.restore()
     driver.advance(1)
     assert driver.table("balances") == {"ann": 16}
-    assert driver.letters() == []
+    assert driver.dead_letters() == []
     (cause,) = rejections(driver)
     assert cause.startswith("dlq-bury 0 2: the partition has passed the record. `statehold dlq show 0@2` shows")
 
@@ -194,14 +194,14 @@ def test_a_command_that_comes_before_its_record_waits_without_commits() -> None:
     driver = Driver(Ledger)
     post(driver, None, 1)
     driver.commit()
-    driver.bury(1)
+    driver.dead_letter(1)
     first = driver.commit_record().n
     driver.advance(5)
     assert driver.commit_record().n == first
     assert driver.commit_record().positions.get(driver.names.control, 0) == 0
     post(driver, None, 13)
     driver.commit()
-    assert [each.offset for each in driver.letters()] == [1]
+    assert [each.offset for each in driver.dead_letters()] == [1]
 
 
 @pytest.mark.parametrize("wait", [0.0, 2.0])
@@ -211,7 +211,7 @@ def test_on_a_paused_partition_it_is_rejected_because_the_command_that_resumes_m
     driver.commit()
     driver.command(PAUSE, via_control_topic=True)
     driver.advance(wait)
-    driver.bury(1)
+    driver.dead_letter(1)
     driver.advance(2)
     assert driver.commit_record().paused is not None
     driver.command(GO_ON, via_control_topic=True)
@@ -222,9 +222,9 @@ def test_on_a_paused_partition_it_is_rejected_because_the_command_that_resumes_m
     assert cause == "dlq-bury 0 1: the partition is paused. Next: `statehold resume --partitions 0`, then send it again"
     with pytest.raises(HandlerFailed, match="13 is rejected"):
         post(driver, None, 13)
-    driver.bury(1)
+    driver.dead_letter(1)
     driver.restore()
-    assert [each.offset for each in driver.letters()] == [1]
+    assert [each.offset for each in driver.dead_letters()] == [1]
     driver.replay()
 
 
@@ -233,7 +233,7 @@ def test_a_side_input_that_fails_before_the_record_is_not_the_record() -> None:
     driver = Driver(Ledger)
     post(driver, None, 1)
     driver.commit()
-    driver.bury(1)
+    driver.dead_letter(1)
     live = driver._lane(0).live()
     failure = SideInputFailed(1, OutputRefused("too large", topic="input", partition=0, position=1))
     with pytest.raises(OutputRefused, match="too large"):
@@ -245,14 +245,14 @@ def test_an_undecodable_record_too() -> None:
     driver = Driver(Ledger)
     with pytest.raises(UndecodableRecord):
         driver.feed(b"no posting")
-    driver.bury(0)
+    driver.dead_letter(0)
     driver.restore()
-    assert [each.error for each in driver.letters()] == ["UndecodableRecord"]
+    assert [each.error for each in driver.dead_letters()] == ["UndecodableRecord"]
 
 
 def test_without_deltas_a_replay_would_meet_the_record_so_it_is_rejected() -> None:
     driver = Driver(Ledger, delta_interval="off")
-    driver.bury(fail(driver, None))
+    driver.dead_letter(fail(driver, None))
     with pytest.raises(HandlerFailed):
         driver.restore()
     assert "snapshot.delta_interval is off" in rejections(driver)[-1]
@@ -274,7 +274,7 @@ def test_any_input_with_kills_gives_each_record_once_and_the_state_of_a_replay(
             post(driver, account, amount)
             driver.commit()
         except HandlerFailed as error:
-            driver.bury(error.position, overtake=True, why="any")
+            driver.dead_letter(error.position, overtake=True, why="any")
             if data.draw(st.booleans(), "killed before"):
                 driver.crash()
             driver.restore()
@@ -288,7 +288,7 @@ def test_any_input_with_kills_gives_each_record_once_and_the_state_of_a_replay(
             good[account or "none"] = good.get(account or "none", 0) + amount
     bad = [offset for offset, (_, amount) in enumerate(postings) if amount == 13]
     assert driver.table("balances") == good
-    assert [(each.offset, each.reason) for each in driver.letters()] == [(offset, "any") for offset in bad]
+    assert [(each.offset, each.reason) for each in driver.dead_letters()] == [(offset, "any") for offset in bad]
     driver.replay()
     digest = driver.commit_record().digest
     driver.crash()

@@ -1,4 +1,4 @@
-"""`python -m tests.system.apps.letters`: the tally with failures of every kind; PROBE_* as in `run`."""
+"""`python -m tests.system.apps.dead_letters`: the tally with failures of every kind; PROBE_* as in `run`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Flaky(ConnectionError):
     """Depends on nothing that a record says."""
 
 
-def letters(output: str, poison_file: Path, flaky: float) -> type[Handler[Event]]:
+def dead_letters(output: str, poison_file: Path, flaky: float) -> type[Handler[Event]]:
     """The handler with its output topic; each record raises with the chance of `flaky`, whatever it is."""
 
     class Bound(Tally):
@@ -62,7 +62,7 @@ def main() -> None:
     handler = (
         later(output, flaky)
         if "PROBE_LATER" in os.environ
-        else letters(output, Path(os.environ["PROBE_POISON"]), flaky)
+        else dead_letters(output, Path(os.environ["PROBE_POISON"]), flaky)
     )
     Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load()).run()
 

@@ -1,12 +1,12 @@
 """Payments with failure policies, and a desk that tracks the dead letters.
 
 statehold dev up
-statehold topics create examples.letters.app:service --start-at beginning --partitions 2
-statehold topics create examples.letters.app:desk --start-at beginning
-statehold run examples.letters.app:service
-statehold run examples.letters.app:desk
+statehold topics create examples.dead_letters.app:service --start-at beginning --partitions 2
+statehold topics create examples.dead_letters.app:desk --start-at beginning
+statehold run examples.dead_letters.app:service
+statehold run examples.dead_letters.app:desk
 
-Then send payments that overdraw some accounts, and run `statehold dlq list examples.letters.app:service`.
+Then send payments that overdraw some accounts, and run `statehold dlq list examples.dead_letters.app:service`.
 """
 
 from __future__ import annotations

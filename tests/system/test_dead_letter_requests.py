@@ -1,4 +1,4 @@
-"""`statehold dlq bury` against a real broker: a service without any policy gets past a record, across kills.
+"""`statehold dlq add` against a real broker: a service without any policy gets past a record, across kills.
 
 The verifier reads the input again and leaves out what is on the topic of dead letters: state, digest and outputs must
 be those of the rest.
@@ -23,7 +23,7 @@ from tests.system.processes import ROOT, Process, await_true
 from tests.system.stage import Stage
 from tests.system.test_dead_letters import Read, read_all
 
-from statehold.admin.burial import Burial
+from statehold.admin.dead_letter_request import RequestedDeadLetter
 from statehold.admin.topics import ServiceTopics
 from statehold.errors import UsageError
 
@@ -59,10 +59,10 @@ def dead(stage: Stage) -> list[Read]:
 def check(stage: Stage, bad: list[int]) -> None:
     """Each bad record is one dead letter with its bytes; all others are in state, digest and outputs, once."""
     inputs = verify.read_all(stage.servers, stage.names.input)
-    letters = dead(stage)
-    assert [int(each.headers["statehold-dead-offset"]) for each in letters] == bad
+    dead_letters = dead(stage)
+    assert [int(each.headers["statehold-dead-offset"]) for each in dead_letters] == bad
     values = {row.offset: row.value for row in inputs[0]}
-    assert [each.value for each in letters] == [values[offset] for offset in bad]
+    assert [each.value for each in dead_letters] == [values[offset] for offset in bad]
     expected = verify.fold({0: [row for row in inputs[0] if row.offset not in bad]})
     stage.snapshots.check(expected)
     verify.check_outputs(stage.servers, stage.output, expected)
@@ -84,24 +84,24 @@ def test_an_operator_gets_past_a_record_and_a_kill_changes_nothing(stages: Stage
     await_failure(process, bad)
 
     why = ("--why", "no such account, ticket 17")
-    missing = statehold(stage, "dlq", "bury", "0", str(bad), TARGET, *why, code=1)
+    missing = statehold(stage, "dlq", "add", "0", str(bad), TARGET, *why, code=1)
     assert f"{stage.names.dead}: dead-letter a record: the topic does not exist. Nothing was sent" in missing
     advice = re.search(r"run `statehold (topics create [^`]*)`", missing)
     assert advice is not None
     statehold(stage, *shlex.split(advice[1]))
 
-    committed = statehold(stage, "dlq", "bury", "0", str(bad - 1), TARGET, *why, code=1)
+    committed = statehold(stage, "dlq", "add", "0", str(bad - 1), TARGET, *why, code=1)
     assert f"it is committed, the partition continues at {bad}" in committed
-    later = statehold(stage, "dlq", "bury", "0", str(bad + 1), TARGET, *why, code=1)
+    later = statehold(stage, "dlq", "add", "0", str(bad + 1), TARGET, *why, code=1)
     assert f"has its next record at {bad}" in later
-    overtakes = statehold(stage, "dlq", "bury", "0", str(bad), TARGET, *why, code=1)
+    overtakes = statehold(stage, "dlq", "add", "0", str(bad), TARGET, *why, code=1)
     assert "later records of the same key would overtake this one. Nothing was sent" in overtakes
     named = ("--name", stage.names.service, "--input", stage.names.input)
-    statehold(stage, "dlq", "bury", "0", str(bad), *named, *why, "--timeout", "3", code=1)
+    statehold(stage, "dlq", "add", "0", str(bad), *named, *why, "--timeout", "3", code=1)
     assert "would overtake" in str(process.await_event("command_rejected")["cause"])
     assert dead(stage) == []
 
-    done = statehold(stage, "dlq", "bury", "0", str(bad), TARGET, *why, "--overtake")
+    done = statehold(stage, "dlq", "add", "0", str(bad), TARGET, *why, "--overtake")
     process.kill()
     assert f"0@{bad} is a dead letter: ValueError: poison" in done
     shown = statehold(stage, "dlq", "show", f"0@{bad}", TARGET)
@@ -118,7 +118,7 @@ def test_an_operator_gets_past_a_record_and_a_kill_changes_nothing(stages: Stage
 def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
     stages: StageFactory, seed: int, rounds: int
 ) -> None:
-    stage, moments = stages(1), random.Random(seed)
+    stage, rng = stages(1), random.Random(seed)
     topics = ServiceTopics(stage.settings(), stage.names, [stage.output, stage.names.dead])
     assert all(finding.good for finding in topics.create("beginning", partitions=1))
     stage.poison.touch()
@@ -127,21 +127,21 @@ def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
     for number in range(rounds):
         bad.append(poison(stage, number))
         await_failure(process, bad[-1])
-        burial = Burial(stage.settings(), stage.names, stage.names.input, 0, bad[-1])
-        sent = burial.send(burial.find(), f"round {number}", overtake=True)
-        moment = moments.uniform(0.2, 3.0)
+        requested = RequestedDeadLetter(stage.settings(), stage.names, stage.names.input, 0, bad[-1])
+        sent = requested.send(requested.find(), f"round {number}", overtake=True)
+        moment = rng.uniform(0.2, 3.0)
         process.kill()
         process.start()
         time.sleep(moment)  # the random moment itself; nothing is waited for
         process.kill()
         print(f"seed {seed}, round {number}: killed after {moment:.3f} s")
         process.start()
-        assert burial.passed(sent, 60)
-        letter = burial.letter()
-        assert letter is not None
-        assert letter.reason == f"round {number}"
+        assert requested.passed(sent, 60)
+        dead_letter = requested.dead_letter()
+        assert dead_letter is not None
+        assert dead_letter.reason == f"round {number}"
         with pytest.raises(UsageError, match="is committed"):
-            burial.find()
+            requested.find()
     stage.await_partition(0, stage.ends()[0])
     check(stage, bad)
     await_true(lambda: len(dead(stage)) == len(bad), "one dead letter each")
@@ -155,12 +155,12 @@ def test_a_service_that_started_before_these_topics_existed_obeys_at_once(stages
     process = stage.process("a", **SPARSE).await_live(0)
     bad = poison(stage, 1)
     await_failure(process, bad)
-    bury = ("dlq", "bury", "0", str(bad), TARGET, "--why", "ticket 17", "--overtake")
-    advice = re.search(r"run `statehold (topics create [^`]*)`", statehold(stage, *bury, code=1))
+    add = ("dlq", "add", "0", str(bad), TARGET, "--why", "ticket 17", "--overtake")
+    advice = re.search(r"run `statehold (topics create [^`]*)`", statehold(stage, *add, code=1))
     assert advice is not None
     statehold(stage, *shlex.split(advice[1]))
     began = time.monotonic()
-    statehold(stage, *bury)
+    statehold(stage, *add)
     assert time.monotonic() - began < 30
     stage.await_partition(0, stage.ends()[0])
     statehold(stage, "pause", TARGET)

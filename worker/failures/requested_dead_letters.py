@@ -1,4 +1,4 @@
-"""Find an operator's command that dead-letters the record at which the partition fails (`statehold dlq bury`).
+"""Find an operator's command that dead-letters the record at which the partition fails (`statehold dlq add`).
 
 A failed partition reads nothing. A retry meets the record again, and only then the worker looks for the command. A
 command for a stopped service names a record that the handler must not get, so a worker also looks at its start. The
@@ -11,7 +11,7 @@ from typing import Final
 
 from statehold.errors import StateholdError
 from statehold.messages.command import BadCommand
-from statehold.messages.dead_letter import BuryRequest
+from statehold.messages.dead_letter import AddRequest
 from statehold.ports import Asked, Cancelled, OutOfRange
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
@@ -21,7 +21,7 @@ from statehold.worker.common.signals import Signals
 _LONG: Final = 20.0
 
 
-def find_bury_command(
+def find_dead_letter_command(
     tools: Tools, signals: Signals, failed: tuple[str, int] | None, record: CommitRecord
 ) -> Asked | None:
     """Return the newest unacknowledged command for the record with this topic and offset.
@@ -44,18 +44,18 @@ def find_bury_command(
                     asked = Asked.by(message)
                 except BadCommand:  # the feed logs it
                     continue
-                if asked is not None and _is_for(asked.bury, failed, tools.place.input, record):
+                if asked is not None and _is_for(asked.dead_letter, failed, tools.place.input, record):
                     found = asked
     except (StateholdError, OutOfRange, Cancelled) as error:
         if signals.leaving():
             raise Cancelled from error
-        tools.log.warning("kafka_retry", doing=f"look for a `dlq bury` on {topic}", cause=str(error))
+        tools.log.warning("kafka_retry", doing=f"look for a `dlq add` on {topic}", cause=str(error))
     finally:
         reader.close()
     return found
 
 
-def _is_for(request: BuryRequest | None, failed: tuple[str, int] | None, input: str, record: CommitRecord) -> bool:
+def _is_for(request: AddRequest | None, failed: tuple[str, int] | None, input: str, record: CommitRecord) -> bool:
     if request is None or request.position != record.position(input):
         return False
     return request.unseen if failed is None else (request.topic or input, request.offset) == failed

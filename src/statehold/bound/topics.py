@@ -1,0 +1,27 @@
+"""The topics that a handler declares, and its class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statehold.api.handler import Handler, HandlerFactory
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.policies import failure_topics
+from statehold.bound.reference import references
+from statehold.common.names import Names
+
+
+def class_of(handler: HandlerFactory) -> type[Handler[Any]]:
+    """Return the handler's class, also if `handler` is a function."""
+    return handler if isinstance(handler, type) else type(handler())
+
+
+def output_topics(handler: HandlerFactory, names: Names) -> list[str]:
+    """Return the topics of the outputs that the handler declares, and those of its failure policies."""
+    kind = class_of(handler)
+    return [output.topic for output in tables_and_outputs(kind)[1].values()] + failure_topics(kind, names)
+
+
+def reference_topics(handler: HandlerFactory) -> list[str]:
+    """Return the topics of the reference data that the handler declares."""
+    return [each.topic for each in references(class_of(handler)).values()]
