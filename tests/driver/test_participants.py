@@ -119,8 +119,8 @@ def test_a_restore_runs_no_code_of_a_feature_that_the_handler_does_not_use() -> 
     assert "worker/recovery/recovery.py" in found
     # Every handler may fail, so the live loop has its decisions. A control topic may have a `dlq add`.
     assert [path for path in sorted(found) if path.startswith(UNUSED_IN_RESTORE)] == [
-        "worker/failures/requested_dead_letters.py",
         "worker/failures/decisions.py",
+        "worker/failures/requested_dead_letters.py",
     ]
     assert driver.table("totals") == {"ann": 1}
 
