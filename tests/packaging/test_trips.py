@@ -56,12 +56,12 @@ class Rows(Handler[Order]):
         self.rows.put(record.value)
 
 
-def commit_a_record(driver: Driver[Any], quantity: int = 2) -> None:
+def commit_a_record(driver: Driver, quantity: int = 2) -> None:
     driver.feed(Order("a", quantity), key="a")
     driver.commit()
 
 
-def warm(kind: type[Handler[Order]], **options: Any) -> Driver[Any]:
+def warm(kind: type[Handler[Order]], **options: Any) -> Driver:
     """Return a driver that has committed a record, so that what happens once is done."""
     driver = Driver(kind, **options)
     commit_a_record(driver, 1)

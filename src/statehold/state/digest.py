@@ -12,10 +12,12 @@ from itertools import repeat
 from typing import Any
 
 import msgspec
-from xxhash import xxh3_64_intdigest as hash64
-from xxhash import xxh3_128_intdigest as hash128
+import xxhash
 
 MODULUS = 1 << 128
+#: the hashes of a key, and of a value
+hash64 = xxhash.xxh3_64_intdigest
+hash128 = xxhash.xxh3_128_intdigest
 _encode = msgspec.msgpack.Encoder().encode
 
 
