@@ -15,6 +15,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.health.connectivity import GROUP, NoContact
+from statehold.health.group_check import GroupCheck
 from statehold.kafka.clients.coordinator_watch import JOINING, HeartbeatWatch, JoinWatch, ask_coordinator
 from statehold.kafka.clients.missed_assignment import MissedAssignment
 from statehold.kafka.clients.static_member import StaticName, has_code, release_id
@@ -72,7 +73,7 @@ class KafkaGroupConsumer:
         #: None under the classic protocol, whose members ask for their assignment
         self._missed: MissedAssignment | None = None
         if read_group is not None and settings.group.protocol == "consumer":
-            self._missed = MissedAssignment(read_group, log)
+            self._missed = MissedAssignment(GroupCheck(read_group, log, time.monotonic), log)
         self._refused_minute = OncePerMinute()
         self._listener: Listener | None = None
         # A poll runs the rebalance callbacks, and these drain partitions.
