@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from statehold.common.threads import Background, BeginCall
 from statehold.health.group_check import GroupReading
 from statehold.ports import Clock, ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
@@ -26,19 +25,10 @@ class NoPartition(NamedTuple):
 class JoinDiagnosis:
     """Runs on the manager thread. Any thread may read `text` and `idle`."""
 
-    def __init__(
-        self,
-        read_group: Callable[[], ConsumerGroup],
-        partitions: int,
-        session: float | None,
-        log: Log,
-        clock: Clock,
-        begin: BeginCall = Background,
-    ) -> None:
-        self._partitions, self._session, self._log, self._clock = partitions, session, log, clock
-        self._reading = GroupReading(read_group, _READ_EVERY, log, clock, begin)
-        self._empty_since = clock()
-        self._reading.next = self._empty_since + _READ_EVERY
+    def __init__(self, reading: GroupReading, partitions: int, session: float | None, log: Log, clock: Clock) -> None:
+        self._reading, self._partitions, self._session = reading, partitions, session
+        self._log, self._clock, self._empty_since = log, clock, clock()
+        reading.next = self._empty_since + _READ_EVERY
         self._logged: NoPartition | None = None
 
     @property
@@ -56,7 +46,7 @@ class JoinDiagnosis:
         now = self._clock()
         if not empty:
             self._empty_since, self._logged = now, None
-        view = self._reading.turn(wanted=empty and now - self._empty_since >= _GRACE)
+        view = self._reading.turn(_READ_EVERY, wanted=empty and now - self._empty_since >= _GRACE)
         if view is not None and empty:
             self._log_reason(view, member())
 

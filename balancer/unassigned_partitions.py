@@ -7,13 +7,9 @@ the member that came back leaves and joins again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from statehold.common.threads import Background, BeginCall
 from statehold.config.client import static_id
 from statehold.config.settings import Settings
 from statehold.health.group_check import GroupCheck
-from statehold.ports import Clock, ConsumerGroup
 from statehold.telemetry.log_events import Log
 
 
@@ -26,16 +22,8 @@ def leaves_unassigned(settings: Settings) -> bool:
 class UnassignedPartitions:
     """Used by the manager thread, after each assignment to this member."""
 
-    def __init__(
-        self,
-        read_group: Callable[[], ConsumerGroup],
-        partitions: int,
-        log: Log,
-        clock: Clock,
-        begin: BeginCall = Background,
-    ) -> None:
-        self._partitions, self._log = frozenset(range(partitions)), log
-        self._check = GroupCheck[frozenset[int]](read_group, log, clock, begin)
+    def __init__(self, check: GroupCheck[frozenset[int]], partitions: int, log: Log) -> None:
+        self._check, self._partitions, self._log = check, frozenset(range(partitions)), log
 
     def begin(self) -> None:
         """Check the group from now on, because it has just assigned partitions to this member."""

@@ -130,9 +130,9 @@ ALLOWED: dict[str, str] = {
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
-        "errors config common api.values api state messages bound ports telemetry snapshot.format snapshot.store "
-        "snapshot snapshot.restore balancer worker.common worker.replicas worker.sinks worker testing.memory "
-        "testing.kafka testing.kafka.clients"
+        "errors config common api.values api state messages bound ports telemetry health snapshot.format "
+        "snapshot.store snapshot snapshot.restore balancer worker.common worker.replicas worker.sinks worker "
+        "testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
     "ops.reports": (

@@ -16,6 +16,7 @@ from statehold.balancer.unassigned_partitions import UnassignedPartitions
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import TopicReplaced
+from statehold.health.group_check import GroupCheck
 from statehold.ports import ConsumerGroup, ConsumerTrouble, GroupMember, InputTopic, Listener, WorkerReport
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
@@ -405,7 +406,8 @@ def test_a_member_of_an_incomplete_group_joins_again() -> None:
     clock, log = ManualClock(), EventLog()
     group = Group(clock, [0])
     member = GroupMember("me", "me", "host", "me", (0,))
-    check = UnassignedPartitions(lambda: ConsumerGroup("stable", (member,)), 2, Log(log), clock, Later)
+    view = ConsumerGroup("stable", (member,))
+    check = UnassignedPartitions(GroupCheck(lambda: view, Log(log), clock, Later), 2, Log(log))
     subject = Manager(
         group, lambda *_: Partition(), Settings(), ServiceMetrics("service"), Log(log), clock, unassigned=check
     )

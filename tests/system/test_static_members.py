@@ -157,7 +157,7 @@ import os, sys
 from confluent_kafka import Consumer
 given = {"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "group.instance.id": "one"}
 given |= {"partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 200000}
-given |= {"max.poll.interval.ms": 300000, "heartbeat.interval.ms": 500}
+given |= {"max.poll.interval.ms": 300000, "heartbeat.interval.ms": 500, "enable.auto.commit": False}
 consumer = Consumer(given)
 consumer.subscribe([sys.argv[3]], on_assign=lambda *_: print("joined", flush=True), on_revoke=lambda *_: os._exit(9))
 while True:

@@ -41,7 +41,6 @@ USES = {
     "kafka.clients.hanging_markers": "a pause while open transactions end",
     "kafka.clients.producer": "a pause of a commit's own thread, while the brokers write its markers",
     "kafka.clients.static_member": "when a static member joins again",
-    "kafka.clients.missed_assignment": "the default of a given clock",
     "kafka.common.lost_brokers": "the default of a given clock",
     "kafka.common.retry": "a pause that a stop ends; once a minute for the log",
     "kafka.feeds.input_feed": "waits longer while no record comes",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from statehold.balancer.join_diagnosis import JoinDiagnosis, explain
-from statehold.common.threads import CallInProgress
+from statehold.health.group_check import GroupReading
 from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
 from statehold.testing.memory.clock import ManualClock
@@ -46,10 +44,8 @@ def test_the_reason_is_logged_once_and_cleared_by_the_first_partition() -> None:
     clock, log = ManualClock(), EventLog()
     view = ConsumerGroup("stable", (member("a", 0), member("b", 1), member("c")))
 
-    def later(call: Callable[[], None], name: str) -> CallInProgress:
-        return Later(call, name)
-
-    joining = JoinDiagnosis(lambda: view, 2, 10.0, Log(log), clock, later)
+    reading = GroupReading(lambda: view, Log(log), clock, Later)
+    joining = JoinDiagnosis(reading, 2, 10.0, Log(log), clock)
     for _ in range(100):
         joining.turn(empty=True, member=lambda: "c-id")
         clock.advance(1.0)

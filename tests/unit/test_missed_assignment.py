@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from statehold.errors import KafkaTrouble
+from statehold.health.group_check import GroupCheck
 from statehold.kafka.clients.missed_assignment import MissedAssignment
 from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
@@ -33,7 +34,7 @@ class Watched:
         self.member = GroupMember("m", "a", "host", "", (0, 1), (0, 1))
         self.silent = False
         self.id = "m"
-        self.compared = MissedAssignment(self._group, Log(), lambda: self.now, Done)
+        self.compared = MissedAssignment(GroupCheck(self._group, Log(), lambda: self.now, Done), Log())
 
     def _group(self) -> ConsumerGroup:
         self.read += 1

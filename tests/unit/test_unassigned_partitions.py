@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
-from statehold.common.threads import CallInProgress
 from statehold.config import Settings
 from statehold.config.sections.connection import GroupSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.errors import KafkaTrouble
+from statehold.health.group_check import GroupCheck
 from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
 from statehold.testing.memory.clock import ManualClock
@@ -25,16 +24,14 @@ class Group:
     def __init__(self) -> None:
         self.clock, self.log, self.reads = ManualClock(), EventLog(), 0
         self.view: ConsumerGroup | None = None
-        self.check = UnassignedPartitions(self._read, 3, Log(self.log), self.clock, self._later)
+        check = GroupCheck[frozenset[int]](self._read, Log(self.log), self.clock, Later)
+        self.check = UnassignedPartitions(check, 3, Log(self.log))
 
     def _read(self) -> ConsumerGroup:
         self.reads += 1
         if self.view is None:
             raise KafkaTrouble("the coordinator does not answer")
         return self.view
-
-    def _later(self, call: Callable[[], None], name: str) -> CallInProgress:
-        return Later(call, name)
 
     def shows(self, *partitions: tuple[int, ...], state: str = "stable") -> None:
         members = tuple(GroupMember(f"m{n}", f"m{n}", "host", f"m{n}", each) for n, each in enumerate(partitions))

@@ -36,6 +36,7 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.sinks.position import Disagreement, Note, ahead_of, encode
 from statehold.worker.sinks.row_bisection import RowBisection, sink_refused
+from statehold.worker.sinks.stages import Ahead, Disconnected, Even, SinkStage, Written, require_edge
 from statehold.worker.transaction.participants import CommitDraft, Participant, ParticipantFailed, SideWork
 from statehold.worker.transaction.state import TransactionState
 
@@ -53,19 +54,11 @@ class SinkCoordinator(Participant):
         self._sinks = engine.sinks
         self._buffer = state.buffer
         self._bisection = RowBisection(tools, state, decisions)
-        self._session: Session | None = None
-        self._held = SinkPosition(0, -1)
-        #: the note of the transaction in flight, if the database has committed it
-        self._written: Note | None = None
-        #: the transaction in flight ends at the position of the database that is ahead
-        self._settles = False
-        #: the note of the transaction that the database committed and Kafka did not
-        self.ahead: Note | None = None
+        self.stage: SinkStage = Disconnected(SinkPosition(0, -1))
 
-    @property
-    def barrier(self) -> int | None:
-        """A transaction must end at this offset, because the database is ahead up to it. None: it is not ahead."""
-        return None if self.ahead is None else self._held.position
+    def _enter(self, following: SinkStage) -> None:
+        require_edge(self.stage, following)
+        self.stage = following
 
     # Connecting
 
@@ -88,7 +81,7 @@ class SinkCoordinator(Participant):
 
         :raises SinkFenced: another owner has taken an epoch. Otherwise as `opened`.
         """
-        if self._session is None:
+        if isinstance(self.stage, Disconnected):
             self._open(record, again=True)
 
     def _open(self, record: CommitRecord, *, again: bool) -> None:
@@ -105,7 +98,7 @@ class SinkCoordinator(Participant):
             reraise=True,
         )
         try:
-            held = retrying(self._take, again=again)
+            session, held = retrying(self._take, again=again)
         except DatabaseTrouble as error:
             raise self._failed(SinkUnreachable, f"connect to the database of the sinks: {error}", record) from error
         except Outdated as error:
@@ -113,21 +106,23 @@ class SinkCoordinator(Participant):
         except RowsRefused as error:
             raise sink_refused(self._tools.place, error, record.position(self._tools.place.input)) from error
         try:
-            self.ahead = ahead_of(held, record, self._tools.place.names)
+            note = ahead_of(held, record, self._tools.place.names)
         except Disagreement as error:
+            session.close()
             raise (self._disagrees(str(error), record) if held else self._unprepared(record)) from error
-        self._held, self._written = held or SinkPosition(0, -1), None
+        assert held is not None
+        self._enter(Even(held, session) if note is None else Ahead(held, session, note))
         self._follow_database()
-        self._tools.log.info("sink_open", epoch=self._held.epoch, position=self._held.position, ahead=self.barrier)
+        barrier = None if note is None else held.position
+        self._tools.log.info("sink_open", epoch=held.epoch, position=held.position, ahead=barrier)
 
-    def _take(self, *, again: bool) -> SinkPosition | None:
-        self.close()
+    def _take(self, *, again: bool) -> tuple[Session, SinkPosition | None]:
         assert self._tools.database is not None
-        session = self._session = self._tools.database(self._tools.place.partition, self._hurried)
+        session = self._tools.database(self._tools.place.partition, self._hurried)
         try:
-            return session.take(again=again)
+            return session, session.take(again=again)
         except BaseException:
-            self.close()
+            session.close()
             raise
 
     def _hurried(self) -> bool:
@@ -137,29 +132,34 @@ class SinkCoordinator(Participant):
 
     def _follow_database(self) -> None:
         """While the database is ahead, repeat its failure decisions; `contribute` discards the rows."""
-        self._buffer.barrier = self.barrier
-        self._buffer.turns = () if self.ahead is None else self.ahead.turns
-        self._decisions.handled_until = -1 if self.barrier is None else self.barrier
-        if self.ahead is not None:
-            self._decisions.repeat({(topic, at): decision for topic, at, decision in self.ahead.decisions})
+        buffer, decisions = self._buffer, self._decisions
+        if not isinstance(self.stage, Ahead):
+            buffer.barrier, buffer.turns, decisions.handled_until = None, (), -1
+            return
+        position, note = self.stage.held.position, self.stage.note
+        buffer.barrier = position
+        buffer.turns = note.turns
+        decisions.handled_until = position
+        decisions.repeat({(topic, at): decision for topic, at, decision in note.decisions})
 
     # A transaction
 
     def side_inputs(self, work: SideWork) -> None:
         """Repeat the side inputs of a transaction that only the database committed; bisect for a rejected row."""
-        if self.ahead is None:
+        stage = self.stage
+        if not isinstance(stage, Ahead):
             if self._bisection.active:
                 work.closed, work.alone = not work.idle, True
             return
         work.closed = True
-        if work.position < self._held.position:
+        if work.position < stage.held.position:
             return
         place = self._tools.place
-        for pinned in self.ahead.side.pinned:
+        for pinned in stage.note.side.pinned:
             message = PinnedMessage(place.names.control, place.partition, pinned)
             self._engine.obey(message)
             work.send(message)
-        work.done = self.ahead.side
+        work.done = stage.note.side
 
     def handled(self, message: Message) -> None:
         """:raises RecordUnknown: the rejected row is this record's."""
@@ -170,12 +170,11 @@ class SinkCoordinator(Participant):
 
         :raises NonDeterministicReplay: another state led to the rows in the database.
         """
-        rows, state = self._sinks.take(), digest.to_bytes(draft.frozen.digest)
-        if self.ahead is not None:
-            self._settles = draft.position >= self._held.position and draft.side is self.ahead.side
-            if self._settles and self.ahead.digest not in (b"", state):
-                raise self._differs(state, self.ahead.digest, draft.before)
-        elif draft.position != self._held.position or rows is not None or draft.side.pinned:
+        rows, state, stage = self._sinks.take(), digest.to_bytes(draft.frozen.digest), self.stage
+        if isinstance(stage, Ahead):
+            if stage.ends_with(draft.position, draft.side) and stage.note.digest not in (b"", state):
+                raise self._differs(state, stage, draft.before)
+        elif draft.position != stage.held.position or rows is not None or draft.side.pinned:
             dead_letters = self._engine.dead_letters
             decisions = dead_letters.decisions.items() if dead_letters is not None else ()
             note = Note(draft.before.lineage, state, draft.side, tuple((*place, each) for place, each in decisions))
@@ -185,12 +184,12 @@ class SinkCoordinator(Participant):
             draft.before_commit = partial(self._write, draft.position, note, rows or list, draft.before)
 
     def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], record: CommitRecord) -> None:
-        began, session, meters = self._tools.clock(), self._session, self._tools.metrics
-        if session is None:
+        began, stage, meters = self._tools.clock(), self.stage, self._tools.metrics
+        if not isinstance(stage, Even):
             raise ParticipantFailed(self, DatabaseTrouble("not connected"))
         rows, packed = rows_of(), encode(note)
         try:
-            session.commit(self._held, position, packed, rows)
+            stage.session.commit(stage.held, position, packed, rows)
         except Outdated as error:
             self.close()
             raise self._fenced(error, record) from error
@@ -201,15 +200,18 @@ class SinkCoordinator(Participant):
             raise ParticipantFailed(self, error) from error
         except RowsRefused as error:
             raise sink_refused(self._tools.place, error, record.position(self._tools.place.input)) from error
-        self._held, self._written = SinkPosition(self._held.epoch, position, packed), note
+        if self.stage is stage:  # because the partition may have been released meanwhile
+            self._enter(Written(SinkPosition(stage.held.epoch, position, packed), stage.session, note))
         meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         """Kafka has committed the transaction, too."""
-        if self._settles:
-            self.ahead = None
-        self._written, self._settles = None, False
+        match self.stage:
+            case Written(held, session):
+                self._enter(Even(held, session))
+            case Ahead(held, session) as ahead if ahead.ends_with(draft.position, draft.side):
+                self._enter(Even(held, session))
         self._follow_database()
         if self._bisection.active:
             self._bisection.committed(record, draft.records)
@@ -220,16 +222,16 @@ class SinkCoordinator(Participant):
 
     def rolled_back(self) -> None:
         """Kafka has not committed, and memory is rolled back."""
-        if self._written is not None:
-            self.ahead = self._written
-        self._written, self._settles = None, False
+        if isinstance(self.stage, Written):
+            self._enter(Ahead(self.stage.held, self.stage.session, self.stage.note))
         self._follow_database()
 
     def close(self) -> None:
         """Close the connection."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        stage = self.stage
+        if not isinstance(stage, Disconnected):
+            self._enter(Disconnected(stage.held))
+            stage.session.close()
 
     # Errors
 
@@ -267,8 +269,8 @@ class SinkCoordinator(Participant):
             record,
         )
 
-    def _differs(self, now: bytes, then: bytes, record: CommitRecord) -> PartitionError:
-        held = self._held.position
+    def _differs(self, now: bytes, ahead: Ahead, record: CommitRecord) -> PartitionError:
+        held, then = ahead.held.position, ahead.note.digest
         return self._failed(
             NonDeterministicReplay,
             f"handle the records up to {held} again: the digest is {digest.show(int.from_bytes(now, 'little'))}, but "

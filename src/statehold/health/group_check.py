@@ -24,28 +24,25 @@ class GroupReading:
     """At most one reading at a time. One thread uses it."""
 
     def __init__(
-        self,
-        read_group: Callable[[], ConsumerGroup],
-        every: float,
-        log: Log,
-        clock: Clock,
-        begin: BeginCall = Background,
+        self, read_group: Callable[[], ConsumerGroup], log: Log, clock: Clock, begin: BeginCall = Background
     ) -> None:
-        """`every`: seconds from the begin of a reading to that of the next."""
-        self._read_group, self._every, self._log, self._clock, self._begin = read_group, every, log, clock, begin
+        self._read_group, self._log, self._clock, self._begin = read_group, log, clock, begin
         #: Time of the next reading.
         self.next = clock()
         self._call: CallInProgress | None = None
         self._view: ConsumerGroup | None = None
 
-    def turn(self, *, wanted: bool) -> ConsumerGroup | None:
-        """Return the group once a reading has ended; otherwise begin one if it is wanted and due."""
+    def turn(self, every: float, *, wanted: bool) -> ConsumerGroup | None:
+        """Return the group once a reading has ended; otherwise begin one if it is wanted and due.
+
+        `every`: seconds from the begin of a reading to that of the next.
+        """
         if self._call is not None:
             if self._call.ended():
                 self._call = None
                 return self._view
         elif wanted and self._clock() >= self.next:
-            self.next, self._view = self._clock() + self._every, None
+            self.next, self._view = self._clock() + every, None
             self._call = self._begin(self._read, "group-check")
         return None
 
@@ -63,7 +60,7 @@ class GroupCheck(Generic[D]):
         self, read_group: Callable[[], ConsumerGroup], log: Log, clock: Clock, begin: BeginCall = Background
     ) -> None:
         self._clock = clock
-        self._reading = GroupReading(read_group, _CHECK_EVERY, log, clock, begin)
+        self._reading = GroupReading(read_group, log, clock, begin)
         #: Readings that must still agree; 0: nothing is to check.
         self._open = 0
         self._difference: D | None = None
@@ -81,7 +78,7 @@ class GroupCheck(Generic[D]):
 
     def turn(self) -> ConsumerGroup | None:
         """Return the group if a reading has ended; pass its difference to `confirms`."""
-        return self._reading.turn(wanted=self._open > 0)
+        return self._reading.turn(_CHECK_EVERY, wanted=self._open > 0)
 
     def confirms(self, difference: D | None, *, stable: bool = True) -> bool:
         """Return True, and end the check, if readings have shown this difference for 9 s."""

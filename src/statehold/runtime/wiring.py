@@ -30,6 +30,7 @@ from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, StartError
 from statehold.health.connectivity import Contact
 from statehold.health.death_notes import DeathNotes, state_directory
+from statehold.health.group_check import GroupCheck, GroupReading
 from statehold.kafka.admin.acl_check import RoleAccess
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
@@ -166,17 +167,17 @@ class ServiceWiring:
     def joining(self) -> JoinDiagnosis:
         """Return the diagnosis of a process without partitions."""
         names, group = self._service.names, self._service.settings.group
-        look = partial(self._admin.describe_group, names.input)
+        reading = GroupReading(partial(self._admin.describe_group, names.input), self._log, time.monotonic)
         session = group.session_seconds if group.protocol == "classic" else None
-        return JoinDiagnosis(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
+        return JoinDiagnosis(reading, self._facts[names.input].partitions, session, self._log, time.monotonic)
 
     def unassigned(self) -> UnassignedPartitions | None:
         """Return what checks the group's assignments; None where every partition gets an owner."""
         names, settings = self._service.names, self._service.settings
         if not leaves_unassigned(settings):
             return None
-        look = partial(self._admin.describe_group, names.input)
-        return UnassignedPartitions(look, self._facts[names.input].partitions, self._log, time.monotonic)
+        check = GroupCheck[frozenset[int]](partial(self._admin.describe_group, names.input), self._log, time.monotonic)
+        return UnassignedPartitions(check, self._facts[names.input].partitions, self._log)
 
     def _references(self) -> References | None:
         service, settings = self._service, self._service.settings

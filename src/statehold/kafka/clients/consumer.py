@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,6 +15,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.health.connectivity import GROUP, NoContact
+from statehold.health.group_check import GroupCheck
 from statehold.kafka.clients.coordinator_watch import JOINING, HeartbeatWatch, JoinWatch, ask_coordinator
 from statehold.kafka.clients.missed_assignment import MissedAssignment
 from statehold.kafka.clients.static_member import StaticName, has_code, release_id
@@ -41,6 +42,14 @@ _REPLACE_AFTER: Final = 1.0
 _REPORT_EVERY: Final = 10.0
 
 
+class Replacement(NamedTuple):
+    """A new client joins at this time, in monotonic seconds. No call may reach a former one that is `gone`."""
+
+    at: float
+    #: it has no partitions any more; otherwise it was never admitted, because its static id is taken
+    gone: bool = True
+
+
 class KafkaGroupConsumer:
     """`ports.GroupConsumer` on librdkafka; `assign` and `unassign` are incremental under both group protocols."""
 
@@ -59,11 +68,9 @@ class KafkaGroupConsumer:
         self._settings, self._names = settings, names
         self._eager = settings.group.protocol == "classic" and settings.group.assignor == "range"
         self._taken = StaticName(settings, log)
-        #: when to join with a new client (monotonic seconds)
-        self._again_at: float | None = None
-        #: assigned partitions; and whether the client is dead, so that a new one must join
+        #: None while the client is a member, or becomes one
+        self._replacement: Replacement | None = None
         self._owned: set[int] = set()
-        self._dead = False
         self._renewing = threading.Event()
         self._report_at = 0.0
         self._memory = BrokerMemory(lambda: probe_brokers(settings))
@@ -72,7 +79,7 @@ class KafkaGroupConsumer:
         #: None under the classic protocol, whose members ask for their assignment
         self._missed: MissedAssignment | None = None
         if read_group is not None and settings.group.protocol == "consumer":
-            self._missed = MissedAssignment(read_group, log)
+            self._missed = MissedAssignment(GroupCheck(read_group, log, time.monotonic), log)
         self._refused_minute = OncePerMinute()
         self._listener: Listener | None = None
         # A poll runs the rebalance callbacks, and these drain partitions.
@@ -109,14 +116,15 @@ class KafkaGroupConsumer:
         )
 
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
-        if self._memory.lost and self._again_at is None:
-            self._again_at = self._without_brokers()
+        if self._memory.lost and self._replacement is None:
+            self._without_brokers()
         if self._missed is not None and self._missed.found(self._owned, lambda: self.membership()[1]):
             self._renewing.set()
         if self._renewing.is_set():
             self._renewing.clear()
-            self._again_at = self._again_at or self._handed_over()
-        if self._again_at is not None and not self._joins_again(timeout):
+            if self._replacement is None:
+                self._hand_over()
+        if self._replacement is not None and not self._joins_again(self._replacement, timeout):
             return (), ()
         try:
             with self._contact.call("the consumer's poll", self._poll_limit):
@@ -126,8 +134,8 @@ class KafkaGroupConsumer:
         if not any(map(Message.error, messages)):
             return messages, ()
         errors = [error for error in map(Message.error, messages) if error is not None]
-        self._again_at = self._thrown_out(errors) or next(filter(None, map(self._taken.check, errors)), None)
-        if self._again_at is not None:
+        self._check_place(errors)
+        if self._replacement is not None:
             return (), ()
         return [m for m in messages if m.error() is None], [self._trouble(m) for m in messages if m.error() is not None]
 
@@ -135,15 +143,19 @@ class KafkaGroupConsumer:
     def input(self) -> InputTopic:
         return self._identity.topic
 
-    def _thrown_out(self, errors: Sequence[KafkaError]) -> float | None:
-        """Handle GROUP_ID_NOT_FOUND. Return when a new client joins (monotonic seconds); None without this error.
+    def _check_place(self, errors: Sequence[KafkaError]) -> None:
+        """Plan a replacement if the group has rejected this client.
 
-        The group uses the classic protocol and cannot change while its members are there, or it has gone back to the
-        classic protocol while the session ended. The client stops for good, so its partitions are lost.
+        GROUP_ID_NOT_FOUND: the group uses the classic protocol and cannot change while its members are there, or it has
+        gone back to the classic protocol while the session ended. The client stops for good, so its partitions are
+        lost.
         """
         thrown = next((error for error in errors if has_code(error, KafkaError.GROUP_ID_NOT_FOUND)), None)
         if thrown is None:
-            return None
+            at = next(filter(None, map(self._taken.check, errors)), None)
+            if at is not None:
+                self._replacement = Replacement(at, gone=False)
+            return
         if time.monotonic() >= self._report_at:
             self._report_at = time.monotonic() + _REPORT_EVERY
             self._log.warning(
@@ -151,38 +163,35 @@ class KafkaGroupConsumer:
                 cause="the group still uses the classic protocol, and its members' assignor prevents the change: this "
                 f"process joins when the last of them has left ({describe(thrown)})",
             )
-        return self._lose_all(_REPLACE_AFTER)
+        self._lose_all(_REPLACE_AFTER)
 
-    def _without_brokers(self) -> float:
-        """Replace a client that does not find the live brokers again. Its partitions are lost. Return when to join."""
+    def _without_brokers(self) -> None:
+        """Replace a client that does not find the live brokers again. Its partitions are lost."""
         self._log.warning("client_replaced", cause=f"it has forgotten brokers {sorted(self._memory.lost)} (issue 5301)")
         self._memory.forget()
-        return self._lose_all(0.0)
+        self._lose_all(0.0)
 
-    def _handed_over(self) -> float:
-        """Revoke every partition, so that processed records commit. Return when to join."""
+    def _hand_over(self) -> None:
+        """Revoke every partition, so that processed records commit, and replace the client."""
         if self._listener is not None:
             self._listener.on_revoke(sorted(self._owned))
-        self._dead = True
-        return time.monotonic()
+        self._replacement = Replacement(time.monotonic())
 
-    def _lose_all(self, pause: float) -> float:
-        self._dead = True
+    def _lose_all(self, pause: float) -> None:
+        self._replacement = Replacement(time.monotonic() + pause)
         if self._listener is not None:
             self._listener.on_lost(sorted(self._owned))
-        return time.monotonic() + pause
 
-    def _joins_again(self, timeout: float) -> bool:
-        """Replace the dead client when its time has come. Return whether that has happened."""
-        assert self._again_at is not None
-        if time.monotonic() < self._again_at:
+    def _joins_again(self, replacement: Replacement, timeout: float) -> bool:
+        """Replace the client when its time has come. Return whether that has happened."""
+        if time.monotonic() < replacement.at:
             time.sleep(timeout)
             return False
         # Replace it before it closes, so that its callbacks no longer count.
         former, self._consumer = self._consumer, self._new_consumer()
         closing = partial(close_member, former, stays=self._stays)  # the new client has its place
         threading.Thread(target=closing, name="consumer-close", daemon=True).start()
-        self._again_at, self._dead = None, False
+        self._replacement = None
         assert self._listener is not None
         self.subscribe(self._listener)
         return True
@@ -200,7 +209,7 @@ class KafkaGroupConsumer:
 
     def unassign(self, partitions: Sequence[int]) -> None:
         self._owned.difference_update(partitions)
-        if self._dead:
+        if self._gone:
             return
         if self._eager:
             self._consumer.unassign()
@@ -239,7 +248,7 @@ class KafkaGroupConsumer:
                     raise translate(error) from error
 
     def membership(self) -> tuple[Any, str]:
-        if self._dead:
+        if self._gone:
             return None, ""
         with self._contact.call("consumer_group_metadata", STUCK_AFTER):
             return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
@@ -265,6 +274,10 @@ class KafkaGroupConsumer:
         close_member(self._consumer, stays=self._stays and not leave)
         if static and leave and self._settings.group.protocol == "consumer":
             release_id(self._settings, self._names, self._log)
+
+    @property
+    def _gone(self) -> bool:
+        return self._replacement is not None and self._replacement.gone
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
         def call_back(source: Any, places: list[TopicPartition]) -> None:

@@ -9,21 +9,19 @@ not read, without end. Only a member that joins again learns of its assignment.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
-from statehold.common.threads import Background, BeginCall
 from statehold.health.group_check import GroupCheck
-from statehold.ports import Clock, ConsumerGroup
+from statehold.ports import ConsumerGroup
 from statehold.telemetry.log_events import Log
 
 #: Seconds from a lost connection to the first reading.
 _AFTER: Final = 1.0
 
 
-class _Difference(NamedTuple):
+class AssignmentDifference(NamedTuple):
     """The member, its partitions that it should not have, and those that it should have."""
 
     member: str
@@ -37,15 +35,8 @@ class MissedAssignment:
     The thread that polls the consumer uses it.
     """
 
-    def __init__(
-        self,
-        read_group: Callable[[], ConsumerGroup],
-        log: Log,
-        clock: Clock = time.monotonic,
-        begin: BeginCall = Background,
-    ) -> None:
-        self._log = log
-        self._check = GroupCheck[_Difference](read_group, log, clock, begin)
+    def __init__(self, check: GroupCheck[AssignmentDifference], log: Log) -> None:
+        self._check, self._log = check, log
         #: Connections and answers of coordinators that the client has lost so far.
         self._lost = 0
 
@@ -66,7 +57,7 @@ class MissedAssignment:
         own = next((each for each in view.members if each.id == member), None)
         if own is None or own.target is None:  # the next heartbeat reports that this member has been removed
             return False
-        found = _Difference(member, owned - frozenset(own.target), frozenset(own.partitions) - owned)
+        found = AssignmentDifference(member, owned - frozenset(own.target), frozenset(own.partitions) - owned)
         if not self._check.confirms(found if found.revoked or found.assigned else None):
             return False
         self._log.warning("assignment_missed", revoked=sorted(found.revoked), assigned=sorted(found.assigned))

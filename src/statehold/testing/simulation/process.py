@@ -21,6 +21,7 @@ from statehold.common.names import Names
 from statehold.common.threads import Background
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
+from statehold.health.group_check import GroupCheck
 from statehold.ports import ConsumerGroup, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
@@ -255,8 +256,8 @@ class ProcessLife(TaskHost):
 
         if not leaves_unassigned(self.settings):
             return None
-        begin = partial(_background, self.threads)
-        return UnassignedPartitions(look, application.partitions, self.log, kafka.clock, begin)
+        check = GroupCheck[frozenset[int]](look, self.log, kafka.clock, partial(_background, self.threads))
+        return UnassignedPartitions(check, application.partitions, self.log)
 
     def _standbys(self) -> Standbys:
         kind, settings = self.application.kind, self.settings
