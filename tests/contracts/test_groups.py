@@ -237,11 +237,12 @@ def test_offsets_without_membership_count_also_while_the_group_has_members(group
 def test_offsets_count_while_the_group_waits_for_a_member_that_joins(kafka: World) -> None:
     """The generation moves when all members have joined, so a drain in `on_revoke` can still commit."""
     group = Group(kafka, 2, RANGE)
-    first, producer = group.one(), group.writer()
+    first, topic = group.one(), kafka.topic()
     committed: list[int | None] = []
 
     def drain() -> None:
-        producer.begin().send_offset(5, first.metadata).commit()
+        producer = kafka.writer(group.names, topic).begin().send_offset(5, first.metadata)
+        producer.commit()
         committed.append(producer.committed())
 
     first.drain = drain
