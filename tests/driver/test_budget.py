@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from tests.driver.apps import Accounts, Op, agrees, events, many
+from tests.support.handlers import Accounts, Op, agrees, events, many
 
 from statehold import Record
 from statehold.config.settings import Settings

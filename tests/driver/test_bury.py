@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.apps import Interval
+from tests.support.handlers import Interval
 
 from statehold import Handler, Output, Record, Table, dead_letter, park, retry, stop
 from statehold.api.record import MemoryMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
+from tests.support.handlers import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.processing import CommandSettings

@@ -7,7 +7,7 @@ from itertools import count
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, agrees, events, many
+from tests.support.handlers import Accounts, agrees, events, many
 
 from statehold.api.record import Message
 from statehold.bound.table import bind

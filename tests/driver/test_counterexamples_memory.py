@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, commit_records, events
+from tests.support.handlers import Accounts, Op, agrees, commit_records, events
 
 from statehold import Handler, Output, Record
 from statehold.errors import OutcomeUnknown, PartitionError, TransactionAborted

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Op, agrees, commit_records, events, many, sliced, snapshot
+from tests.support.handlers import Accounts, Balance, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import TransactionAborted

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Interval, Op, agrees, with_interval
+from tests.support.handlers import Accounts, Interval, Op, agrees, with_interval
 
 from statehold.errors import (
     Fenced,

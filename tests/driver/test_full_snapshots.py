@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
+from tests.support.handlers import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.connection import KafkaSettings

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, sliced
 from tests.driver.test_compaction import compacted
+from tests.support.handlers import Accounts, Op, agrees, sliced
 
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.testing import Driver

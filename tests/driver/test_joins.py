@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval, commit_records, events
+from tests.support.handlers import Interval, commit_records, events
 
 from statehold import BufferedRecord, Handler, JoinBuffer, Json, Output, Record, Table, Timer, Tumbling, on
 from statehold.bound.attributes import declared

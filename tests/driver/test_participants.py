@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.driver.apps import Accounts, Caller, Op
+from tests.support.handlers import Accounts, Caller, Op
 
 import statehold
 from statehold import Handler, Output, Record, Table

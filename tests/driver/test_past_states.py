@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Interval, Op, commit_records, events, fold, many, sliced, snapshot
 from tests.driver.test_compaction import compacted
 from tests.driver.test_fallback import switched
 from tests.driver.test_state_replacement import Tool, double
+from tests.support.handlers import Accounts, Balance, Interval, Op, commit_records, events, fold, many, sliced, snapshot
 
 from statehold.errors import NoUsableFull, UsageError
 from statehold.snapshot.format import records

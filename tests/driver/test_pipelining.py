@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Op, agrees, commit_records, events, sliced
+from tests.support.handlers import Accounts, Op, agrees, commit_records, events, sliced
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.processing import CommitSettings

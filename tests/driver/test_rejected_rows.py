@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.driver.apps import events, with_interval
+from tests.support.handlers import events, with_interval
 
 from statehold import Handler, Policy, Record, Sink, Table, Timer, dead_letter, park, retry
 from statehold.bound.sink import BadRow, DatabaseTrouble, PartitionSink, Rows

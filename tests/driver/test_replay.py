@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, commit_records, events
+from tests.support.handlers import Accounts, Caller, Interval, Op, agrees, commit_records, events
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import (

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.driver.apps import commit_records, events, with_interval
+from tests.support.handlers import commit_records, events, with_interval
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, dead_letter, retry_later
 from statehold.bound.sink import DatabaseTrouble, Rows, RowsRefused, SinkPosition

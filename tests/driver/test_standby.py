@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, many, with_interval
 from tests.driver.test_state_replacement import Tool, double
+from tests.support.handlers import Accounts, Balance, Interval, Op, agrees, fold, many, with_interval
 
 from statehold import Handler, Record, Table
 from statehold.errors import KafkaTrouble, StateRefused

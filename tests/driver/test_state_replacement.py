@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.driver.apps import Accounts, Balance, Interval, Op, commit_records, events
+from tests.support.handlers import Accounts, Balance, Interval, Op, commit_records, events
 
 from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
 from statehold.snapshot import state_replacement

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from tests.driver.apps import (
+from tests.support.handlers import (
     Accounts,
     Caller,
     Interval,

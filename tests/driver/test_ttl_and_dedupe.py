@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval
+from tests.support.handlers import Interval
 
 from statehold import Dedupe, Handler, Output, Record, Table
 from statehold.bound.attributes import declared

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from examples.around.booking import Bookings
-from tests.ops.desk import await_true
+from tests.support.desk import await_true
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names

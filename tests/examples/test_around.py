@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from examples.feeding import Feed
 from tests.examples.around import Outside, Scene, committed
-from tests.ops.desk import await_true
+from tests.support.desk import await_true
 
 from examples.around import endofday, front, invoices
 from statehold.dev import Cluster

@@ -42,7 +42,7 @@ FOLDERS: Final = (
     "docs",
 )
 #: tests without a broker
-SUITES: Final = ("tests/driver", "tests/unit", "tests/review", "tests/golden")
+SUITES: Final = ("tests/driver", "tests/unit", "tests/worker", "tests/golden")
 #: caught by a test or a schedule that does not end
 HANG: Final = "hangs"
 #: runs in progress, each a process group of its own

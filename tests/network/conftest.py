@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.brokers import started
 from tests.support.netns import Net
+from tests.support.stage import Stage
 from tests.system.conftest import SETTINGS
-from tests.system.stage import Stage
 
 from statehold.dev import Cluster
 from statehold.dev.properties import Host

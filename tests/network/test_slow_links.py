@@ -14,9 +14,9 @@ import pytest
 from tests.network.gaps import longest_gap
 from tests.support.brokers import started
 from tests.support.link import Link
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage
 from tests.system.conftest import SETTINGS
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
 
 from statehold.dev import Cluster
 

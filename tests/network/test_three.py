@@ -15,9 +15,9 @@ from confluent_kafka.admin import NewTopic
 from tests.network.gaps import longest_gap
 from tests.support import leaders
 from tests.support.brokers import started
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage
 from tests.system.conftest import SETTINGS
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
 
 from statehold.admin.topics import REQUIRED
 from statehold.dev import Cluster

@@ -13,8 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.docs.test_readme import BLOCKS, quick_start
-from tests.packaging.environments import find_uv, run
 from tests.packaging.test_architecture import modules
+from tests.support.environments import find_uv, run
 
 pytestmark = pytest.mark.slow
 #: imports the module of each command, which `--help` does not

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 from tests.support.brokers import started
 from tests.support.proxy import Proxy
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 
 import pytest
+from tests.support.local_service import Local
 from tests.system.conftest import Figure, StageFactory
-from tests.system.local import Local
 
 pytestmark = pytest.mark.kafka
 

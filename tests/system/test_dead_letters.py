@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from tests.system.apps.letters import later, letters
-from tests.system.apps.tally import POISON, Event, Line
+from tests.support.apps.letters import later, letters
+from tests.support.apps.tally import POISON, Event, Line
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage
 from tests.system.conftest import StageFactory
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
 
 from statehold import Handler
 from statehold.admin.dead_letters import DeadLetters
@@ -41,7 +41,7 @@ ENVIRONMENT = {
 
 
 class LettersProcess(Process):
-    command = ("-m", "tests.system.apps.letters")
+    command = ("-m", "tests.support.apps.letters")
 
 
 class Read(NamedTuple):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.brokers import started
+from tests.support.processes import await_true
+from tests.support.stage import Stage
 from tests.system.conftest import SETTINGS
-from tests.system.processes import await_true
-from tests.system.stage import Stage
 
 from statehold.dev import Cluster
 

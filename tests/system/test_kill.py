@@ -6,8 +6,8 @@ import random
 import time
 
 import pytest
+from tests.support.stage import KIP848, Stage
 from tests.system.conftest import StageFactory
-from tests.system.stage import KIP848, Stage
 
 pytestmark = pytest.mark.kafka
 

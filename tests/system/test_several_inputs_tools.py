@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.system.apps import chained
+from tests.support.apps import chained
 from tests.system.conftest import StageFactory
 from tests.system.test_several_inputs import SHORT, Pair
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.processes import Process
+from tests.support.stage import Stage
 from tests.system.conftest import StageFactory
-from tests.system.processes import Process
-from tests.system.stage import Stage
 
 pytestmark = pytest.mark.kafka
 

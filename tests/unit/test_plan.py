@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.messages import batch
+from tests.support.messages import batch
 
 from statehold.api.record import at
 from statehold.config.sections.processing import CommitSettings

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import pytest
-from tests.driver.apps import Accounts, Op
+from tests.support.handlers import Accounts, Op
 
 from statehold import Record, Reference, Sink, Timer, dead_letter
 from statehold.balancer.assignment import Track

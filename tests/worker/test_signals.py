@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts, Op
+from tests.support.handlers import Accounts, Op
 
 from statehold import Service
 from statehold.errors import Fenced

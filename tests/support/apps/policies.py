@@ -1,4 +1,4 @@
-"""Every policy in one service, for `statehold run tests.system.apps.policies:service`; the amount says what fails.
+"""Every policy in one service, for `statehold run tests.support.apps.policies:service`; the amount says what fails.
 
 While the file PROBE_POISON exists those fail that may work later.
 """
@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import ClassVar
 
-from tests.system.apps.probed import end_with_the_test
-from tests.system.apps.tally import Event, Line, Total
+from tests.support.apps.probed import end_with_the_test
+from tests.support.apps.tally import Event, Line, Total
 
 from statehold import Handler, Output, Record, Service, Table, dead_letter, park, retry, retry_later, stop
 from statehold.errors import OutputRefused, UndecodableRecord

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.driver.apps import Accounts, Op, agrees, commit_records, many, snapshot
+from tests.support.handlers import Accounts, Op, agrees, commit_records, many, snapshot
 
 from statehold.errors import TransactionAborted
 from statehold.snapshot.format import records

@@ -1,4 +1,4 @@
-"""`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, STATEHOLD_* are its settings.
+"""`python -m tests.support.apps.run`: one service as a process. PROBE_* say which, STATEHOLD_* are its settings.
 
 Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again,
 SIGUSR2 writes where each thread is.
@@ -13,8 +13,8 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from tests.system.apps.probed import end_with_the_test, log_json
-from tests.system.apps.tally import Tally, tally
+from tests.support.apps.probed import end_with_the_test, log_json
+from tests.support.apps.tally import Tally, tally
 
 from statehold import Service
 from statehold.config import load

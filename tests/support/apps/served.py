@@ -1,12 +1,12 @@
-"""The service of `apps.run` as a module for `statehold run tests.system.apps.served:service`."""
+"""The service of `apps.run` as a module for `statehold run tests.support.apps.served:service`."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from tests.system.apps.probed import end_with_the_test
-from tests.system.apps.tally import tally
+from tests.support.apps.probed import end_with_the_test
+from tests.support.apps.tally import tally
 
 from statehold import Service
 

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.system import verify
-from tests.system.apps.tally import tally
-from tests.system.processes import Process, await_true
+from tests.support import verify
+from tests.support.apps.tally import tally
+from tests.support.processes import Process, await_true
 
 from statehold import Service
 from statehold.admin.topics import REQUIRED, ServiceTopics

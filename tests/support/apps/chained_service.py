@@ -1,10 +1,10 @@
-"""The service of `apps.chained` as a module for the commands: `tests.system.apps.chained_service:service`."""
+"""The service of `apps.chained` as a module for the commands: `tests.support.apps.chained_service:service`."""
 
 from __future__ import annotations
 
 import os
 
-from tests.system.apps.chained import chained
+from tests.support.apps.chained import chained
 
 from statehold import Service
 

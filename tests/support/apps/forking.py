@@ -1,4 +1,4 @@
-"""For `statehold run tests.system.apps.forking:service`: a handler that starts processes in every way."""
+"""For `statehold run tests.support.apps.forking:service`: a handler that starts processes in every way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.system.apps.probed import end_with_the_test
+from tests.support.apps.probed import end_with_the_test
 
 from statehold import Handler, Output, Record, Service, Table
 

@@ -1,11 +1,11 @@
-"""The service of `apps.keyed` as a module for `statehold run tests.system.apps.keyed_service:service` and commands."""
+"""The service of `apps.keyed` as a module for `statehold run tests.support.apps.keyed_service:service` and commands."""
 
 from __future__ import annotations
 
 import os
 
-from tests.system.apps.keyed import keyed
-from tests.system.apps.probed import end_with_the_test
+from tests.support.apps.keyed import keyed
+from tests.support.apps.probed import end_with_the_test
 
 from statehold import Service
 

@@ -18,7 +18,7 @@ GLANCE = 0.02
 LogEvent = dict[str, Any]
 
 #: the same service by `statehold run`
-CLI = ("-m", "statehold.ops.cli.entry", "run", "tests.system.apps.served:service", "--set", "log.format=json")
+CLI = ("-m", "statehold.ops.cli.entry", "run", "tests.support.apps.served:service", "--set", "log.format=json")
 
 #: after these a partition is not handled by this process
 ENDINGS = frozenset({"drained", "aborted", "fenced_by_new_owner", "failed", "partition_closed"})
@@ -33,9 +33,9 @@ def await_true(condition: Callable[[], object], what: str, seconds: float = 60.0
 
 
 class Process:
-    """`tests.system.apps.run` with its own log; a restart appends to the log. Signals go to the pid it started."""
+    """`tests.support.apps.run` with its own log; a restart appends to the log. Signals go to the pid it started."""
 
-    command: tuple[str, ...] = ("-m", "tests.system.apps.run")
+    command: tuple[str, ...] = ("-m", "tests.support.apps.run")
 
     def __init__(self, name: str, directory: Path, environment: Mapping[str, str]) -> None:
         self.name = name

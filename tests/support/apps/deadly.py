@@ -1,4 +1,4 @@
-"""`statehold run tests.system.apps.deadly:service`: the tally, with a record that ends the process.
+"""`statehold run tests.support.apps.deadly:service`: the tally, with a record that ends the process.
 
 PROBE_DEADLY says how. It does so while the file PROBE_POISON exists.
 """
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tests.system.apps.probed import end_with_the_test
-from tests.system.apps.tally import POISON, Event, Line, Tally
+from tests.support.apps.probed import end_with_the_test
+from tests.support.apps.tally import POISON, Event, Line, Tally
 
 from statehold import Output, Record, Service, dead_letter
 from statehold.errors import DeadlyRecord

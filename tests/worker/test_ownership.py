@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts
+from tests.support.handlers import Accounts
 
 from statehold.errors import Fenced, KafkaTrouble
 from statehold.testing import Driver

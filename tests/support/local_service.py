@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from structlog.testing import capture_logs
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 
 from statehold import Service
 

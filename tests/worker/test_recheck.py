@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, commit_records, events, many
+from tests.support.handlers import Accounts, Op, agrees, commit_records, events, many
 
 from statehold.errors import DamagedIncrement, OutcomeUnknown, TornTransaction
 from statehold.testing import Driver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from tests.driver.apps import Accounts
+from tests.support.handlers import Accounts
 
 from statehold import Handler, Record, Table
 from statehold.api.handler import EffectKey

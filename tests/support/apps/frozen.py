@@ -1,4 +1,4 @@
-"""`statehold run tests.system.apps.frozen:service`: C code keeps the interpreter's lock, where PROBE_FROZEN says.
+"""`statehold run tests.support.apps.frozen:service`: C code keeps the interpreter's lock, where PROBE_FROZEN says.
 
 `live`: on a thread of its own, once the file PROBE_HOLD is there. `stop`: instead of the consumer's close.
 """
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.system.apps.served import service
+from tests.support.apps.served import service
 
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
 

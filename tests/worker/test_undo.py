@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Op, agrees
+from tests.support.handlers import Accounts, Op, agrees
 
 from statehold.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
 from statehold.ports import Membership

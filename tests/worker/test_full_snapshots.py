@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.driver.apps import Accounts, Op, agrees, events, snapshot, with_interval
+from tests.support.handlers import Accounts, Op, agrees, events, snapshot, with_interval
 
 from statehold.testing import Driver
 

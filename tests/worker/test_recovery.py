@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events
+from tests.support.handlers import Accounts, Op, agrees, events
 
 from statehold import Handler, Record, Table
 from statehold.errors import DamagedIncrement, KafkaTrouble, Misconfigured, RestoreTimeout, RetentionGap

@@ -1,4 +1,4 @@
-"""`python -m tests.system.apps.chained`: two inputs; each output says which record came next, and links to the last.
+"""`python -m tests.support.apps.chained`: two inputs; each output says which record came next, and links to the last.
 
 PROBE_* as in `run`; PROBE_SECOND is the second input. Negative amounts fail; with PROBE_LETTERS they become dead
 letters.
@@ -10,8 +10,8 @@ import os
 from typing import ClassVar
 
 import msgspec
-from tests.system.apps.probed import end_with_the_test, log_json
-from tests.system.apps.tally import Event
+from tests.support.apps.probed import end_with_the_test, log_json
+from tests.support.apps.tally import Event
 
 from statehold import Handler, Output, Record, Service, Table, dead_letter, on
 from statehold.config import load

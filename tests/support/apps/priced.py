@@ -1,12 +1,12 @@
-"""`python -m tests.system.apps.priced`: totals at the rate of the moment, reference data; PROBE_* as in `run`."""
+"""`python -m tests.support.apps.priced`: totals at the rate of the moment, reference data; PROBE_* as in `run`."""
 
 from __future__ import annotations
 
 import os
 
 import msgspec
-from tests.system.apps.probed import end_with_the_test, log_json
-from tests.system.apps.tally import Event
+from tests.support.apps.probed import end_with_the_test, log_json
+from tests.support.apps.tally import Event
 
 from statehold import Handler, Output, Record, Reference, Service, Table
 from statehold.config import load

@@ -13,8 +13,8 @@ import pytest
 from benchmarks import environments
 from benchmarks.load import FIRST_MS
 from benchmarks.peers.workloads import CANDLES, ENRICH, MATCH
-from tests.peers import scenarios
-from tests.peers.contenders import Filled, fill, outputs
+from tests.other_frameworks import scenarios
+from tests.other_frameworks.contenders import Filled, fill, outputs
 from tests.support.brokers import started
 
 from statehold.dev import Cluster

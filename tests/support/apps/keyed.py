@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
-from tests.system.apps.chained import following
-from tests.system.apps.tally import Event
+from tests.support.apps.chained import following
+from tests.support.apps.tally import Event
 
 from statehold import Handler, JoinBuffer, Output, Record, Table, Tumbling, on
 

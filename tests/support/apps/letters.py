@@ -1,4 +1,4 @@
-"""`python -m tests.system.apps.letters`: the tally with failures of every kind; PROBE_* as in `run`."""
+"""`python -m tests.support.apps.letters`: the tally with failures of every kind; PROBE_* as in `run`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import ClassVar
 
-from tests.system.apps.probed import end_with_the_test, log_json
-from tests.system.apps.tally import Event, Line, Tally
+from tests.support.apps.probed import end_with_the_test, log_json
+from tests.support.apps.tally import Event, Line, Tally
 
 from statehold import Output, Record, Service, dead_letter, retry, retry_later
 from statehold.api.handler import Handler

@@ -1,12 +1,12 @@
-"""`python -m tests.system.apps.joined`: the joins of `tests.driver.test_joins` over two inputs; PROBE_* as in `run`."""
+"""`python -m tests.support.apps.joined`: the joins of `tests.support.joins` over two inputs; PROBE_* as in `run`."""
 
 from __future__ import annotations
 
 import os
 
 from tests.driver.test_joins import Ask, Bid, Joined
-from tests.system.apps.probed import end_with_the_test, log_json
-from tests.system.apps.tally import Event
+from tests.support.apps.probed import end_with_the_test, log_json
+from tests.support.apps.tally import Event
 
 from statehold import Handler, Output, Record, Service, on
 from statehold.config import load

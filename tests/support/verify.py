@@ -24,7 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
-from tests.system.apps.tally import CLEAR, COMMANDS, WITNESS, Event, Line, Tally, Total
+from tests.support.apps.tally import CLEAR, COMMANDS, WITNESS, Event, Line, Tally, Total
 
 from statehold.bound.table import bind
 from statehold.common.names import Names
