@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.processes import Process
 from tests.support.proxy import Proxy
 from tests.support.stage import Stage
-from tests.system.conftest import SETTINGS
 
 from statehold.dev import Cluster
 from statehold.dev.properties import Host

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -284,3 +284,9 @@ class Load:
         while not self._done.wait(max(0.0, began + slices * 0.02 - time.monotonic())):
             self._feeder.feed(self._each, 1000)
             slices += 1
+
+
+class StageFactory(Protocol):
+    """Arguments as for `Stage`, without servers and directory."""
+
+    def __call__(self, partitions: int = 4, namespace: str = "", of: Stage | None = None) -> Stage: ...

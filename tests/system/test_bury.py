@@ -19,8 +19,7 @@ import pytest
 from tests.support import verify
 from tests.support.apps.tally import POISON, Event
 from tests.support.processes import ROOT, Process, await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_dead_letters import Read, read_all
 
 from statehold.admin.burial import Burial

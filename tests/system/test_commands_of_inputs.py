@@ -13,8 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.support import verify
 from tests.support.processes import await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_moving_inputs import Keyed
 
 from statehold.ops.reports.top_model import Watch

@@ -12,9 +12,8 @@ from collections import defaultdict
 import pytest
 from tests.support import verify
 from tests.support.processes import await_true
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import PinnedCommand
-from tests.system.conftest import StageFactory
 
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics

@@ -19,8 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.support.apps.letters import later, letters
 from tests.support.apps.tally import POISON, Event, Line
 from tests.support.processes import Process, await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 
 from statehold import Handler
 from statehold.admin.dead_letters import DeadLetters

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from tests.support.processes import await_true
-from tests.system.conftest import StageFactory
+from tests.support.stage import StageFactory
 from tests.system.test_bury import statehold
 from tests.system.test_several_inputs import Pair
 

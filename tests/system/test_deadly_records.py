@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from tests.support.apps.tally import POISON, Event
 from tests.support.processes import CLI, GLANCE, Process
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_bury import check, dead, statehold
 
 from statehold.admin.topics import ServiceTopics

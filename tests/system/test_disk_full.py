@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.processes import await_true
 from tests.support.stage import Stage
-from tests.system.conftest import SETTINGS
 
 from statehold.dev import Cluster
 

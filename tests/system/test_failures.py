@@ -9,9 +9,8 @@ import pytest
 from tests.support.apps.tally import POISON
 from tests.support.local_service import Local
 from tests.support.processes import Process
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import read_all
-from tests.system.conftest import StageFactory
 
 from statehold.errors import HandlerFailed, RetentionGap, UndecodableRecord
 

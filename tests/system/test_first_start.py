@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from tests.support.local_service import Local
 from tests.support.processes import await_true
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import read_all
-from tests.system.conftest import StageFactory
 
 from statehold.admin.topics import ServiceTopics
 from statehold.errors import DamagedIncrement, NoCommitRecord, OffsetDisagrees, StartError, TopicMissing

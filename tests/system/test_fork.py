@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support import verify
 from tests.support.processes import Process, await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 
 from statehold.dev.ports import free_ports
 

@@ -6,8 +6,7 @@ import signal
 
 import pytest
 from tests.support.processes import CLI, Process, await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 
 from statehold.common.exit_codes import Exit
 

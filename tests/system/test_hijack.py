@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.local_service import Local
 from tests.support.processes import await_true
 from tests.support.stage import Stage
-from tests.system.conftest import SETTINGS
 
 from statehold.dev import Cluster
 

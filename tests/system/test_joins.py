@@ -6,12 +6,12 @@ import random
 from functools import partial
 
 import pytest
-from tests.driver.test_joins import Ask, Bid, BruteForce
 from tests.support import verify
 from tests.support.apps.joined import ask, bid
 from tests.support.apps.tally import Event
+from tests.support.joins import Ask, Bid, BruteForce
 from tests.support.processes import Process, await_true
-from tests.system.conftest import StageFactory
+from tests.support.stage import StageFactory
 from tests.system.test_several_inputs import GAPS, Pair
 
 pytestmark = pytest.mark.kafka

@@ -6,8 +6,7 @@ import random
 import time
 
 import pytest
-from tests.support.stage import KIP848, Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = pytest.mark.kafka
 

@@ -16,8 +16,7 @@ from tests.support.apps.keyed import KeyLink
 from tests.support.apps.keyed import keyed as keyed_handler
 from tests.support.brokers import started
 from tests.support.processes import Process
-from tests.support.stage import Feeder, Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Feeder, Stage, StageFactory
 from tests.system.test_bury import statehold
 from tests.system.test_several_inputs import SHORT, Pair
 

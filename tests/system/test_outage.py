@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.local_service import Local
 from tests.support.processes import ROOT, Process, await_true
 from tests.support.stage import Stage
-from tests.system.conftest import SETTINGS
 
 from statehold.common.exit_codes import Exit
 from statehold.dev import Cluster

@@ -7,8 +7,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.support.local_service import Local
 from tests.support.processes import await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics

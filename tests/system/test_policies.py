@@ -13,8 +13,7 @@ import pytest
 from tests.support.apps import policies as app
 from tests.support.apps.tally import Event, Line
 from tests.support.processes import ROOT, Process, await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_dead_letters import Read, read_all
 
 pytestmark = pytest.mark.kafka

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.processes import LogEvent, Process, await_true
-from tests.support.stage import KIP848, Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = pytest.mark.kafka
 

@@ -13,8 +13,7 @@ from tests.support.apps.priced import Priced
 from tests.support.apps.tally import Event
 from tests.support.local_service import Local
 from tests.support.processes import Process
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 
 from statehold.errors import TopicMismatch, TopicMissing
 

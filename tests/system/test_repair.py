@@ -9,9 +9,8 @@ from tests.support import verify
 from tests.support.apps.tally import tally
 from tests.support.local_service import Local
 from tests.support.processes import await_true
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import Row, read_all
-from tests.system.conftest import StageFactory
 
 from statehold.admin.commands import Commander
 from statehold.admin.repair import repair as repairing

@@ -13,9 +13,8 @@ import pytest
 from tests.support.apps.tally import Event, Total, tally
 from tests.support.local_service import Local
 from tests.support.processes import ROOT, await_true
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import digest_of, read_all
-from tests.system.conftest import StageFactory
 from tests.system.test_bury import TARGET, statehold
 
 from statehold.admin.state.key_layout import KeyOf

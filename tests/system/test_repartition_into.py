@@ -9,9 +9,8 @@ import pytest
 from tests.support import verify
 from tests.support.apps.tally import Total, tally
 from tests.support.local_service import Local
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import digest_of, read_all
-from tests.system.conftest import StageFactory
 from tests.system.test_repartition import REASON, totals
 
 from statehold.admin.state.move_input import Barrier, move

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.processes import Process, await_true
-from tests.support.stage import KIP848, Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

@@ -20,8 +20,7 @@ from tests.support.apps.chained import Link, chained, following
 from tests.support.apps.tally import Event
 from tests.support.local_service import Local
 from tests.support.processes import Process, await_true
-from tests.support.stage import Feeder, Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Feeder, Stage, StageFactory
 from tests.system.test_topology import delete
 
 from statehold import Service

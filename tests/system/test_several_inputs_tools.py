@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.apps import chained
-from tests.system.conftest import StageFactory
+from tests.support.stage import StageFactory
 from tests.system.test_several_inputs import SHORT, Pair
 
 from statehold.admin.inspection.replay_check import replay

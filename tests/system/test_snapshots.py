@@ -7,10 +7,10 @@ import time
 
 import pytest
 from tests.support.apps.tally import CLEAR
+from tests.support.figures import Figure
 from tests.support.local_service import Local
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import read_all
-from tests.system.conftest import Figure, StageFactory
 
 from statehold.errors import NoUsableFull
 from statehold.snapshot.format import frame

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.processes import Process
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 
 pytestmark = pytest.mark.kafka
 

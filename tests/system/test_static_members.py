@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tests.support.local_service import Local
 from tests.support.processes import Process, await_true
-from tests.support.stage import KIP848, Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import KIP848, Stage, StageFactory
 
 from statehold.errors import InstanceTaken
 

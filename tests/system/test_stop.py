@@ -11,8 +11,7 @@ import structlog
 from tests.support.apps.tally import tally
 from tests.support.local_service import Local
 from tests.support.processes import await_true
-from tests.support.stage import Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import Stage, StageFactory
 
 from statehold import Service
 from statehold.balancer.manager import Manager

@@ -20,8 +20,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.apps.tally import Line
 from tests.support.processes import Process
-from tests.support.stage import KIP848, Stage
-from tests.system.conftest import StageFactory
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

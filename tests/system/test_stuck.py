@@ -13,9 +13,8 @@ from confluent_kafka.admin import OffsetSpec
 from tests.support.apps.tally import HOLD
 from tests.support.local_service import Local
 from tests.support.processes import LogEvent, Process, await_true
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StageFactory
 from tests.support.verify import read_all
-from tests.system.conftest import StageFactory
 
 from statehold.common.exit_codes import Exit
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from tests.support.processes import await_true
-from tests.system.conftest import StageFactory
+from tests.support.stage import StageFactory
 from tests.system.test_bury import statehold
 from tests.system.test_several_inputs import GAPS, Pair
 

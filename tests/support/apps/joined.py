@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from tests.driver.test_joins import Ask, Bid, Joined
 from tests.support.apps.probed import end_with_the_test, log_json
 from tests.support.apps.tally import Event
+from tests.support.joins import Ask, Bid, Joined
 
 from statehold import Handler, Output, Record, Service, on
 from statehold.config import load
