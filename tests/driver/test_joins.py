@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.support import inside
 from tests.support.handlers import Interval, commit_records, events
 from tests.support.joins import Ask, Bid, BruteForce, Joined
 
@@ -326,7 +327,7 @@ def test_a_row_of_one_transaction_leaves_no_tombstone() -> None:
     driver = Driver(Forgetful, autocommit=False)
     driver.feed(Order("a", 1), timestamp=1_000)
     driver.commit()
-    cost = driver._lanes[0].live().full_snapshots.cost
+    cost = inside.lanes(driver)[0].live().full_snapshots.cost
     before = cost.work.entries
     driver.feed(Order("b", 2), timestamp=2_000)
     driver.feed(Order("c", 3), timestamp=100_000)
@@ -412,8 +413,8 @@ def test_only_a_handler_with_joins_or_windows_runs_their_code() -> None:
 
         def on_record(self, record: Record[int]) -> None: ...
 
-    assert not isinstance(Driver(Timed)._lane(0).engine().event_time, WindowTime)
-    assert isinstance(Driver(Joined)._lane(0).engine().event_time, WindowTime)
+    assert not isinstance(inside.lane(Driver(Timed)).engine().event_time, WindowTime)
+    assert isinstance(inside.lane(Driver(Joined)).engine().event_time, WindowTime)
     assert set(declared(Joined)[0]) == {"inner", "left", "outer", "alone", "statehold.clock"}
 
 

@@ -119,11 +119,11 @@ class Outside:
     def __init__(self, port: int) -> None:
         self.heard: list[tuple[str, bytes]] = []
         self.at_next: Callable[[], None] | None = None
-        self._port, self._lock = port, threading.Lock()
+        self.port, self._lock = port, threading.Lock()
         self._bookings: Bookings | None = None
 
     def open(self) -> None:
-        self._bookings = Bookings(self._port, self._notify)
+        self._bookings = Bookings(self.port, self._notify)
         threading.Thread(target=self._bookings.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:

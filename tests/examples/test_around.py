@@ -48,7 +48,7 @@ def test_every_invoice_is_posted_under_one_key_whenever_the_sender_is_killed(
         tmp_path,
         invoices.service,
         STATEHOLD_SNAPSHOT__DELTA_INTERVAL="off",
-        INVOICES_URL=f"http://127.0.0.1:{outside._port}/invoices",
+        INVOICES_URL=f"http://127.0.0.1:{outside.port}/invoices",
     )
     target = "examples.around.invoices:service"
     feed = Feed(kafka.bootstrap_servers, scene.names.input)

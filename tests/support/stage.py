@@ -53,13 +53,13 @@ class Stage:
         alone = {"bootstrap.servers": self.servers, "allow.auto.create.topics": False, **verify.PATIENT}
         self.admin = AdminClient(alone)
         self.group = verify.Group(self.servers, self.names.group)
-        self._feeder = Feeder(self.servers, self.names.input)
+        self.feeder = Feeder(self.servers, self.names.input)
 
     def renew(self) -> None:
         """New clients, in place of those that have forgotten their brokers, as the service's own may have."""
         fed = self.fed
         self._connect()
-        self._feeder.fed = fed
+        self.feeder.fed = fed
 
     def create_topics(self, start_at: str = "beginning", **settings: str) -> Stage:
         """What `statehold topics create` does, input and output included."""
@@ -113,23 +113,23 @@ class Stage:
 
     def feed(self, count: int, keys: int = 1000, padding: int = 0) -> None:
         """Append `count` events with ids that go on counting; `padding` makes every key so much longer."""
-        self._feeder.feed(count, keys, "-" * padding)
+        self.feeder.feed(count, keys, "-" * padding)
 
     def send(self, value: bytes, partition: int, key: str = "k") -> None:
-        self._feeder.send(value, partition, key)
+        self.feeder.send(value, partition, key)
 
     def count(self, sent: int) -> Stage:
         """Expect this number of the records that were `send` to be handled like those that were fed."""
-        self._feeder.fed += sent
+        self.feeder.fed += sent
         return self
 
     def load(self, per_second: int) -> Load:
         """Feed steadily, in the background, until the `with` block ends."""
-        return Load(self._feeder, per_second)
+        return Load(self.feeder, per_second)
 
     @property
     def fed(self) -> int:
-        return self._feeder.fed
+        return self.feeder.fed
 
     # Looking on
 
@@ -195,7 +195,7 @@ class Stage:
 
     def await_all(self, seconds: float = 120.0) -> None:
         """Until everything that was fed is committed."""
-        self._feeder.flush()
+        self.feeder.flush()
         self.await_position(self.fed, seconds)
 
     def await_empty_group(self, seconds: float = 30.0) -> None:
@@ -220,7 +220,7 @@ class Stage:
     def close(self) -> None:
         for process in self.processes.values():
             process.kill()
-        self._feeder.flush()
+        self.feeder.flush()
 
 
 class Feeder:
@@ -229,7 +229,7 @@ class Feeder:
     def __init__(self, servers: str, topic: str) -> None:
         self._topic, self.fed = topic, 0
         self._random = random.Random(7)
-        self._producer = Producer(
+        self.producer = Producer(
             {
                 "bootstrap.servers": servers,
                 "partitioner": "murmur2_random",
@@ -248,26 +248,26 @@ class Feeder:
         self.flush()
 
     def send(self, value: bytes, partition: int, key: str) -> None:
-        self._producer.produce(self._topic, value, key, partition)
+        self.producer.produce(self._topic, value, key, partition)
         self.flush()
 
     def flush(self) -> None:
-        assert self._producer.flush(120) == 0
+        assert self.producer.flush(120) == 0
 
     def _produce(self, value: bytes, key: str) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, value, key)
+                self.producer.produce(self._topic, value, key)
                 return
             except BufferError:
-                self._producer.poll(0.05)
+                self.producer.poll(0.05)
 
 
 class Load:
     """Feeds in slices of 20 ms on a thread of its own."""
 
     def __init__(self, feeder: Feeder, per_second: int) -> None:
-        self._feeder, self._each = feeder, max(1, per_second // 50)
+        self.feeder, self._each = feeder, max(1, per_second // 50)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
@@ -282,7 +282,7 @@ class Load:
     def _run(self) -> None:
         began, slices = time.monotonic(), 0
         while not self._done.wait(max(0.0, began + slices * 0.02 - time.monotonic())):
-            self._feeder.feed(self._each, 1000)
+            self.feeder.feed(self._each, 1000)
             slices += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support import inside
 from tests.support.handlers import Accounts, Op, agrees, commit_records, many, snapshot
 
 from statehold.errors import TransactionAborted
@@ -28,7 +29,7 @@ def test_a_partition_lost_during_its_drain_commits_nothing() -> None:
     driver.feed(FIRST)
     driver.commit()
     driver.feed(SECOND)
-    worker = driver._lane(0).worker
+    worker = inside.lane(driver).worker
 
     def lose(call: Call) -> None:
         if call == "offsets":
@@ -41,7 +42,7 @@ def test_a_partition_lost_during_its_drain_commits_nothing() -> None:
     while worker.phase is not Phase.CLOSED:
         worker.step()
     assert [commit_record.n for commit_record in commit_records(driver)] == [0, 1]
-    driver._lane(0).start()
+    inside.lane(driver).start()
     driver.commit()
     assert agrees(driver, [FIRST, SECOND])
 
@@ -49,7 +50,7 @@ def test_a_partition_lost_during_its_drain_commits_nothing() -> None:
 def test_a_drain_whose_commits_are_rejected_ends_at_its_deadline() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
-    worker, attempts = driver._lane(0).worker, list[float]()
+    worker, attempts = inside.lane(driver).worker, list[float]()
 
     def reject(call: Call) -> None:
         if call == "offsets":
@@ -72,7 +73,7 @@ def test_a_drain_whose_commits_are_rejected_ends_at_its_deadline() -> None:
 def test_a_partition_lost_after_its_last_commit_is_aborted_and_not_closed_as_drained() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
-    worker = driver._lane(0).worker
+    worker = inside.lane(driver).worker
     driver.broker.on_call = lambda call: worker.lose() if call == "commit" else None
     worker.revoke(driver.clock() + 20, final=False)
     while worker.phase is not Phase.CLOSED:

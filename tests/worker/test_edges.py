@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from tests.support import inside
 from tests.support.handlers import Accounts
 
 from statehold import Handler, Record, Table
@@ -73,7 +74,7 @@ def test_a_full_list_of_pending_effects_stops_further_records() -> None:
     driver.position()
     driver.crash()
     reports: list[WorkerReport] = []
-    worker = PartitionWorker(replace(driver._tools(0), report=reports.append, effects=EffectRunner))
+    worker = PartitionWorker(replace(inside.tools(driver), report=reports.append, effects=EffectRunner))
     worker.start(driver.clock())
     until = time.monotonic() + 60
     try:
@@ -84,7 +85,7 @@ def test_a_full_list_of_pending_effects_stops_further_records() -> None:
         track.go_live(reports[0])
         log = driver.broker.log(driver.names.input, 0)
         for value in range(50):
-            log.append(driver._encoders[log.topic](value))
+            log.append(inside.encode(driver, log.topic, value))
         track.hand_over(list(log.committed(0)))
         while (worker.status().transaction or 0) < 5:
             assert time.monotonic() < until, worker.status()

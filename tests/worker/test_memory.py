@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import pytest
+from tests.support import inside
 from tests.support.handlers import Accounts, Op
 
 from statehold import Record, Reference, Sink, Timer, dead_letter
@@ -76,7 +77,7 @@ class Partition:
         self.driver.commit()
         self.driver.crash()
         self.reports: list[WorkerReport] = []
-        tools = replace(self.driver._tools(0), report=self.reports.append, effects=EffectRunner)
+        tools = replace(inside.tools(self.driver), report=self.reports.append, effects=EffectRunner)
         self.worker = PartitionWorker(tools)
         self.worker.start(self.driver.clock())
         self.reach("live")
@@ -95,7 +96,7 @@ class Partition:
         track = Track(self.worker)
         track.go_live(said)
         log = self.driver.broker.log(self.driver.names.input, 0)
-        log.append(self.driver._encoders[log.topic](op))
+        log.append(inside.encode(self.driver, log.topic, op))
         track.hand_over(list(log.committed(said.position)))
 
     def gone(self) -> bool:
@@ -155,7 +156,7 @@ def test_a_takeover_that_fails_frees_the_copy_that_it_began_with() -> None:
         driver.crash()
         del driver.broker.logs["input", 0]  # its records are gone: refused, but only after the restore
         reports: list[WorkerReport] = []
-        worker = PartitionWorker(replace(driver._tools(0), report=reports.append))
+        worker = PartitionWorker(replace(inside.tools(driver), report=reports.append))
         worker.start(driver.clock())
         until = time.monotonic() + 60
         while worker.status().phase != "failed" and time.monotonic() < until:

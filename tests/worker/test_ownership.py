@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.support import inside
 from tests.support.handlers import Accounts
 
 from statehold.errors import Fenced, KafkaTrouble
@@ -33,7 +34,7 @@ class Answers(MemoryOffsets):
 def ownership(*answers: bool | None) -> tuple[Ownership, Answers]:
     driver = Driver(Accounts)
     offsets = Answers(driver, list(answers))
-    return Ownership(replace(driver._tools(0), offsets=offsets), Signals()), offsets
+    return Ownership(replace(inside.tools(driver), offsets=offsets), Signals()), offsets
 
 
 def test_a_missing_answer_does_not_mean_another_owner() -> None:

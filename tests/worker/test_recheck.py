@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
+from tests.support import inside
 from tests.support.handlers import Accounts, Op, agrees, commit_records, events, many
 
 from statehold.errors import DamagedIncrement, OutcomeUnknown, TornTransaction
@@ -62,7 +63,7 @@ def renewed() -> tuple[Driver, MemoryLog, int]:
     """The last transaction is a mark alone: its position is that of the one before. How many offsets it takes."""
     driver, log = filled()
     before, n = log.end, driver.commit_record().n
-    driver._lane(0).live().transaction.policy.last_commit = -math.inf
+    inside.lane(driver).live().transaction.policy.last_commit = -math.inf
     driver.advance(1.0)
     assert (driver.commit_record().n, driver.commit_record().start) == (n + 1, driver.position())
     return driver, log, log.end - before
@@ -95,7 +96,7 @@ def test_memory_is_not_kept_on_the_word_of_a_short_log() -> None:
     """The outcome of an empty commit is unknown: it has committed, and the log does not show it yet."""
     driver, log = filled()
     before = log.end
-    driver._lane(0).live().transaction.policy.last_commit = -math.inf
+    inside.lane(driver).live().transaction.policy.last_commit = -math.inf
     driver.broker.fail("commit", OutcomeUnknown("no answer"), after=True)
     short: list[int] = []
 

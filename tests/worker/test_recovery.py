@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.support import inside
 from tests.support.handlers import Accounts, Op, agrees, events
 
 from statehold import Handler, Record, Table
@@ -91,7 +92,7 @@ def test_a_chain_that_ends_before_the_last_commit_record_is_damage() -> None:
         driver.feed(op)
         driver.commit()
     last, log = driver.commit_record().n, driver.broker.log(driver.names.changelog, 0)
-    around, reads = driver._around_standbys(), list[str]()
+    around, reads = inside.replica_tools(driver), list[str]()
 
     def lose(topic: str, partition: int) -> None:
         reads.append(topic)

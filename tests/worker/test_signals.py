@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from tests.support import inside
 from tests.support.handlers import Accounts, Op
 
 from statehold import Service
@@ -45,7 +46,7 @@ def worker(handler: type[Accounts] = Accounts) -> tuple[PartitionWorker, Driver]
     driver = Driver(handler)
     driver.feed(Op("ann", 1))
     driver.crash()
-    return PartitionWorker(driver._tools(0)), driver
+    return PartitionWorker(inside.tools(driver)), driver
 
 
 def wait_for(partition: PartitionWorker, phase: str) -> None:
@@ -139,7 +140,7 @@ def test_an_unexpected_error_while_a_failed_partition_waits_does_not_end_the_ser
     driver.feed(Op("ann", 1))
     driver.crash()
     reports: list[WorkerReport] = []
-    tools = driver._tools(0)
+    tools = inside.tools(driver)
     offsets = _Stumbling(tools.offsets, 2)
     partition = PartitionWorker(replace(tools, report=reports.append, offsets=offsets))  # type: ignore[arg-type]
     partition.start(driver.clock())
@@ -197,7 +198,7 @@ def test_a_partition_closes_although_on_stop_raises_system_exit() -> None:
 def test_a_thread_that_ends_by_an_error_that_no_phase_catches_reports_it() -> None:
     _, driver = worker()
     reports: list[WorkerReport] = []
-    partition = PartitionWorker(replace(driver._tools(0), report=reports.append))
+    partition = PartitionWorker(replace(inside.tools(driver), report=reports.append))
     partition._phases[Phase.FENCING] = lambda: sys.exit("out of stack")
     partition.start(driver.clock())
     assert partition.closed.wait(60)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import inside
 from tests.support.handlers import Accounts, Op, agrees
 
 from statehold.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
@@ -102,7 +103,7 @@ def long_open() -> tuple[Driver, LiveLoop]:
     """Return a partition whose transaction has been open for as long as the broker allows."""
     made = Driver(Accounts)
     made.feed(FIRST)
-    live = made._lane(0).live()
+    live = inside.lane(made).live()
     live.turn()
     assert live.transaction.kafka.stage is Stage.OPEN
     made.clock.advance(made.settings.commit.transaction_timeout)
@@ -159,7 +160,7 @@ def test_memory_is_kept_only_for_the_very_record_that_was_expected_or_the_one_be
     made = Driver(Accounts)
     made.feed(FIRST)
     made.commit()
-    live = made._lane(0).live()
+    live = inside.lane(made).live()
     kafka, pipeline = live.transaction.kafka, live.pipeline
     same = live.record
     others = msgspec.structs.replace(same, attempt="another owner's")
