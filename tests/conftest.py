@@ -7,12 +7,11 @@ import importlib.util
 import json
 import os
 import platform
-import random
 import signal
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,12 @@ import hypothesis
 import pytest
 from confluent_kafka import libversion
 from tests import side_by_side
+from tests.support.figures import SEED, Figure
 
 from statehold.dev.jars import DEFAULT_VERSION
 
 pytest_plugins = ["tests.support.leftovers"]
 ROOT = Path(__file__).resolve().parent.parent
-#: the same in all processes of a run
-SEED = int(os.environ.get("STATEHOLD_SEED") or os.environ.setdefault("PYTEST_SEED", str(random.randrange(1_000_000))))
 _figures: list[dict[str, object]] = []
 
 # A busy machine makes no property false.
@@ -131,7 +129,7 @@ def _write_figures() -> None:
 
 
 @pytest.fixture
-def figure(request: pytest.FixtureRequest) -> Callable[[str, float, str], None]:
+def figure(request: pytest.FixtureRequest) -> Figure:
     """Record a figure with the run's seed and versions: `figure("takeover", 1.2, "s")`."""
 
     def record(name: str, value: float, unit: str) -> None:

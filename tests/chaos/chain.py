@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.chaos import frames
 from tests.chaos.failing import Accounts, stored
 from tests.chaos.rows import Row
 from tests.chaos.workload import EVERYTHING, Sent, Trade, linked
+from tests.support import frames
 
 #: table and key
 Place = tuple[str, str]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.chaos import frames
 from tests.chaos.rows import Row
+from tests.support import frames
 
 PLAIN: Final = "X"
 #: raises once in each process; tried again in place

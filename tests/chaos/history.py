@@ -13,14 +13,14 @@ class History:
     """Any thread may write. Times are seconds since the run began, by a monotonic clock."""
 
     def __init__(self, path: Path, began: float | None = None) -> None:
-        self._began = time.monotonic() if began is None else began
+        self.began = time.monotonic() if began is None else began
         self._file = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
         #: what is printed as the timeline
         self.lines: list[tuple[float, str]] = []
 
     def now(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self.began
 
     def note(self, kind: str, **fields: Any) -> float:
         """One line; returns its time."""

@@ -276,7 +276,7 @@ def test_the_operator_fixes_only_what_the_logs_name(tmp_path: Path) -> None:
     operator.look([worker], set())
     assert (operator.paused, operator.stopped) == ({"t6": 1}, {"t7"})
     assert not list(Path(operator.fixed).iterdir()), "an operator takes a moment"
-    history._began -= 60
+    history.began -= 60
     operator.look([worker], {"t6"})
     assert [path.name for path in Path(operator.fixed).iterdir()] == ["t7"]
     operator.close()

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.chaos import frames, schedule
+from tests.chaos import schedule
 from tests.chaos.chain import StateAt
 from tests.chaos.ordering import Order, check_runs, check_times, order_of, runs
 from tests.chaos.workload import EVERYTHING, Sent, Trade, fold
+from tests.support import frames
 
 TOPICS = ["a", "b"]
 

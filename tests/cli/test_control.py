@@ -243,10 +243,11 @@ def test_a_directory_whose_path_leaves_no_room_is_passed_over(
     places = control_sockets._candidates
     monkeypatch.setattr(control_sockets, "_candidates", lambda: [each for each in places() if each != OF_ROOT])
 
-    with ControlServer(a_service()) as control:
+    service = a_service()
+    with ControlServer(service) as control:
         assert deep not in control.path.parents
         assert control.path.parent.name == f"statehold-{os.geteuid()}"
-        assert [each.path for each in local_services.of_service(control._service.name)] == [control.path]
+        assert [each.path for each in local_services.of_service(service.name)] == [control.path]
 
 
 def test_without_a_usable_directory_each_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import APP, Commands, wait_until
-from tests.conftest import SEED
+from tests.support.figures import SEED
 
 pytestmark = [
     pytest.mark.slow,

@@ -34,11 +34,11 @@ class Simulated(World):
         self.kafka.transactions.marker_delay = lambda place: delays.random() * markers
         self.kafka.consumer_session, self.kafka.consumer_heartbeat = SESSION, HEARTBEAT
         self.kafka.retention_check = 0.5
-        self._processes: dict[str, list[Clients]] = {}
+        self.processes: dict[str, list[Clients]] = {}
 
     def _of(self, names: Names | None, process: str = "main", settings: Settings | None = None) -> Clients:
         made = Clients(self.kafka, process, names or _NAMES, settings or self.settings())
-        self._processes.setdefault(process, []).append(made)
+        self.processes.setdefault(process, []).append(made)
         return made
 
     def now(self) -> float:
@@ -130,11 +130,11 @@ class Simulated(World):
         return self.kafka.transactions.release
 
     def crash(self, process: str) -> None:
-        for each in self._processes.get(process, []):
+        for each in self.processes.get(process, []):
             each.crash()
 
     def silence(self, process: str) -> None:
-        for each in self._processes.get(process, []):
+        for each in self.processes.get(process, []):
             each.cut()
             self.later(2 * SESSION, each.heal)
 

@@ -6,83 +6,80 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.contracts.world import HEARTBEAT, SESSION, Member, World, poll_until, sent, settled
+from tests.contracts.world import HEARTBEAT, SESSION, Group, Member, World, poll_until
 
 from statehold.errors import InstanceTaken, KafkaTrouble, TransactionAborted
 
 COOPERATIVE: dict[str, Any] = {"protocol": "classic", "assignor": "cooperative-sticky"}
 RANGE: dict[str, Any] = {"protocol": "classic", "assignor": "range"}
 CONSUMER: dict[str, Any] = {"protocol": "consumer", "session_timeout": "auto", "heartbeat_interval": "auto"}
-KINDS = pytest.mark.parametrize(
-    "group", [COOPERATIVE, RANGE, CONSUMER], ids=["cooperative", "range", "consumer-protocol"]
-)
-KEEPING = pytest.mark.parametrize("group", [COOPERATIVE, CONSUMER], ids=["cooperative", "consumer-protocol"])
+KINDS = {"cooperative": COOPERATIVE, "range": RANGE, "consumer-protocol": CONSUMER}
 
 
-@KINDS
-def test_the_only_member_gets_every_partition(kafka: World, group: dict[str, Any]) -> None:
-    member = Member(kafka, kafka.names(3), "a", **group).join()
-    settled(member, partitions=3)
-    assert member.events == [("assign", (0, 1, 2))]
+@pytest.fixture
+def group(request: pytest.FixtureRequest, kafka: World) -> Group:
+    partitions, kind = request.param
+    return Group(kafka, partitions, KINDS[kind])
 
 
-@KINDS
-def test_two_members_share_the_partitions_evenly(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(4)
-    first = Member(kafka, names, "a", **group).join()
-    settled(first, partitions=4)
-    second = Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=4)
+def kinds(partitions: int, *names: str) -> pytest.MarkDecorator:
+    """Run a contract on a group of each of these kinds with this number of partitions."""
+    return pytest.mark.parametrize("group", [(partitions, name) for name in names], ids=names, indirect=True)
+
+
+def every_kind(partitions: int) -> pytest.MarkDecorator:
+    return kinds(partitions, *KINDS)
+
+
+def keeping(partitions: int) -> pytest.MarkDecorator:
+    """Run a contract on the kinds whose members keep partitions through a rebalance."""
+    return kinds(partitions, "cooperative", "consumer-protocol")
+
+
+@every_kind(3)
+def test_the_only_member_gets_every_partition(group: Group) -> None:
+    assert group.one().events == [("assign", (0, 1, 2))]
+
+
+@every_kind(4)
+def test_two_members_share_the_partitions_evenly(group: Group) -> None:
+    first, second = group.in_turn()
     assert (len(first.owned), len(second.owned)) == (2, 2)
 
 
-@KINDS
-def test_no_partition_ever_has_two_owners(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(6)
+@every_kind(6)
+def test_no_partition_ever_has_two_owners(group: Group) -> None:
     members: list[Member] = []
+
+    def complete() -> bool:
+        owned = [partition for member in members for partition in member.owned]
+        assert len(owned) == len(set(owned)), "a partition has two owners"
+        return len(owned) == 6 and all(member.owned for member in members)
+
     for process in ("a", "b", "c"):
-        members.append(Member(kafka, names, process, **group).join())
-        poll_until(members, lambda: _disjoint(members) and _complete(members, 6), "an owner of each partition")
-    settled(*members, partitions=6)
+        members.append(group.join(process))
+        poll_until(members, complete, "an owner of each partition")
+    group.settle(*members)
     assert [len(member.owned) for member in members] == [2, 2, 2]
 
 
-def _disjoint(members: list[Member]) -> bool:
-    owned = [partition for member in members for partition in member.owned]
-    assert len(owned) == len(set(owned)), "a partition has two owners"
-    return True
-
-
-def _complete(members: list[Member], partitions: int) -> bool:
-    return sum(len(member.owned) for member in members) == partitions and all(member.owned for member in members)
-
-
-@KEEPING
-def test_a_member_keeps_what_stays_with_it_through_a_rebalance(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(4)
-    first = Member(kafka, names, "a", **group).join()
-    settled(first, partitions=4)
-    second = Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=4)
+@keeping(4)
+def test_a_member_keeps_what_stays_with_it_through_a_rebalance(group: Group) -> None:
+    first, second = group.in_turn()
     assert first.released("revoke") == second.owned
     assert first.released("lost") == set()
 
 
 def test_the_range_assignor_revokes_everything_at_each_rebalance(kafka: World) -> None:
-    names = kafka.names(4)
-    first = Member(kafka, names, "a", **RANGE).join()
-    settled(first, partitions=4)
-    second = Member(kafka, names, "b", **RANGE).join()
-    settled(first, second, partitions=4)
+    group = Group(kafka, 4, RANGE)
+    first, _ = group.in_turn()
     assert first.events[1] == ("revoke", (0, 1, 2, 3))
     assert first.owned in ({0, 1}, {2, 3})
 
 
-@KEEPING
-def test_the_partitions_of_a_member_that_leaves_go_to_the_others_at_once(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(4)
-    first, second = Member(kafka, names, "a", **group).join(), Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=4)
+@keeping(4)
+def test_the_partitions_of_a_member_that_leaves_go_to_the_others_at_once(kafka: World, group: Group) -> None:
+    first, second = group.together()
     began = kafka.now()
     assert second.consumer.close(10.0)
     poll_until([first], lambda: first.owned == {0, 1, 2, 3}, "the partitions of the member that left")
@@ -90,83 +87,63 @@ def test_the_partitions_of_a_member_that_leaves_go_to_the_others_at_once(kafka: 
     assert first.released("lost") == set()
 
 
-@KEEPING
-def test_a_close_revokes_what_the_member_still_has(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    member = Member(kafka, names, "a", **group).join()
-    settled(member, partitions=2)
+@keeping(2)
+def test_a_close_revokes_what_the_member_still_has(kafka: World, group: Group) -> None:
+    member = group.one()
     member.consumer.close(10.0)
     assert member.events[-1] == ("revoke", (0, 1))
-    kafka.until(lambda: kafka.describe_group(names).members == (), "an empty group")
+    kafka.until(lambda: kafka.describe_group(group.names).members == (), "an empty group")
 
 
-@KEEPING
-def test_the_partitions_of_a_crashed_member_move_when_its_session_ends(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(4)
-    first, second = Member(kafka, names, "a", **group).join(), Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=4)
+@keeping(4)
+def test_the_partitions_of_a_crashed_member_move_when_its_session_ends(kafka: World, group: Group) -> None:
+    first, _ = group.together()
     kafka.crash("b")
     began = kafka.now()
     poll_until([first], lambda: first.owned == {0, 1, 2, 3}, "the partitions of the crashed member")
     assert kafka.now() - began > SESSION - 3 * HEARTBEAT
 
 
-@KEEPING
-def test_a_member_whose_heartbeats_do_not_arrive_loses_its_partitions(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(4)
-    first, second = Member(kafka, names, "a", **group).join(), Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=4)
+@keeping(4)
+def test_a_member_whose_heartbeats_do_not_arrive_loses_its_partitions(kafka: World, group: Group) -> None:
+    first, second = group.together()
     had = set(second.owned)
     kafka.silence("b")
     poll_until([first, second], lambda: second.released("lost") == had, "the loss")
     poll_until([first, second], lambda: bool(second.owned), "partitions after it joined again")
-    settled(first, second, partitions=4)
+    group.settle(first, second)
 
 
-@KINDS
-def test_a_member_without_partitions_is_idle_and_stays_in_the_group(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(1)
-    first = Member(kafka, names, "a", **group).join()
-    settled(first, partitions=1)
-    second = Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=1)
-    kafka.until(lambda: kafka.describe_group(names).state == "stable", "a stable group")
-    found = kafka.describe_group(names)
-    assert sorted(len(member.partitions) for member in found.members) == [0, 1]
+@every_kind(1)
+def test_a_member_without_partitions_is_idle_and_stays_in_the_group(group: Group) -> None:
+    group.in_turn()
+    assert sorted(len(member.partitions) for member in group.described().members) == [0, 1]
 
 
-@KEEPING
-def test_an_idle_member_takes_over(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(1)
-    first = Member(kafka, names, "a", **group).join()
-    settled(first, partitions=1)
-    second = Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=1)
+@keeping(1)
+def test_an_idle_member_takes_over(group: Group) -> None:
+    first, second = group.in_turn()
     owner, idle = (first, second) if first.owned else (second, first)
     owner.consumer.close(10.0)
     poll_until([idle], lambda: idle.owned == {0}, "the takeover")
 
 
-@KINDS
-def test_the_group_names_its_members_and_their_partitions(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    first, second = Member(kafka, names, "a", **group).join(), Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=2)
-    kafka.until(lambda: kafka.describe_group(names).state == "stable", "a stable group")
-    found = kafka.describe_group(names)
-    assert found.kind == ("CONSUMER" if group is CONSUMER else "CLASSIC")
+@every_kind(2)
+def test_the_group_names_its_members_and_their_partitions(group: Group) -> None:
+    first, second = group.together()
+    found = group.described()
+    assert found.kind == ("CONSUMER" if group.kind is CONSUMER else "CLASSIC")
     described = {member.client_id: set(member.partitions) for member in found.members}
     assert described == {"a": first.owned, "b": second.owned}
     assert {member.id for member in found.members} == {each.consumer.membership()[1] for each in (first, second)}
 
 
 def test_only_the_consumer_protocol_shows_the_target_of_a_member(kafka: World) -> None:
-    for group in (COOPERATIVE, CONSUMER):
-        names = kafka.names(2)
-        settled(Member(kafka, names, "a", **group).join(), partitions=2)
-        kafka.until(lambda n=names: kafka.describe_group(n).state == "stable", "a stable group")  # type: ignore[misc]
-        (member,) = kafka.describe_group(names).members
-        assert member.target == ((0, 1) if group is CONSUMER else None)
+    for kind in (COOPERATIVE, CONSUMER):
+        group = Group(kafka, 2, kind)
+        group.one()
+        (member,) = group.described().members
+        assert member.target == ((0, 1) if kind is CONSUMER else None)
 
 
 def test_a_group_that_never_existed_is_no_member_of_anything(kafka: World) -> None:
@@ -174,187 +151,144 @@ def test_a_group_that_never_existed_is_no_member_of_anything(kafka: World) -> No
     assert not kafka.offsets(names).is_member("nobody", names.input, 0)
 
 
-@KINDS
-def test_the_coordinator_knows_who_owns_a_partition_now(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    first, second = Member(kafka, names, "a", **group).join(), Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=2)
-    kafka.until(lambda: kafka.describe_group(names).state == "stable", "a stable group")
-    offsets = kafka.offsets(names)
+@every_kind(2)
+def test_the_coordinator_knows_who_owns_a_partition_now(kafka: World, group: Group) -> None:
+    first, _ = group.together()
+    group.described()
+    offsets, input_topic = kafka.offsets(group.names), group.names.input
     member_id, (partition,) = first.consumer.membership()[1], first.owned
-    assert offsets.is_member(member_id, names.input, partition)
-    assert not offsets.is_member(member_id, names.input, 1 - partition)
-    assert not offsets.is_member("another", names.input, partition)
+    assert offsets.is_member(member_id, input_topic, partition)
+    assert not offsets.is_member(member_id, input_topic, 1 - partition)
+    assert not offsets.is_member("another", input_topic, partition)
 
 
-@KINDS
-def test_offsets_with_the_metadata_of_a_member_count(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    member = Member(kafka, names, "a", **group).join()
-    settled(member, partitions=2)
-    producer = kafka.producer(names)
-    producer.begin()
-    producer.send_offsets({names.input: 5}, member.metadata)
+@every_kind(2)
+def test_offsets_with_the_metadata_of_a_member_count(group: Group) -> None:
+    member = group.one()
+    producer = group.writer().begin().send_offset(5, member.metadata)
     producer.commit()
-    assert kafka.offsets(names).committed(names.input, 0) == 5
+    assert producer.committed() == 5
 
 
-def _old_metadata(kafka: World, names: Any, group: dict[str, Any]) -> tuple[Member, Any]:
-    """Return a member that owns partition 0 before and after a rebalance, and its metadata from before."""
-    first = Member(kafka, names, "a", **group).join()
-    settled(first, partitions=2)
+def rejected_as_stale(group: Group, metadata: Any) -> None:
+    producer = group.writer().begin()
+    with pytest.raises(TransactionAborted) as raised:
+        producer.send_offset(5, metadata)
+    assert raised.value.stale
+
+
+def old_metadata(group: Group) -> tuple[Member, Any]:
+    """Return the owner of partition 0 after a rebalance, and the metadata of its first owner from before."""
+    first = group.one()
     old = first.metadata
-    second = Member(kafka, names, "b", **group).join()
-    settled(first, second, partitions=2)
+    second = group.join("b")
+    group.settle(first, second)
     return (first if 0 in first.owned else second), old
 
 
-@pytest.mark.parametrize("group", [COOPERATIVE, RANGE], ids=["cooperative", "range"])
-def test_offsets_of_an_earlier_generation_are_rejected_as_stale(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    _, old = _old_metadata(kafka, names, group)
-    producer = kafka.producer(names)
-    producer.begin()
-    with pytest.raises(TransactionAborted) as raised:
-        producer.send_offsets({names.input: 5}, old)
-    assert raised.value.stale
+@kinds(2, "cooperative", "range")
+def test_offsets_of_an_earlier_generation_are_rejected_as_stale(group: Group) -> None:
+    rejected_as_stale(group, old_metadata(group)[1])
 
 
 def test_offsets_of_an_earlier_member_epoch_are_rejected_as_stale(kafka: World) -> None:
-    names = kafka.names(2)
-    _, old = _old_metadata(kafka, names, CONSUMER)
-    producer = kafka.producer(names)
-    producer.begin()
-    with pytest.raises(TransactionAborted) as raised:
-        producer.send_offsets({names.input: 5}, old)
-    assert raised.value.stale
+    group = Group(kafka, 2, CONSUMER)
+    rejected_as_stale(group, old_metadata(group)[1])
 
 
-@KINDS
-def test_after_stale_offsets_and_an_abort_fresh_metadata_commits(kafka: World, group: dict[str, Any]) -> None:
-    names, topic = kafka.names(2), kafka.topic()
-    owner, old = _old_metadata(kafka, names, group)
-    producer = kafka.producer(names)
-    producer.begin()
-    producer.send(sent(topic, b"a"))
+@every_kind(2)
+def test_after_stale_offsets_and_an_abort_fresh_metadata_commits(group: Group) -> None:
+    owner, old = old_metadata(group)
+    producer = group.writer().begin().send(b"a")
     with suppress(TransactionAborted):
-        producer.send_offsets({names.input: 5}, old)
+        producer.send_offset(5, old)
     producer.abort()
-    producer.begin()
-    producer.send(sent(topic, b"b"))
-    producer.send_offsets({names.input: 6}, owner.metadata)
-    producer.commit()
-    assert kafka.sees(topic, b"b")
-    assert kafka.offsets(names).committed(names.input, 0) == 6
+    producer.begin().send(b"b").send_offset(6, owner.metadata).commit()
+    assert producer.sees(b"b")
+    assert producer.committed() == 6
 
 
-@KINDS
-def test_offsets_of_a_member_that_has_left_are_rejected_as_stale(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", **group).join()
-    settled(first, partitions=2)
+@every_kind(2)
+def test_offsets_of_a_member_that_has_left_are_rejected_as_stale(group: Group) -> None:
+    first = group.one()
     old = first.metadata
     first.consumer.close(10.0)
-    second = Member(kafka, names, "b", **group).join()
-    settled(second, partitions=2)
-    producer = kafka.producer(names)
-    producer.begin()
-    with pytest.raises(TransactionAborted) as raised:
-        producer.send_offsets({names.input: 5}, old)
-    assert raised.value.stale
+    group.one("b")
+    rejected_as_stale(group, old)
 
 
-@KINDS
-def test_offsets_of_a_member_whose_session_ended_are_rejected_as_stale(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", **group).join()
-    settled(first, partitions=2)
-    old = first.metadata
+@every_kind(2)
+def test_offsets_of_a_member_whose_session_ended_are_rejected_as_stale(kafka: World, group: Group) -> None:
+    old = group.one().metadata
     kafka.crash("a")
-    second = Member(kafka, names, "b", **group).join()
-    settled(second, partitions=2)
-    producer = kafka.producer(names)
-    producer.begin()
-    with pytest.raises(TransactionAborted) as raised:
-        producer.send_offsets({names.input: 5}, old)
-    assert raised.value.stale
+    group.one("b")
+    rejected_as_stale(group, old)
 
 
-@KINDS
-def test_offsets_without_membership_count_also_while_the_group_has_members(kafka: World, group: dict[str, Any]) -> None:
+@every_kind(1)
+def test_offsets_without_membership_count_also_while_the_group_has_members(group: Group) -> None:
     """So nothing but its own checks keeps a tool from setting the offsets of a running service."""
-    names = kafka.names()
-    settled(Member(kafka, names, "a", **group).join(), partitions=1)
-    producer = kafka.producer(names)
-    producer.begin()
-    producer.send_offsets({names.input: 5}, kafka.no_member(names))
+    group.one()
+    producer = group.writer().begin().send_offset(5)
     producer.commit()
-    assert kafka.offsets(names).committed(names.input, 0) == 5
+    assert producer.committed() == 5
 
 
 def test_offsets_count_while_the_group_waits_for_a_member_that_joins(kafka: World) -> None:
     """The generation moves when all members have joined, so a drain in `on_revoke` can still commit."""
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", **RANGE).join()
-    settled(first, partitions=2)
+    group = Group(kafka, 2, RANGE)
+    first, topic = group.one(), kafka.topic()
     committed: list[int | None] = []
 
     def drain() -> None:
-        producer = kafka.producer(names)
-        producer.begin()
-        producer.send_offsets({names.input: 5}, first.metadata)
+        producer = kafka.writer(group.names, topic).begin().send_offset(5, first.metadata)
         producer.commit()
-        committed.append(kafka.offsets(names).committed(names.input, 0))
+        committed.append(producer.committed())
 
     first.drain = drain
-    second = Member(kafka, names, "b", **RANGE).join()
-    settled(first, second, partitions=2)
+    group.settle(first, group.join("b"))
     assert committed[0] == 5
 
 
 def test_with_the_consumer_protocol_new_partitions_of_the_input_get_owners(kafka: World) -> None:
-    names = kafka.names(1)
-    member = Member(kafka, names, "a", **CONSUMER).join()
-    settled(member, partitions=1)
-    kafka.grow(names.input, 3)
+    group = Group(kafka, 1, CONSUMER)
+    member = group.one()
+    kafka.grow(group.names.input, 3)
     poll_until([member], lambda: member.owned == {0, 1, 2}, "owners of the new partitions", 30)
+
+
+def poll_for(seconds: float, *members: Member) -> None:
+    until = members[0].world.now() + seconds
+    poll_until(members, lambda: members[0].world.now() >= until, f"{seconds:g} s")
 
 
 def test_with_the_classic_protocol_new_partitions_have_no_owner_before_a_client_refreshes_its_metadata(
     kafka: World,
 ) -> None:
-    names = kafka.names(1)
-    member = Member(kafka, names, "a", **COOPERATIVE).join()
-    settled(member, partitions=1)
-    kafka.grow(names.input, 3)
-    until = kafka.now() + 2
-    poll_until([member], lambda: kafka.now() >= until, "two seconds")
+    group = Group(kafka, 1, COOPERATIVE)
+    member = group.one()
+    kafka.grow(group.names.input, 3)
+    poll_for(2, member)
     assert member.owned == {0}
     # A member that joins makes the leader assign again, with the metadata that it then has.
-    second = Member(kafka, names, "b", **COOPERATIVE).join()
-    settled(member, second, partitions=3)
+    group.partitions = 3
+    group.settle(member, group.join("b"))
 
 
-@KEEPING
-def test_a_static_member_that_stops_keeps_its_partitions_for_its_session(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", instance_id="one", **group).join()
-    second = Member(kafka, names, "b", instance_id="two", **group).join()
-    settled(first, second, partitions=2)
+@keeping(2)
+def test_a_static_member_that_stops_keeps_its_partitions_for_its_session(kafka: World, group: Group) -> None:
+    first, second = group.together("one", "two")
     seen, had = len(first.events), set(second.owned)
     second.consumer.close(10.0)
     kafka.pass_time(2 * HEARTBEAT)
-    again = Member(kafka, names, "c", instance_id="two", **group).join()
-    settled(first, again, partitions=2)
+    again = group.join("c", instance_id="two")
+    group.settle(first, again)
     assert again.owned == had
     assert first.events[seen:] == []
 
 
 def test_a_static_member_that_leaves_gives_its_partitions_to_the_others(kafka: World) -> None:
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", instance_id="one", **COOPERATIVE).join()
-    second = Member(kafka, names, "b", instance_id="two", **COOPERATIVE).join()
-    settled(first, second, partitions=2)
+    first, second = Group(kafka, 2, COOPERATIVE).together("one", "two")
     began = kafka.now()
     second.consumer.close(10.0, leave=True)
     poll_until([first], lambda: first.owned == {0, 1}, "the partitions of the member that left")
@@ -362,59 +296,45 @@ def test_a_static_member_that_leaves_gives_its_partitions_to_the_others(kafka: W
 
 
 def test_with_the_classic_protocol_a_second_process_of_one_name_fences_the_first(kafka: World) -> None:
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", instance_id="one", **COOPERATIVE).join()
-    settled(first, partitions=2)
-    second = Member(kafka, names, "b", instance_id="one", **COOPERATIVE).join()
+    group = Group(kafka, 2, COOPERATIVE)
+    first, second = group.one(instance_id="one"), group.join("b", instance_id="one")
     with pytest.raises((InstanceTaken, KafkaTrouble), match="FENCED_INSTANCE_ID"):
         poll_until([second, first], lambda: False, "the fence")
-    settled(second, partitions=2)
+    group.settle(second)
 
 
 def test_with_the_consumer_protocol_a_second_process_of_one_name_waits(kafka: World) -> None:
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", instance_id="one", **CONSUMER).join()
-    settled(first, partitions=2)
-    second = Member(kafka, names, "b", instance_id="one", **CONSUMER).join()
-    until = kafka.now() + 2
-    poll_until([first, second], lambda: kafka.now() >= until, "two seconds")
+    group = Group(kafka, 2, CONSUMER)
+    first, second = group.one(instance_id="one"), group.join("b", instance_id="one")
+    poll_for(2, first, second)
     assert (first.owned, second.owned) == ({0, 1}, set())
     first.consumer.close(10.0)
     poll_until([second], lambda: second.owned == {0, 1}, "the name")
 
 
-@KEEPING
-def test_a_member_that_does_not_poll_for_too_long_loses_its_partitions(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    member = Member(kafka, names, "a", max_poll_interval=3.0, **group).join()
-    settled(member, partitions=2)
+@keeping(2)
+def test_a_member_that_does_not_poll_for_too_long_loses_its_partitions(kafka: World, group: Group) -> None:
+    member = group.one(max_poll_interval=3.0)
     kafka.pass_time(4.0)
     poll_until([member], lambda: len(member.events) > 1, "the loss")
     assert member.events[1] == ("lost", (0, 1))
-    settled(member, partitions=2)
+    group.settle(member)
 
 
-@KEEPING
-def test_another_member_gets_the_partitions_of_one_that_does_not_poll(kafka: World, group: dict[str, Any]) -> None:
-    names = kafka.names(2)
-    first = Member(kafka, names, "a", max_poll_interval=3.0, **group).join()
-    settled(first, partitions=2)
-    second = Member(kafka, names, "b", max_poll_interval=3.0, **group).join()
+@keeping(2)
+def test_another_member_gets_the_partitions_of_one_that_does_not_poll(group: Group) -> None:
+    first, second = group.one(max_poll_interval=3.0), group.join("b", max_poll_interval=3.0)
     poll_until([second], lambda: second.owned == {0, 1}, "the partitions of the silent member")
     assert first.owned == {0, 1}  # it does not know yet
 
 
-@KEEPING
-def test_a_static_member_that_comes_back_during_a_rebalance_owns_nothing(kafka: World, group: dict[str, Any]) -> None:
+@keeping(3)
+def test_a_static_member_that_comes_back_during_a_rebalance_owns_nothing(group: Group) -> None:
     """The partitions of its predecessor cannot be revoked, so every partition is assigned in that rebalance."""
-    names = kafka.names(3)
-    first = Member(kafka, names, "a", instance_id="one", **group).join()
-    second = Member(kafka, names, "b", instance_id="two", **group).join()
-    settled(first, second, partitions=3)
+    first, second = group.together("one", "two")
     first.consumer.close(10.0)
-    third = Member(kafka, names, "c", instance_id="three", **group).join()
-    until = kafka.now() + 2 * HEARTBEAT
-    poll_until([second, third], lambda: kafka.now() >= until, "the join of the third member")
-    again = Member(kafka, names, "d", instance_id="one", **group).join()
-    settled(second, third, again, partitions=3)
+    third = group.join("c", instance_id="three")
+    poll_for(2 * HEARTBEAT, second, third)
+    again = group.join("d", instance_id="one")
+    group.settle(second, third, again)
     assert sorted([*second.owned, *third.owned, *again.owned]) == [0, 1, 2]

@@ -140,13 +140,13 @@ def test_a_frozen_owner_wakes_up_as_a_zombie_and_cannot_commit(world: Simulated)
     producer.begin()
     producer.send(sent(topic, b"zombie"))
     producer.send_offsets({names.input: 1}, zombie.metadata)
-    for each in [process, *world._processes["a"]]:
+    for each in [process, *world.processes["a"]]:
         each.freeze()
     heir.join()
     poll_until([heir], lambda: heir.owned == {0, 1}, "the takeover")
     assert world.now() > SESSION
     world.producer(names)
-    for each in [process, *world._processes["a"]]:
+    for each in [process, *world.processes["a"]]:
         each.thaw()
     with pytest.raises(ProducerFenced):
         producer.commit()

@@ -80,6 +80,10 @@ class World(ABC):
         made.fence(lambda: False)
         return made
 
+    def writer(self, names: Names | None = None, topic: str = "", partition: int = 0, **commit: float) -> Writer:
+        """Return a producer that has fenced, with a new service and a new topic unless they are given."""
+        return Writer(self, names or self.names(), topic or self.topic(), partition, **commit)
+
     def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         """Let time pass until the condition holds."""
         deadline = self.now() + seconds
@@ -225,6 +229,68 @@ def sent(topic: str, *values: bytes | None, partition: int = 0, key: bytes | Non
     return [(topic, value, key, partition, None, None, 0, None) for value in values]
 
 
+class Writer:
+    """The fenced producer of a partition, the topic to which it writes, and what a test asks about both."""
+
+    def __init__(self, world: World, names: Names, topic: str, partition: int = 0, **commit: float) -> None:
+        self.world, self.names, self.topic, self.partition = world, names, topic, partition
+        self.port = world.producer(names, partition, **commit)
+
+    def successor(self) -> Writer:
+        """Fence this producer with a new one."""
+        return Writer(self.world, self.names, self.topic, self.partition)
+
+    def begin(self) -> Writer:
+        self.port.begin()
+        return self
+
+    def send(self, *values: bytes | None, partition: int = 0) -> Writer:
+        self.port.send(sent(self.topic, *values, partition=partition))
+        return self
+
+    def send_offset(self, position: int, metadata: Any = None) -> Writer:
+        """Send the offset of the input, as no member unless metadata are given."""
+        self.port.send_offsets({self.names.input: position}, metadata or self.world.no_member(self.names))
+        return self
+
+    def open(self, *values: bytes, also: Sequence[Sent] = (), position: int = 1) -> Writer:
+        """Begin a transaction with these records and an offset, so that the brokers know it."""
+        self.port.begin()
+        self.port.send([*sent(self.topic, *values), *also])
+        return self.send_offset(position)
+
+    def commit(self, *values: bytes) -> None:
+        """Send these values, if any, and commit."""
+        if values:
+            self.send(*values)
+        self.port.commit()
+
+    def abort(self) -> None:
+        self.port.abort()
+
+    # Questions
+
+    def bounds(self) -> tuple[int, int]:
+        """Return start and end of what a read_committed reader may read."""
+        return self.world.following_reader().bounds(self.topic, 0)
+
+    def visible(self) -> list[bytes]:
+        return self.world.visible(self.topic)
+
+    def sees(self, *values: bytes) -> bool:
+        return self.world.sees(self.topic, *values)
+
+    def committed(self) -> int | None:
+        return self.world.offsets(self.names).committed(self.names.input, self.partition)
+
+    def end(self, partition: int = 0) -> int:
+        return self.world.end(self.topic, partition)
+
+    def wait_for_end(self, offset: int, partition: int = 0) -> None:
+        """Wait for the marker, behind which the log ends at this offset."""
+        self.world.until(lambda: self.end(partition) == offset, f"the marker before {offset} of partition {partition}")
+
+
 class Member:
     """A process of a group with the simplest listener: it assigns, and notes what happens."""
 
@@ -305,3 +371,47 @@ def settled(*members: Member, partitions: int) -> None:
         poll_until(members, lambda until=quiet: world.now() >= until, "two heartbeats")  # type: ignore[misc]
         if complete() and seen == [len(member.events) for member in members]:
             return
+
+
+class Group:
+    """A service whose members have the same group settings."""
+
+    def __init__(self, world: World, partitions: int, kind: Mapping[str, Any]) -> None:
+        self.world, self.partitions, self.kind = world, partitions, kind
+        self.names = world.names(partitions)
+
+    def join(self, process: str, **own: Any) -> Member:
+        """Join with a new member, which settings of its own may distinguish, and do not wait."""
+        return Member(self.world, self.names, process, **own, **self.kind).join()
+
+    def settle(self, *members: Member) -> None:
+        settled(*members, partitions=self.partitions)
+
+    def one(self, process: str = "a", **own: Any) -> Member:
+        """Return a member that alone owns every partition."""
+        member = self.join(process, **own)
+        self.settle(member)
+        return member
+
+    def in_turn(self) -> tuple[Member, Member]:
+        """Return two members that share the partitions; the first had them all when the second joined."""
+        first, second = self.one(), self.join("b")
+        self.settle(first, second)
+        return first, second
+
+    def together(self, *instances: str) -> tuple[Member, Member]:
+        """Return two members that joined together and share the partitions; static ones have names."""
+        first, second = (
+            self.join(process, **({"instance_id": instance} if instance else {}))
+            for process, instance in zip("ab", instances or ("", ""), strict=True)
+        )
+        self.settle(first, second)
+        return first, second
+
+    def described(self) -> ConsumerGroup:
+        """Return the brokers' description of the group after its rebalance."""
+        self.world.until(lambda: self.world.describe_group(self.names).state == "stable", "a stable group")
+        return self.world.describe_group(self.names)
+
+    def writer(self) -> Writer:
+        return Writer(self.world, self.names, self.world.topic())

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.processes import await_true
 from tests.support.started import started_with
-from tests.system.processes import await_true
 
 pytestmark = [
     pytest.mark.slow,

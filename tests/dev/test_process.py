@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 
 from statehold.dev.process import Identity, command_of
 

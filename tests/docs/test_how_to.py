@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.shell import Shell, steps
 from tests.docs.test_pages import DOCS, PROGRAMS
+from tests.support.shell import Shell, steps
 
 from statehold.dev.ports import free_ports
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.shell import Shell, steps
+from tests.support.shell import Shell, steps
 
 from statehold.dev.ports import free_ports
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.docs.shell import File, steps
 from tests.docs.test_pages import DOCS, PROGRAMS, RECIPES
+from tests.support.shell import File, steps
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, fold, many
+from tests.support.handlers import Accounts, fold, many
 
 from statehold import Handler, Output, Record, Table, on
 from statehold.errors import UsageError

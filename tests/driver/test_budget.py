@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from tests.driver.apps import Accounts, Op, agrees, events, many
+from tests.support import inside
+from tests.support.handlers import Accounts, Op, agrees, events, many
 
 from statehold import Record
 from statehold.config.settings import Settings
@@ -137,16 +138,16 @@ def replace_speed(**changes: float) -> Speed:
 
 
 def predicted_now(driver: Driver) -> float:
-    predicted = driver._lane(0).worker.status().restore_predicted
+    predicted = inside.lane(driver).worker.status().restore_predicted
     assert predicted is not None
     return predicted
 
 
 def publish_full(driver: Driver) -> None:
     """What a compaction leaves behind: a full of the newest mark, which no mark refers to."""
-    worker = driver._lane(0).worker
+    worker = inside.lane(driver).worker
     assert worker.engine is not None
     sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
-    writer = FullWriter(driver._place(0), worker.engine.state, driver.commit_record(), 0, -1, sink, 4096)
+    writer = FullWriter(inside.place(driver), worker.engine.state, driver.commit_record(), 0, -1, sink, 4096)
     writer._manifest = msgspec.structs.replace(writer._manifest, maker=COMPACTION)
     assert writer.advance(driver.commit_record().n, -1.0, driver.clock) is not None

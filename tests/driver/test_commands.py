@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
+from tests.support import inside
+from tests.support.handlers import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.processing import CommandSettings
@@ -94,7 +95,7 @@ def test_a_full_snapshot_begun_before_the_command_does_not_answer_it() -> None:
     sliced(driver)
     driver.feed_all(many(40))
     driver.commit()
-    driver._lane(0).live().full_snapshots.ask()
+    inside.lane(driver).live().full_snapshots.ask()
     while not events(driver, "full_started"):
         driver.advance(0.1)
     driver.command(TAKE)
@@ -122,7 +123,7 @@ def test_a_full_snapshot_that_a_restore_would_not_load_is_rarely_tried_again_for
     driver = Driver(Accounts)
     snapshot(driver, periodic_full=False)
     driver.feed(Op("ann", 1))
-    table = next(iter(driver._lane(0).live().engine.state.tables.values()))
+    table = next(iter(inside.lane(driver).live().engine.state.tables.values()))
     table.stored[b"planted"] = b"1"
     table.order.append(b"planted")
     driver.command(TAKE)

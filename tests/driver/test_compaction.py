@@ -7,7 +7,8 @@ from itertools import count
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, agrees, events, many
+from tests.support import inside
+from tests.support.handlers import Accounts, agrees, events, many
 
 from statehold.api.record import Message
 from statehold.bound.table import bind
@@ -48,7 +49,7 @@ def compacted(driver: Driver, maker: str = "compaction") -> FullRef:
 
 def compacting(driver: Driver, maker: str = "compaction") -> tuple[FullWriter, int]:
     """The same, with nothing written yet."""
-    place = driver._place(0)
+    place = inside.place(driver)
     reader = MemoryReader(driver.broker, lambda: False)
     found = restore(reader, place, lambda: State([bind(Accounts.balances)]), lambda *_: None, count().__next__)
     begin = reader.bounds(driver.names.changelog, 0)[0]
@@ -114,7 +115,7 @@ def test_a_restore_does_not_search_the_topic_below_a_full_snapshot_that_it_can_u
             return super().read(topic, partition, start, end, most)
 
     reader = Recording(driver.broker, lambda: False)
-    place = driver._place(0)
+    place = inside.place(driver)
     found = restore(reader, place, lambda: State([bind(Accounts.balances)]), lambda *_: None, count().__next__)
     assert found.full == ref
     assert min(starts) == ref.low
@@ -166,7 +167,7 @@ def test_a_search_that_ends_by_a_bug_is_logged() -> None:
         raise ValueError("a bug")
 
     driver.broker.on_bounds = bug
-    search = CompactionSearch(driver._tools(0), ())
+    search = CompactionSearch(inside.tools(driver), ())
     assert search.ended()
     assert search.result((), driver.commit_record()) is None
     assert events(driver, "full_unusable")[-1]["finding"] == "ValueError: a bug"

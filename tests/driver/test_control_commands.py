@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval, commit_records, events, snapshot
+from tests.support.handlers import Interval, commit_records, events, snapshot
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import HandlerFailed, MessageRefused, OutcomeUnknown, OutputRefused

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, commit_records, events, snapshot, with_interval
+from tests.support.handlers import Accounts, Op, agrees, commit_records, events, snapshot, with_interval
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, commit_records, events
+from tests.support import inside
+from tests.support.handlers import Accounts, Op, agrees, commit_records, events
 
 from statehold import Handler, Output, Record
 from statehold.errors import OutcomeUnknown, PartitionError, TransactionAborted
@@ -34,7 +35,7 @@ def test_a7_the_number_of_a_transaction_is_not_enough() -> None:
     driver.feed(ANN)
     driver.commit()
     driver.feed(BOB)
-    lane = driver._lanes[0]
+    lane = inside.lanes(driver)[0]
     ours, stream, position = lane.worker, lane.stream, lane.next
 
     def other_owner(name: Call) -> None:
@@ -68,7 +69,7 @@ class Order(Handler[int]):
 def test_a8_rolled_back_records_come_before_those_in_the_mailbox() -> None:
     driver = Driver(Order, autocommit=False, batch=5)
     driver.commit_record()
-    lane = driver._lanes[0]
+    lane = inside.lanes(driver)[0]
     for low in (0, 5):
         for value in range(5):
             lane.inputs[0].append(b"%d" % (low + value))
@@ -82,7 +83,7 @@ def test_a8_rolled_back_records_come_before_those_in_the_mailbox() -> None:
 def test_a8_a_batch_that_does_not_continue_is_rejected() -> None:
     driver = Driver(Order, autocommit=False)
     driver.feed(0)
-    lane = driver._lanes[0]
+    lane = inside.lanes(driver)[0]
     offset = lane.inputs[0].append(b"7")
     late = list(lane.inputs[0].committed(offset))
     lane.worker.mailbox.put(Batch(lane.stream, offset + 5, late))
@@ -93,7 +94,7 @@ def test_a8_a_batch_that_does_not_continue_is_rejected() -> None:
 def test_a8_records_that_are_duplicated_and_gaps_of_aborted_records_are_fine() -> None:
     driver = Driver(Order, autocommit=False, batch=3)
     driver.commit_record()
-    lane = driver._lanes[0]
+    lane = inside.lanes(driver)[0]
     for value in range(6):
         lane.inputs[0].append(b"%d" % value)
     lane.inputs[0].abort_record(3)

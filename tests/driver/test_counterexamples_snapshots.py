@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Op, agrees, commit_records, events, many, sliced, snapshot
+from tests.support import inside
+from tests.support.handlers import Accounts, Balance, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold.config.sections.processing import CommitSettings
 from statehold.errors import TransactionAborted
@@ -34,14 +35,14 @@ def test_a5_a_full_snapshot_that_took_several_transactions_is_a_base_only_with_a
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().full_snapshots.ask()
-    while not driver._lanes[0].live().full_snapshots.refs:
+    inside.lanes(driver)[0].live().full_snapshots.ask()
+    while not inside.lanes(driver)[0].live().full_snapshots.refs:
         op = Op(f"k{len(ops) * 7 % 40:03}", 1, size=900, close=len(ops) % 5 == 0)
         ops.append(op)
         driver.feed(op)
         driver.commit()
         driver.advance(0.2)
-    ref = driver._lanes[0].live().full_snapshots.refs[0]
+    ref = inside.lanes(driver)[0].live().full_snapshots.refs[0]
     assert ref.first < ref.through
     first = next(commit_record for commit_record in commit_records(driver) if ref in commit_record.full_snapshots)
     assert first.delta
@@ -59,7 +60,7 @@ def test_a5_without_deltas_a_full_snapshot_is_of_one_transaction() -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    live = driver._lanes[0].live()
+    live = inside.lanes(driver)[0].live()
     live.full_snapshots.ask()
     while not live.full_snapshots.refs:
         ops.append(Op("k001", 1))
@@ -86,7 +87,7 @@ def test_a6_a_slice_holds_committed_values_only() -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    live = driver._lanes[0].live()
+    live = inside.lanes(driver)[0].live()
     live.full_snapshots.ask()
     while not isinstance(live.full_snapshots.stage, Writing):
         driver.advance(0.2)
@@ -120,7 +121,7 @@ def test_a9_keys_that_go_and_come_between_two_slices(reborn: bool) -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().full_snapshots.ask()
+    inside.lanes(driver)[0].live().full_snapshots.ask()
     for i in range(60):
         if i % 3 == 0:
             ops.append(Op(f"k{i % 24:03}", close=True))
@@ -247,7 +248,7 @@ def test_a_full_snapshot_never_starts_at_the_commit_record_of_its_bounds() -> No
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)
     driver.commit()
-    live = driver._lanes[0].live()
+    live = inside.lanes(driver)[0].live()
     live.full_snapshots.ask()
     commit_record = live.record
     for _ in range(10):
@@ -265,7 +266,7 @@ def test_a_full_snapshot_starts_where_a_delta_ends() -> None:
         driver.feed(Op("ann", i))
         driver.commit()
         if i == 3:
-            driver._lanes[0].live().full_snapshots.ask()
+            inside.lanes(driver)[0].live().full_snapshots.ask()
     (started,) = events(driver, "full_started")
     with_delta = {commit_record.n: commit_record.delta for commit_record in commit_records(driver)}
     assert with_delta[started["n"]]

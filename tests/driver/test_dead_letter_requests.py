@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.apps import Interval
+from tests.support import inside
+from tests.support.handlers import Interval
 
 from statehold import Handler, Output, Record, Table, dead_letter, park, retry, stop
 from statehold.api.record import MemoryMessage
@@ -234,7 +235,7 @@ def test_a_side_input_that_fails_before_the_record_is_not_the_record() -> None:
     post(driver, None, 1)
     driver.commit()
     driver.dead_letter(1)
-    live = driver._lane(0).live()
+    live = inside.lane(driver).live()
     failure = SideInputFailed(1, OutputRefused("too large", topic="input", partition=0, position=1))
     with pytest.raises(OutputRefused, match="too large"):
         live.pipeline.decisions.face(failure, MemoryMessage("input", 0, 1, b""), driver.commit_record())

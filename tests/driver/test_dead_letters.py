@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from tests.driver.apps import Interval
+from tests.support.handlers import Interval
 
 from statehold import Handler, Output, Record, Table, dead_letter, park, retry, retry_later
 from statehold.api.handler import EffectKey

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Caller, Op, call
+from tests.support.handlers import Accounts, Balance, Caller, Op, call
 
 from statehold import Handler, Output, Record, Table
 from statehold.api.handler import EffectKey

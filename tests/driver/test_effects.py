@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support import inside
 
 from statehold import Handler, Record, Table, Timer
 from statehold.api.handler import EffectKey
@@ -123,7 +124,7 @@ def test_a_partition_whose_records_wait_for_effects_is_not_idle() -> None:
     driver.fail_effects(ConnectionError("down"))
     driver.feed_all([f"{number}" for number in range(50)])
     driver.advance(60.0)
-    assert "timer" not in driver._lanes[0].engine().state.tables["seen"]
+    assert "timer" not in inside.lanes(driver)[0].engine().state.tables["seen"]
     driver.fail_effects(None)
     for _ in range(5):
         driver.advance(4.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, commit_records, events, many, snapshot
 from tests.driver.test_full_snapshots import damage
+from tests.support.handlers import Accounts, Op, agrees, commit_records, events, many, snapshot
 
 from statehold.errors import NewerFormat, NoUsableFull
 from statehold.snapshot.format import frame, records

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Interval, Op, agrees, with_interval
+from tests.support import inside
+from tests.support.handlers import Accounts, Interval, Op, agrees, with_interval
 
 from statehold.errors import (
     Fenced,
@@ -88,7 +89,7 @@ def test_a_zombie_cannot_commit_and_leaves_no_output() -> None:
     driver.feed(FIRST)
     driver.commit()
     driver.feed(SECOND)
-    zombie = driver._lanes[0].worker
+    zombie = inside.lanes(driver)[0].worker
     driver.restore()
     driver.commit()
     zombie.commit()
@@ -105,7 +106,7 @@ def test_a_commit_record_between_read_and_fence_is_not_missed() -> None:
     driver.feed(FIRST)
     driver.commit()
     driver.feed(SECOND)
-    old = driver._lanes[0].worker
+    old = inside.lanes(driver)[0].worker
     fence = driver.broker.fence
 
     def slow_fence(transactional_id: str) -> int:
@@ -189,7 +190,7 @@ def test_after_an_abort_a_suspect_producer_does_not_commit() -> None:
     def lose_the_connection(call: Call) -> None:
         calls.append(call)
         if calls.count("offsets") == 2 and "fence" not in calls:
-            live = driver._lanes[0].worker.live
+            live = inside.lanes(driver)[0].worker.live
             assert live is not None
             live.pipeline.state.kafka.producer.suspicion = "a connection was lost"  # type: ignore[misc]
 
@@ -204,7 +205,7 @@ def test_a_partition_that_fails_aborts_unless_its_producer_is_suspect(suspect: b
     """An abort over a lost connection may end the process by an assertion of librdkafka (guarantees N9)."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     assert worker.live is not None
     if suspect:
         worker.live.pipeline.state.kafka.producer.suspicion = "a connection was lost"  # type: ignore[misc]
@@ -245,7 +246,7 @@ def test_with_a_state_in_memory_the_group_is_asked_before_a_second_fence() -> No
     driver.feed(FIRST)
     driver.broker.hold_next_end()
     driver.commit()
-    driver._lanes[0].worker._ownership.assigned(driver.clock())
+    inside.lanes(driver)[0].worker._ownership.assigned(driver.clock())
     driver.offsets.owner = False
     with pytest.raises(Fenced, match="the group names another owner"):
         driver.feed(SECOND)
@@ -281,7 +282,7 @@ def stop(driver: Driver) -> None:
 
 def takeover(driver: Driver) -> None:
     """The old owner does not know, and continues."""
-    old = driver._lanes[0].worker
+    old = inside.lanes(driver)[0].worker
     driver.restore()
     old.commit()
     assert old.phase is not Phase.CLOSED
@@ -321,7 +322,7 @@ def apply(driver: Driver, step: Any) -> None:
                 error: Exception = OutcomeUnknown("fault") if unknown else TransactionAborted("fault")
                 driver.broker.fail(call, error, after=after)
     except (TransactionAborted, OutcomeUnknown):
-        driver.broker._faults.clear()
+        inside.forget_faults(driver.broker)
         driver.restore()
 
 
@@ -354,7 +355,7 @@ def test_any_history_is_exactly_once(steps: list[object], interval: Interval, ba
         if isinstance(step, Op):
             ops.append(step)
         apply(driver, step)
-    driver.broker._faults.clear()
+    inside.forget_faults(driver.broker)
     driver.commit()
     assert agrees(driver, ops)
     driver.crash()

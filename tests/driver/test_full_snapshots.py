@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.driver.apps import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
+from tests.support import inside
+from tests.support.handlers import Accounts, Interval, Op, agrees, commit_records, events, many, sliced, snapshot
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.connection import KafkaSettings
@@ -76,7 +77,7 @@ def test_a_crash_after_the_chunks_and_before_the_manifest(interval: Interval) ->
 @pytest.mark.parametrize("interval", MODES)
 def test_a_crash_after_the_manifest_and_before_the_commit_record(interval: Interval) -> None:
     driver = filled(interval)
-    live = driver._lanes[0].live()
+    live = inside.lanes(driver)[0].live()
     live.full_snapshots.ask()
     while not live.full_snapshots.pending:
         driver.advance(0.2)
@@ -105,7 +106,7 @@ def test_a_full_snapshot_that_a_restore_would_not_load_is_never_referred_to(inte
     driver = filled(interval)
     good = driver.take_full()
     assert good is not None
-    table = next(iter(driver._lanes[0].live().engine.state.tables.values()))
+    table = next(iter(inside.lanes(driver)[0].live().engine.state.tables.values()))
     table.stored[b"planted"] = b"1"
     table.order.append(b"planted")
     assert differences(driver) == 0
@@ -132,7 +133,7 @@ def differences(driver: Driver) -> float:
 @pytest.mark.parametrize("interval", MODES)
 def test_a_state_in_memory_that_differs_from_the_committed_one_is_counted_for_an_alert(interval: Interval) -> None:
     driver = filled(interval)
-    table = next(iter(driver._lanes[0].live().engine.state.tables.values()))
+    table = next(iter(inside.lanes(driver)[0].live().engine.state.tables.values()))
     key = next(iter(table.stored))
     table.stored[key] = table.stored[next(each for each in table.stored if table.stored[each] != table.stored[key])]
     assert driver.take_full() is None
@@ -345,7 +346,7 @@ def test_no_kept_full_snapshot_loses_a_chunk_wherever_it_begins() -> None:
     for number in range(10):
         log.append(b"chunk %d" % number)
     newer, older, oldest = (FullRef(low, 9, first, first, 3) for low, first in ((2, 9), (6, 8), (5, 7)))
-    truncation = Truncation(driver._tools(0), {newer, older, oldest})
+    truncation = Truncation(inside.tools(driver), {newer, older, oldest})
     truncation.due = True
     truncation.step((newer, older, oldest), driver.commit_record())
     assert log.start == newer.low
@@ -365,7 +366,7 @@ def test_a_verification_that_kafka_does_not_answer_proves_nothing() -> None:
         raise RestoreTimeout("no answer")
 
     driver.broker.on_read = silent
-    truncation = Truncation(driver._tools(0), set())
+    truncation = Truncation(inside.tools(driver), set())
     truncation.due = True
     truncation.step(refs, driver.commit_record(), 5.0)
     assert (truncation.sound, truncation.due, log.start) == (set(), False, start)

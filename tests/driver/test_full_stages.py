@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, sliced
 from tests.driver.test_compaction import compacted
+from tests.support import inside
+from tests.support.handlers import Accounts, Op, agrees, sliced
 
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.testing import Driver
@@ -87,7 +88,7 @@ class Walk:
         self.driver.commit()
 
     def ask(self) -> None:
-        self.driver._lanes[0].live().full_snapshots.ask()
+        inside.lanes(self.driver)[0].live().full_snapshots.ask()
         self.driver.commit()
 
     def advance(self) -> None:
@@ -96,7 +97,7 @@ class Walk:
     def compact(self) -> None:
         if self.driver.settings.snapshot.delta_interval == "commit":
             self.driver.commit()
-            self.driver.broker._faults.clear()  # the compaction would meet them, and not the worker
+            inside.forget_faults(self.driver.broker)  # the compaction would meet them, and not the worker
             compacted(self.driver)
 
     def fail(self) -> None:
@@ -105,7 +106,7 @@ class Walk:
     def truncate(self) -> None:
         """Delete the newest full snapshot, as a topic's retention does."""
         log = self.driver.broker.log(self.driver.names.snapshot, 0)
-        live = self.driver._lanes[0].live()
+        live = inside.lanes(self.driver)[0].live()
         if not live.full_snapshots.refs:
             log.truncate(log.end)
 

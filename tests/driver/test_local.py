@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events, many
+from tests.support.handlers import Accounts, Op, agrees, events, many
 
 from statehold.config.settings import Settings
 from statehold.testing import Driver

@@ -11,7 +11,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.driver.apps import Accounts, Caller, Op
+from tests.support import inside
+from tests.support.handlers import Accounts, Caller, Op
 
 import statehold
 from statehold import Handler, Output, Record, Table
@@ -215,7 +216,7 @@ def test_a_participant_of_a_test_takes_part_in_every_transaction(dummy: Dummy) -
     driver.stop()
     assert dummy.verbs.count("finish") == 1
     driver.restore()
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     worker.lose()
     while worker.phase is not Phase.CLOSED:
         worker.step()

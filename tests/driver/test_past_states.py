@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Interval, Op, commit_records, events, fold, many, sliced, snapshot
 from tests.driver.test_compaction import compacted
 from tests.driver.test_fallback import switched
 from tests.driver.test_state_replacement import Tool, double
+from tests.support import inside
+from tests.support.handlers import Accounts, Balance, Interval, Op, commit_records, events, fold, many, sliced, snapshot
 
 from statehold.errors import NoUsableFull, UsageError
 from statehold.snapshot.format import records
@@ -28,11 +29,11 @@ MODES: list[Interval] = ["commit", 0.5, "off"]
 
 
 def at(driver: Driver, point: Point = past.LATEST) -> PastState:
-    return past.at(MemoryReader(driver.broker, lambda: False), driver._place(0), point)
+    return past.at(MemoryReader(driver.broker, lambda: False), inside.place(driver), point)
 
 
 def verified(driver: Driver) -> PartitionVerification:
-    return verify(MemoryReader(driver.broker, lambda: False), driver._place(0))
+    return verify(MemoryReader(driver.broker, lambda: False), inside.place(driver))
 
 
 def held(found: PastState) -> dict[str, Balance]:
@@ -49,7 +50,7 @@ def fed(interval: Interval, count: int = 60) -> tuple[Driver, list[Op]]:
         driver.feed(ops[-1])
         driver.advance(0.15)
         if i in (20, 40):
-            live = driver._lanes[0].live()
+            live = inside.lanes(driver)[0].live()
             live.full_snapshots.ask()
     driver.commit()
     return driver, ops
@@ -127,7 +128,7 @@ def test_history_and_points_stay_on_their_side_of_a_state_replacement() -> None:
     assert held(at(driver, Point("n", commit_record.n))) == {"ann": Balance(8, 2), "bob": Balance(4, 1)}
     assert held(at(driver)) == {"ann": Balance(9, 3), "bob": Balance(4, 1)}
     assert verified(driver).findings == []
-    changes = list(history(MemoryReader(driver.broker, lambda: False), driver._place(0), ["ann"]))
+    changes = list(history(MemoryReader(driver.broker, lambda: False), inside.place(driver), ["ann"]))
     totals = [(msgspec.msgpack.decode(each.new, type=Balance).total if each.new else None) for each in changes]
     assert totals == [1, 4, 9]
     old = changes[-1].old
@@ -138,7 +139,7 @@ def test_history_and_points_stay_on_their_side_of_a_state_replacement() -> None:
 def test_a_restore_chooses_what_the_survey_says() -> None:
     for interval in MODES:
         driver, _ = fed(interval)
-        seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
+        seen = survey(MemoryReader(driver.broker, lambda: False), inside.place(driver))
         driver.crash()
         driver.restore()
         assert seen.choice is not None
@@ -149,7 +150,7 @@ def test_a_restore_chooses_what_the_survey_says() -> None:
 
 
 def surveyed(driver: Driver) -> tuple[Survey, Workload]:
-    reader, place = MemoryReader(driver.broker, lambda: False), driver._place(0)
+    reader, place = MemoryReader(driver.broker, lambda: False), inside.place(driver)
     seen = survey(reader, place)
     return seen, forecast.workload(reader, place, seen)
 
@@ -210,7 +211,7 @@ def test_the_full_snapshot_of_a_compaction_is_chosen_as_a_restore_does(later: in
         driver.feed(Op("later", i))
     driver.commit()
     ref = compacted(driver)
-    seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
+    seen = survey(MemoryReader(driver.broker, lambda: False), inside.place(driver))
     found = verified(driver)
     driver.crash()
     driver.restore()

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Op, agrees, commit_records, events, sliced
+from tests.support import inside
+from tests.support.handlers import Accounts, Op, agrees, commit_records, events, sliced
 
 from statehold import Handler, Record, Table
 from statehold.config.sections.processing import CommitSettings
@@ -53,7 +54,7 @@ def in_flight(handler: type[Accounts] = Accounts, ahead: int = 1) -> Driver:
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=len(OLDER)))
     for op in OLDER:
         driver.feed(op)
-    live = driver._lanes[0].live()
+    live = inside.lanes(driver)[0].live()
     assert live.transaction.commit is not None
     for op in AHEAD[:ahead]:
         driver.feed(op)
@@ -78,7 +79,7 @@ def test_a_record_that_is_handled_during_a_commit_does_not_touch_the_producer() 
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=len(OLDER)))
     driver.feed(OLDER[0])
     driver.commit()
-    live = driver._lanes[0].live()
+    live = inside.lanes(driver)[0].live()
     live.transaction.hold_outputs = True
     for op in OLDER:
         driver.feed(op)
@@ -207,7 +208,7 @@ def test_a_full_snapshot_never_sees_what_is_committing_or_ahead() -> None:
     ops = [Op(f"k{i % 40}", i, size=900) for i in range(400)]
     for i, op in enumerate(ops):
         if i == 120:
-            driver._lanes[0].live().full_snapshots.ask()
+            inside.lanes(driver)[0].live().full_snapshots.ask()
         driver.clock.advance(0.01)
         driver.feed(op)
     driver.commit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
+from tests.support import inside
 
 from statehold import Dedupe, Handler, Record, Table, Timer, dead_letter
 from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
@@ -30,7 +31,7 @@ class Carts(Handler[str]):
 
 def redistributed(driver: Driver, to: int) -> list[dict[str, set[Any]]]:
     found: list[dict[str, set[Any]]] = [{} for _ in range(to)]
-    state = driver._lanes[0].engine().state
+    state = inside.lanes(driver)[0].engine().state
     drop_partition_data(state)
     for there, changes in KeyLayout(murmur2, {}, state.tables).redistribute(state, 0, 1, to):
         found[there].setdefault(changes.table, set()).update(changes.keys)

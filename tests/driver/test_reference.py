@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval
+from tests.support.handlers import Interval
 
 from statehold import Handler, Output, Record, Reference, Table
 from statehold.bound.reference import Rows, SharedRows, put, references

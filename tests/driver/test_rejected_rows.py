@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.driver.apps import events, with_interval
+from tests.support import inside
+from tests.support.handlers import events, with_interval
 
 from statehold import Handler, Policy, Record, Sink, Table, Timer, dead_letter, park, retry
 from statehold.bound.sink import BadRow, DatabaseTrouble, PartitionSink, Rows
@@ -506,12 +507,12 @@ def test_any_history_books_each_payment_once_or_dead_letters_it(
         try:
             apply(driver, step)
         except (TransactionAborted, OutcomeUnknown, SinkRefused, TooManyFailures, KeyboardInterrupt):
-            driver.broker._faults.clear()
-            driver.database._faults.clear()
+            inside.forget_faults(driver.broker)
+            inside.forget_faults(driver.database)
             driver.database.refuses = lambda table, row: ""
             driver.restore()
-    driver.broker._faults.clear()
-    driver.database._faults.clear()
+    inside.forget_faults(driver.broker)
+    inside.forget_faults(driver.database)
     driver.database.refuses = lambda table, row: ""
     with_interval(driver, interval)
     driver.restore()

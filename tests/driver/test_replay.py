@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, commit_records, events
+from tests.support import inside
+from tests.support.handlers import Accounts, Caller, Interval, Op, agrees, commit_records, events
 
 from statehold import Handler, Output, Record, Table
 from statehold.errors import (
@@ -203,7 +204,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_another_topic(monkeypatch
     driver.commit()
     driver.crash()
     driver.names = type(driver.names)(driver.names.service, driver.names.input)
-    place = driver._place(0)
+    place = inside.place(driver)
     place.topic_ids["input"] = "another"
     monkeypatch.setattr(driver, "_place", lambda partition: place)
     with pytest.raises(TopicReplaced, match="topic input was deleted and created again"):

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import inside
 
 from statehold import Handler, Output, Record, Table, on
 from statehold.config import Settings
@@ -85,7 +86,7 @@ def test_snapshot_list_counts_the_records_of_every_input() -> None:
     driver.feed(Price("a", 5), "a", input="prices")
     driver.feed(Trade("a", 3), "a", input="trades")
     driver.take_full()
-    seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
+    seen = survey(MemoryReader(driver.broker, lambda: False), inside.place(driver))
     summary = of_survey(seen, Workload(), driver.names.input)
     assert (summary["commit_record"]["position"], summary["full_snapshots"][0]["position"]) == (2, 2)
 
@@ -101,7 +102,7 @@ def test_a_replay_that_lacks_records_of_the_second_input_is_foreseen() -> None:
         driver.feed(Trade("a", number), "a", input="trades")
     driver.commit()
 
-    place, reader = driver._place(0), MemoryReader(driver.broker, lambda: False)
+    place, reader = inside.place(driver), MemoryReader(driver.broker, lambda: False)
     seen = survey(reader, place)
     assert seen.begins == {"trades": 0, "prices": 0}
     assert seen.commit_record is not None

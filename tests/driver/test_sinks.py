@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.driver.apps import commit_records, events, with_interval
+from tests.support import inside
+from tests.support.handlers import commit_records, events, with_interval
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, dead_letter, retry_later
 from statehold.bound.sink import DatabaseTrouble, Rows, RowsRefused, SinkPosition
@@ -307,7 +308,7 @@ def test_an_owner_with_an_older_epoch_commits_nothing() -> None:
     driver = books()
     driver.feed(Op("ann", 1))
     driver.commit()
-    zombie = driver._lanes[0].worker
+    zombie = inside.lanes(driver)[0].worker
     driver.feed(Op("ann", 2))
     assert zombie.live is not None
     sinks = next(each for each in zombie.live.participants.members if isinstance(each, SinkCoordinator))
@@ -340,7 +341,7 @@ def test_a_database_that_stays_away_fails_the_partition_and_loses_nothing() -> N
         driver.commit()
     assert 60 <= driver.clock() - began < 120
     assert len(events(driver, "sink_retry")) > 5
-    driver.database._faults.clear()
+    inside.forget_faults(driver.database)
     driver.restore()
     driver.commit()
     assert agrees(driver)
@@ -351,13 +352,13 @@ def test_a_stop_ends_the_wait_for_the_database() -> None:
     driver.feed(Op("ann", 1))
     driver.database.fail("commit", DatabaseTrouble("gone"), times=1000)
     driver.database.fail("connect", DatabaseTrouble("refused"), times=1000)
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     began = driver.clock()
     with pytest.raises(SinkUnreachable):
         driver.stop()
     assert worker.phase is Phase.CLOSED
     assert driver.clock() - began < 5
-    driver.database._faults.clear()
+    inside.forget_faults(driver.database)
     driver.restore()
     driver.commit()
     assert agrees(driver)
@@ -382,7 +383,7 @@ def test_an_exception_of_a_commit_fails_its_partition_alone() -> None:
     driver.database.fail("commit", ValueError("a bug"))
     with pytest.raises(ValueError, match="a bug"):
         driver.commit()
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     assert (worker.phase, type(worker.cause)) == (Phase.FAILED, ValueError)
     assert driver.broker.log("said", 0).stable == driver.broker.log("said", 0).end, "a transaction was left open"
     driver.restore()
@@ -531,7 +532,7 @@ def test_a_declaration_is_checked() -> None:
 
 def takeover(driver: Driver) -> None:
     """The old owner does not know, and continues."""
-    old = driver._lanes[0].worker
+    old = inside.lanes(driver)[0].worker
     driver.restore()
     old.commit()
     assert old.phase is not Phase.CLOSED
@@ -596,8 +597,8 @@ def endure(driver: Driver, step: Any) -> None:
     try:
         apply(driver, step)
     except (TransactionAborted, OutcomeUnknown, SinkFenced, HandlerFailed, KeyboardInterrupt):
-        driver.broker._faults.clear()
-        driver.database._faults.clear()
+        inside.forget_faults(driver.broker)
+        inside.forget_faults(driver.database)
         Books.down.clear()  # what is handled again may not fail again
         driver.restore()
 
@@ -617,8 +618,8 @@ def test_any_history_leaves_the_database_at_what_was_committed(steps: list[Any],
     driver.commit_record()
     for step in steps:
         endure(driver, step)
-    driver.broker._faults.clear()
-    driver.database._faults.clear()
+    inside.forget_faults(driver.broker)
+    inside.forget_faults(driver.database)
     Books.down.clear()
     with_interval(driver, interval)
     driver.restore()

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, many, with_interval
 from tests.driver.test_state_replacement import Tool, double
+from tests.support import inside
+from tests.support.handlers import Accounts, Balance, Interval, Op, agrees, fold, many, with_interval
 
 from statehold import Handler, Record, Table
 from statehold.errors import KafkaTrouble, StateRefused
@@ -23,7 +24,6 @@ from statehold.snapshot.restore.standby_copy import Copy
 from statehold.state import digest
 from statehold.state.digest import MODULUS, table_digest
 from statehold.testing import Driver
-from statehold.testing.lane import Lane
 from statehold.worker.replicas.standby import Standbys
 
 NAMES = ("ann", "bob", "cyd", "dee", "eve")
@@ -135,7 +135,7 @@ def test_a_replica_whose_partition_is_assigned_here_waits_until_it_is_taken() ->
     driver.feed(Op("ann", 5), key="ann")
     driver.commit()
     wanted, assigned = {0}, set[int]()
-    around = replace(driver._around_standbys(), chosen=lambda: frozenset(wanted), assigned=lambda: assigned)
+    around = replace(inside.replica_tools(driver), chosen=lambda: frozenset(wanted), assigned=lambda: assigned)
     standbys = Standbys(around)
     standbys.turn()
     wanted.clear()
@@ -203,14 +203,14 @@ def test_the_fence_comes_before_the_last_commit_record_is_read() -> None:
     driver.stand_by()
     driver.feed(Op("ann", 2), key="ann")
     committed: list[bool] = []
-    zombie = driver._lane(0)
+    zombie = inside.lane(driver)
 
     def before(call: str) -> None:
         if call == "fence" and not committed:
             committed.append(True)
             zombie.commit()
 
-    driver._lanes[0] = Lane(driver._tools, driver.clock, zombie.inputs, 1)
+    inside.replace_lane(driver, zombie.inputs)
     driver.broker.on_call = before
     driver.restore()
     assert committed

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.driver.apps import Accounts, Balance, Interval, Op, commit_records, events
+from tests.support import inside
+from tests.support.handlers import Accounts, Balance, Interval, Op, commit_records, events
 
 from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
 from statehold.snapshot import state_replacement
@@ -31,7 +32,7 @@ class Tool:
     """What `statehold state ...` does, on the cluster in memory: fence, read, write a full, adopt."""
 
     def __init__(self, driver: Driver) -> None:
-        self.driver, self.place = driver, driver._place(0)
+        self.driver, self.place = driver, inside.place(driver)
         self.reader = MemoryReader(driver.broker, lambda: False)
         self.producer = MemoryTransactions(driver.broker, driver.names, 0)
         self.producer.fence(lambda: False)

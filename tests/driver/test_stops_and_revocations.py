@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from tests.driver.apps import (
+from tests.support import inside
+from tests.support.handlers import (
     Accounts,
     Caller,
     Interval,
@@ -82,7 +83,7 @@ def test_a_full_snapshot_that_cannot_be_written_does_not_hinder_a_stop() -> None
 def test_a_revoked_partition_commits_what_it_has_handled_and_takes_no_full_snapshot() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     worker.revoke(driver.clock() + 5.0, final=False)
     close(worker)
     assert (driver.outputs("totals"), events(driver, "full_written")) == ([1], [])
@@ -95,7 +96,7 @@ def test_a_revoked_partition_whose_commit_is_rejected_tries_again_within_its_tim
     driver.feed(ANN)
     driver.rebalance()
     driver.broker.fail("offsets", TransactionAborted("no"))
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     worker.revoke(driver.clock() + 5.0, final=False)
     close(worker)
     assert driver.outputs("totals") == [1]
@@ -104,7 +105,7 @@ def test_a_revoked_partition_whose_commit_is_rejected_tries_again_within_its_tim
 def test_a_lost_partition_commits_nothing() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     worker.lose()
     close(worker)
     assert (driver.outputs("totals"), len(commit_records(driver))) == ([], 1)
@@ -116,7 +117,7 @@ def test_a_lost_partition_commits_nothing() -> None:
 def test_a_loss_overtakes_a_drain() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     worker.revoke(driver.clock() + 5.0, final=True)
     worker.lose()
     close(worker)
@@ -131,8 +132,8 @@ def test_a_partition_that_fails_can_be_retried_in_place() -> None:
     driver.broker.fail("offsets", TransactionAborted("no"), times=50)
     with pytest.raises(Exception, match="transactions in a row were aborted"):
         driver.commit()
-    driver.broker._faults.clear()
-    lane = driver._lanes[0]
+    inside.forget_faults(driver.broker)
+    lane = inside.lanes(driver)[0]
     assert lane.worker.phase is Phase.FAILED
     lane.worker.retry()
     lane.worker.step()
@@ -170,13 +171,13 @@ def test_a_full_snapshot_does_not_hold_up_what_is_fed_meanwhile() -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().full_snapshots.ask()
+    inside.lanes(driver)[0].live().full_snapshots.ask()
     longest = 0.0
     while not events(driver, "full_written"):
         ops.append(ANN)
         driver.feed(ANN)
         before = driver.clock()
-        driver._lanes[0].commit()
+        inside.lanes(driver)[0].commit()
         longest = max(longest, driver.clock() - before)
         driver.advance(0.05)
     assert longest < 2 * 0.006 + 1e-9  # one chunk at the boundary, one between two batches
@@ -205,8 +206,8 @@ def test_everything_is_released_even_when_a_close_fails(monkeypatch: pytest.Monk
     driver.feed(ANN)
     driver.commit()
     Ending.ended.clear()
-    driver._lanes[0].worker.lose()
-    close(driver._lanes[0].worker)
+    inside.lanes(driver)[0].worker.lose()
+    close(inside.lanes(driver)[0].worker)
     assert Ending.ended == ["effects", "on_stop"]
     assert events(driver, "failed")[-1]["error"] == "OSError"
 
@@ -216,7 +217,7 @@ def test_a_status_that_is_asked_for_while_a_pause_ends_is_of_one_commit_record(m
     driver.feed(ANN)
     driver.command("pause", via_control_topic=True)
     driver.advance(2.0)
-    worker = driver._lanes[0].worker
+    worker = inside.lanes(driver)[0].worker
     assert worker.live is not None
     paused = worker.live.record
     resumed = msgspec.structs.replace(paused, n=paused.n + 1, paused=None)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events, many
+from tests.support import inside
+from tests.support.handlers import Accounts, Op, agrees, events, many
 from tests.support.s3 import S3, serving
 
 from statehold.config.common.errors import SettingsError
@@ -150,7 +151,7 @@ def test_old_segments_without_a_manifest_are_removed(root: str) -> None:
     store.put("accounts.input/0/abandoned/000000", b"half a full")
     store.put("accounts.input/1/abandoned/000000", b"another partition's")
     now = time.time()
-    place = driver._place(0)
+    place = inside.place(driver)
     assert store_orphans.collect(store, reader(driver), place, now) == []
     assert "accounts.input/0/abandoned/000000" in keys(root), "it may still get its manifest"
     assert store_orphans.collect(store, reader(driver), place, now + 7200) == ["abandoned"]
@@ -165,7 +166,7 @@ def test_nothing_is_removed_while_a_manifest_cannot_be_read(root: str) -> None:
     before = keys(root)
     driver.broker.log(driver.names.snapshot, 0).append(b"\x01F\x00\x00" + b"damaged" * 4)
     with pytest.raises(BadFrame):
-        store_orphans.collect(open_store(root), reader(driver), driver._place(0), time.time() + 7200)
+        store_orphans.collect(open_store(root), reader(driver), inside.place(driver), time.time() + 7200)
     assert keys(root) == before
 
 

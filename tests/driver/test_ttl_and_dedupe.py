@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval
+from tests.support import inside
+from tests.support.handlers import Interval
 
 from statehold import Dedupe, Handler, Output, Record, Table
 from statehold.bound.attributes import tables_and_outputs
@@ -104,12 +105,12 @@ def test_expired_keys_become_tombstones_a_few_with_each_record() -> None:
     for key in range(50):
         driver.feed([key, 0], timestamp=1_000_000)
     driver.commit()
-    cost = driver._lanes[0].live().full_snapshots.cost
+    cost = inside.lanes(driver)[0].live().full_snapshots.cost
     before = cost.work.entries
     driver.feed([99, 0], timestamp=2_000_000)
     driver.commit()
     assert driver.outputs("out")[-1] == (False, [99])
-    state = driver._lanes[0].engine().state
+    state = inside.lanes(driver)[0].engine().state
     assert len(state.tables["open"].stored) == 51 - SWEEP
     assert cost.work.entries - before == 3 * SWEEP + 4, "sessions, their expiry and seen; the new ones; the clock"
     for key in range(100, 110):
@@ -124,7 +125,7 @@ def test_a_key_that_is_put_again_and_again_takes_one_entry() -> None:
     for second in range(2000):
         driver.feed([1, 0], timestamp=1_000_000 + second)
     driver.commit()
-    table = driver._lanes[0].engine().state.tables[f"{EXPIRY}open"]
+    table = inside.lanes(driver)[0].engine().state.tables[f"{EXPIRY}open"]
     assert len(table._index) == 1  # type: ignore[attr-defined]
 
 
@@ -151,7 +152,7 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
         def on_record(self, record: Record[int]) -> None: ...
 
     assert set(tables_and_outputs(Plain)[0]) == {"there"}
-    assert Driver(Plain)._lane(0).engine().event_time is None
+    assert inside.lane(Driver(Plain)).engine().event_time is None
     assert set(tables_and_outputs(Sessions)[0]) == {"seen", "open", CLOCK, f"{EXPIRY}open"}
     assert set(tables_and_outputs(Few)[0]) == {"seen", CLOCK}
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from tests.driver.apps import events
+from tests.support.handlers import events
 
 from statehold import Handler, Output, Record, Table, dead_letter, retry_later
 from statehold.config.sections.processing import CommitSettings

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Interval, commit_records, events
+from tests.support import inside
+from tests.support.handlers import Interval, commit_records, events
 
 from statehold import Handler, Hopping, Json, Output, Record, Session, Table, Timer, Tumbling, dead_letter
 from statehold.bound.attributes import tables_and_outputs
@@ -421,7 +422,7 @@ def test_a_window_that_begins_and_ends_in_one_transaction_leaves_no_tombstone() 
     driver = Driver(Lists, autocommit=False)
     driver.feed("x", timestamp=1_000)
     driver.commit()
-    cost = driver._lanes[0].live().full_snapshots.cost
+    cost = inside.lanes(driver)[0].live().full_snapshots.cost
     before = cost.work.entries
     for second in range(2, 9):
         driver.feed("x", timestamp=second * 1_000)
@@ -500,13 +501,13 @@ def test_only_a_handler_with_windows_runs_their_code() -> None:
 
         def on_record(self, record: Record[int]) -> None: ...
 
-    assert not isinstance(Driver(Timed)._lane(0).engine().event_time, WindowTime)
-    assert isinstance(Driver(Sums)._lane(0).engine().event_time, WindowTime)
+    assert not isinstance(inside.lane(Driver(Timed)).engine().event_time, WindowTime)
+    assert isinstance(inside.lane(Driver(Sums)).engine().event_time, WindowTime)
     assert set(tables_and_outputs(Windowed)[0]) == {"tumbling", "hopping", "session", "closed", "statehold.clock"}
 
 
 def test_an_index_that_a_commit_rebuilds_has_the_windows_of_the_next_transaction() -> None:
-    table: Any = Driver(Sums)._lane(0).engine().state.tables["sums"]
+    table: Any = inside.lane(Driver(Sums)).engine().state.tables["sums"]
     table["a", 0, 10_000] = 1
     table.freeze()
     table["b", 0, 10_000] = table["c", 0, 10_000] = 2

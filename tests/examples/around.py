@@ -14,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from examples.around.booking import Bookings
-from tests.ops.desk import await_true
+from tests.support.desk import await_true
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
@@ -119,11 +119,11 @@ class Outside:
     def __init__(self, port: int) -> None:
         self.heard: list[tuple[str, bytes]] = []
         self.at_next: Callable[[], None] | None = None
-        self._port, self._lock = port, threading.Lock()
+        self.port, self._lock = port, threading.Lock()
         self._bookings: Bookings | None = None
 
     def open(self) -> None:
-        self._bookings = Bookings(self._port, self._notify)
+        self._bookings = Bookings(self.port, self._notify)
         threading.Thread(target=self._bookings.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from examples.feeding import Feed
 from tests.examples.around import Outside, Scene, committed
-from tests.ops.desk import await_true
+from tests.support.desk import await_true
 
 from examples.around import endofday, front, invoices
 from statehold.dev import Cluster
@@ -48,7 +48,7 @@ def test_every_invoice_is_posted_under_one_key_whenever_the_sender_is_killed(
         tmp_path,
         invoices.service,
         STATEHOLD_SNAPSHOT__DELTA_INTERVAL="off",
-        INVOICES_URL=f"http://127.0.0.1:{outside._port}/invoices",
+        INVOICES_URL=f"http://127.0.0.1:{outside.port}/invoices",
     )
     target = "examples.around.invoices:service"
     feed = Feed(kafka.bootstrap_servers, scene.names.input)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.brokers import started
-from tests.system.verify import read_all
+from tests.support.verify import read_all
 
 from statehold.dev import Cluster
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from examples.microservice.app import service as declared
-from tests.ops.desk import TOKEN, Reply, ask, await_true
+from tests.support.desk import TOKEN, Reply, ask, await_true
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names

@@ -20,6 +20,7 @@ from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
 from tests.golden.several import Several
+from tests.support import inside
 
 from statehold.admin.state.stopped_service import inputs_at
 from statehold.common.version import __version__
@@ -62,14 +63,15 @@ def run(driver: Driver, rounds: int, seed: int) -> None:
 def replace_state(driver: Driver) -> None:
     """A tool adopts the state as it is, in a new generation, and a new owner continues."""
     driver.commit()
+    kind = type(driver.handler())
     driver.crash()
-    place = driver._place(0)
+    place = inside.place(driver)
     producer = MemoryTransactions(driver.broker, driver.names, 0)
     producer.fence(lambda: False)
     reader = MemoryReader(driver.broker, lambda: False)
     old = last_commit_record(reader, driver.names.changelog, 0)
     assert old is not None
-    new = partial(Engine, driver._kind, 0)
+    new = partial(Engine, kind, 0)
     state = restore(reader, place, lambda: new().state, lambda *_: None, driver.clock).state
     inputs, end = inputs_at(old, driver.names), reader.bounds(driver.names.changelog, 0)[1]
     boundary = adopting.boundary(place, "second", old.n + 1, inputs, state, old)
@@ -98,7 +100,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
             line["timestamp"] = message.timestamp()[1]
             lines.append(json.dumps(line))
     commit_record = driver.commit_record()
-    tables = {name: sorted(driver.table(name).items()) for name in driver._lane(0).engine().state.tables}
+    tables = {name: sorted(driver.table(name).items()) for name in inside.lane(driver).engine().state.tables}
     expected = {
         "statehold": written_by,
         "position": driver.position(),

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.support import inside
+
 from statehold import Handler
 from statehold.testing import Driver
-from statehold.testing.lane import Lane
 
 HERE = Path(__file__).resolve().parent
 
@@ -28,7 +29,7 @@ def driver_of(path: Path, kind: type[Handler[Any]], **options: Any) -> Driver:
     offsets = expected.get("positions", {driver.names.input: expected["position"]})
     driver.broker.offsets.update({(topic, 0): offset for topic, offset in offsets.items()})
     logs = [driver.broker.log(topic, 0) for topic in driver.names.inputs]
-    driver._lanes[0] = Lane(driver._tools, driver.clock, logs, 1)
+    inside.replace_lane(driver, logs)
     return driver
 
 

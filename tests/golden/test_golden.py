@@ -14,6 +14,7 @@ from tests.golden.bank_v1 import Move
 from tests.golden.generate import AROUND, MODES, SEVERAL
 from tests.golden.reading import HERE, driver_of, expected_of
 from tests.golden.several import Several
+from tests.support import inside
 
 from statehold import Handler, Table
 from statehold.errors import NonDeterministicReplay, UnknownSchema, UpgradeUnfinished
@@ -49,7 +50,7 @@ def tables_of(driver: Driver) -> Any:
 
 
 def expected_names(driver: Driver) -> list[str]:
-    return list(driver._lane(0).engine().state.tables)
+    return list(inside.lane(driver).engine().state.tables)
 
 
 def test_there_are_files_of_every_format_that_is_written() -> None:
@@ -203,18 +204,12 @@ def upgraded(mode: str) -> Driver:
 def with_code(before: Driver, kind: type[Handler[Any]]) -> Driver:
     """The same topics under another release of the service."""
     driver = Driver(kind, settings=before.settings)
-    driver.names, driver.broker, driver.offsets, driver._lanes = (
-        before.names,
-        before.broker,
-        before.offsets,
-        before._lanes,
-    )
-    driver._lanes[0]._tools = driver._tools
+    inside.change_code(driver, before)
     return driver
 
 
 def stored(driver: Driver, table: str) -> dict[Any, bytes]:
-    return dict(driver._lane(0).engine().state.tables[table].stored)
+    return dict(inside.lane(driver).engine().state.tables[table].stored)
 
 
 def test_records_of_every_format_say_which_it_is() -> None:

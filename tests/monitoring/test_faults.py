@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.monitoring.shipped import ALERTS, rules
-from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
+from tests.support.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
 from statehold import Record, Service

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 from tests.monitoring.shipped import ALERTS, DASHBOARD, RULES, panels, shorter
-from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
+from tests.support.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
 from statehold import Record, dead_letter

@@ -14,9 +14,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.ops.desk import Names, Order, a_desk, await_true, create_topics
+from tests.support.desk import Names, Order, a_desk, await_true, create_topics
 from tests.support.members import close_members
-from tests.unit.messages import message
+from tests.support.messages import message
 
 from statehold import Record
 from statehold.dev import Cluster

@@ -42,12 +42,12 @@ FOLDERS: Final = (
     "docs",
 )
 #: tests without a broker
-SUITES: Final = ("tests/driver", "tests/unit", "tests/review", "tests/golden")
+SUITES: Final = ("tests/driver", "tests/unit", "tests/worker", "tests/golden")
 #: caught by a test or a schedule that does not end
 HANG: Final = "hangs"
 #: runs in progress, each a process group of its own
-_RUNNING: Final[set[int]] = set()
-_ended: Final = threading.Event()
+RUNNING: Final[set[int]] = set()
+ended: Final = threading.Event()
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*)?(?: - .*)?$", re.MULTILINE)
 _SEED: Final = re.compile(r"^seed (\d+) \((.*?)\)", re.MULTILINE)
 
@@ -124,7 +124,7 @@ def _test(tree: str, *what: str) -> str:
     options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-profile", "mutants"]
     options += ["-m", "not kafka and not spark", "--timeout", "60"]
     options += ["--ignore", "tests/driver/test_interleavings.py"]  # it tests how examples become short
-    output = _run(tree, "-m", "pytest", *options, *what)
+    output = run_in(tree, "-m", "pytest", *options, *what)
     if output is None or "Timeout +++" in output:
         return HANG
     found = _FAILED.search(output)
@@ -132,7 +132,7 @@ def _test(tree: str, *what: str) -> str:
 
 
 def _simulate(mutant: Mutant, tree: str, count: int) -> Hunt:
-    output = _run(tree, "-m", "tests.simulation", "--count", str(count), "--stop")
+    output = run_in(tree, "-m", "tests.simulation", "--count", str(count), "--stop")
     if output is None:
         return Hunt(mutant, HANG)
     if (found := _SEED.search(output)) is not None:
@@ -140,7 +140,7 @@ def _simulate(mutant: Mutant, tree: str, count: int) -> Hunt:
     return Hunt(mutant, "" if f"{count} schedules, 0 violations" in output else "simulation crashes")
 
 
-def _run(tree: str, *arguments: str) -> str | None:
+def run_in(tree: str, *arguments: str) -> str | None:
     """Return the output; None when it takes too long. Raises SystemExit when the program ends."""
     path = f"{tree}/src:{tree}"
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "STATEHOLD_SEED": "1"}
@@ -153,12 +153,12 @@ def _run(tree: str, *arguments: str) -> str | None:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    _RUNNING.add(process.pid)
+    RUNNING.add(process.pid)
     try:
-        if _ended.is_set():  # the signal may have come before the line above
+        if ended.is_set():  # the signal may have come before the line above
             os.killpg(process.pid, 9)
         output = process.communicate(timeout=LIMIT)[0]
-        if _ended.is_set():
+        if ended.is_set():
             raise SystemExit(1)
         return output
     except subprocess.TimeoutExpired:
@@ -166,13 +166,13 @@ def _run(tree: str, *arguments: str) -> str | None:
         process.communicate()
         return None
     finally:
-        _RUNNING.discard(process.pid)
+        RUNNING.discard(process.pid)
 
 
 def end(number: int, frame: object) -> None:
     """End all runs, and the program with them; a signal handler."""
-    _ended.set()
-    for group in _RUNNING.copy():
+    ended.set()
+    for group in RUNNING.copy():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, 9)
     sys.exit(128 + number)

@@ -65,19 +65,19 @@ def test_what_caught_a_mutant_exists() -> None:
 @pytest.fixture
 def _not_ended() -> Iterator[None]:
     yield
-    hunting._ended.clear()
+    hunting.ended.clear()
 
 
 @pytest.mark.usefixtures("_not_ended")
 def test_a_signal_ends_the_runs_in_progress_and_starts_no_more(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(hunting._run, str(tmp_path), "-c", "import time; time.sleep(600)")
-        while not hunting._RUNNING and not running.done():
+        running = pool.submit(hunting.run_in, str(tmp_path), "-c", "import time; time.sleep(600)")
+        while not hunting.RUNNING and not running.done():
             time.sleep(0.01)
         with pytest.raises(SystemExit, match="143"):
             hunting.end(signal.SIGTERM, None)
         with pytest.raises(SystemExit):
             running.result(60)
-        assert not hunting._RUNNING
+        assert not hunting.RUNNING
         with pytest.raises(SystemExit):
-            pool.submit(hunting._run, str(tmp_path), "-c", "import time; time.sleep(600)").result(60)
+            pool.submit(hunting.run_in, str(tmp_path), "-c", "import time; time.sleep(600)").result(60)

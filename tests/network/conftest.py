@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.netns import Net
-from tests.system.conftest import SETTINGS
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 from statehold.dev.properties import Host

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 
 def longest_gap(stage: Stage, since: float) -> float:

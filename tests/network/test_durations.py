@@ -14,10 +14,9 @@ from tests.network.conftest import StageOf
 from tests.network.gaps import longest_gap
 from tests.network.test_three import group_coordinator
 from tests.network.test_unreachable import HOLD, settle
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.netns import Net
-from tests.system.conftest import SETTINGS
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 from statehold.dev.properties import Host

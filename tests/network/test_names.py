@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
+from tests.support.processes import Process
 from tests.support.proxy import Proxy
-from tests.system.conftest import SETTINGS
-from tests.system.processes import Process
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 from statehold.dev.properties import Host
@@ -42,7 +41,7 @@ class Apart(Process):
     hosts: Path
 
     def start(self) -> Apart:
-        script = f"mount --bind {self.hosts} /etc/hosts && exec {self._environment['PYTHON']} -m tests.system.apps.run"
+        script = f"mount --bind {self.hosts} /etc/hosts && exec {self._environment['PYTHON']} -m tests.support.apps.run"
         self._environment["PROBE_PYTHON"] = "unshare"
         self.command = ("--mount", "sh", "-c", script)
         super().start()

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.support.brokers import started
-from tests.system.conftest import SETTINGS
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.brokers import SETTINGS, started
+from tests.support.processes import await_true
+from tests.support.stage import Stage
+from tests.support.verify import read_all
 
 from statehold.admin.topics import REQUIRED
 from statehold.dev import Cluster

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 from tests.network.gaps import longest_gap
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.link import Link
-from tests.system.conftest import SETTINGS
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 

@@ -10,7 +10,7 @@ import threading
 import pytest
 from tests.network.conftest import StageOf
 from tests.support.netns import HERE, Net
-from tests.system.stage import Feeder, Stage
+from tests.support.stage import Feeder, Stage
 
 from statehold.dev import Cluster
 

@@ -14,10 +14,9 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from tests.network.gaps import longest_gap
 from tests.support import leaders
-from tests.support.brokers import started
-from tests.system.conftest import SETTINGS
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
+from tests.support.brokers import SETTINGS, started
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage
 
 from statehold.admin.topics import REQUIRED
 from statehold.dev import Cluster

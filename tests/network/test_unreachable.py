@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.network.conftest import StageOf
 from tests.support.netns import HERE, Net
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from tests.support.brokers import started
-from tests.system.conftest import SETTINGS
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
+from tests.support.brokers import SETTINGS, started
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 from statehold.errors import TopicMissing

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.ops.desk import Names
 from tests.support.browser import Browser
+from tests.support.desk import Names
 
 from statehold.dev import Cluster
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.ops.desk import POISON, Fragile, Names, Order, a_desk, await_true, create_topics, feed
+from tests.support.desk import POISON, Fragile, Names, Order, a_desk, await_true, create_topics, feed
 
 from statehold import Service, dead_letter
 from statehold.admin.commands import Commander, CommandResult

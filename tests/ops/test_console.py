@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.ops.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
 from tests.support.browser import ENTER, TAB, Browser, missing
+from tests.support.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
 
 from statehold import Record, Service
 from statehold.config.sections.processing import SnapshotSettings

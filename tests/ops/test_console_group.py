@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ops.desk import POISON, Fragile, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.brokers import started
 from tests.support.browser import Browser, missing
+from tests.support.desk import POISON, Fragile, Names, Order, a_desk, await_true, create_topics, feed
 
 from statehold import Service
 from statehold.dev import Cluster

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from tests.ops.desk import SESSION, await_true, create_topics
 from tests.support.browser import Browser, missing
+from tests.support.desk import SESSION, await_true, create_topics
 
 from statehold import Handler, Record, Service, Table, on
 from statehold.config.sections.connection import GroupSettings, KafkaSettings

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from tests.ops.desk import POISON, Desk, Fragile, Names, Order, a_desk, ask, await_true, create_topics, feed
+from tests.support.desk import POISON, Desk, Fragile, Names, Order, a_desk, ask, await_true, create_topics, feed
 
 from statehold import Service
 from statehold.admin.dead_letter_request import RequestedDeadLetter

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.ops.desk import TOKEN, Names, a_desk, ask, with_token
+from tests.support.desk import TOKEN, Names, a_desk, ask, with_token
 
 from statehold.config import load
 from statehold.config.common.errors import SettingsError

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.ops.desk import Names, a_desk, await_true, create_topics
+from tests.support.desk import Names, a_desk, await_true, create_topics
 
 from statehold.dev import Cluster
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.ops.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
+from tests.support.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
 
 from statehold import Record, Service
 from statehold.common.partitioner import murmur2

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.sources import modules
 
 #: Each folder, and each module directly in src/statehold, with what it may import besides itself. The table is exact:
 #: what is not used must not be listed. Python sees the order: a folder may only name folders above it.
@@ -193,9 +194,6 @@ ONLY_IN = {
     "obstore": ("snapshot.store",),
     "psycopg": ("worker",),
 }
-FOLDERS = {"src/statehold": "statehold"} | {
-    name: f"statehold.{name}" for name in ("config", "balancer", "worker", "snapshot", "ops")
-}
 #: files in a folder, without __init__.py; folders that only hold folders have fewer
 SIZES = range(3, 13)
 #: folders of another size, and why
@@ -216,14 +214,6 @@ class Import:
     importer: str
     target: str
     line: int
-
-
-def modules(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield every module of the packages by its installed name."""
-    for folder, package in FOLDERS.items():
-        for path in sorted((root / folder).rglob("*.py")):
-            parts = path.relative_to(root / folder).with_suffix("").parts
-            yield ".".join([package, *(part for part in parts if part != "__init__")]), path
 
 
 def imports_of(module: str, path: Path, known: frozenset[str]) -> Iterator[Import]:

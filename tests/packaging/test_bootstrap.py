@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.packaging.environments import copy_tree, run
+from tests.support.environments import copy_tree, run
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 NO_ROUTE = ("unshare", "--net", "--")  # a network namespace of its own: not even the loopback device is up

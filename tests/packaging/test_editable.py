@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.packaging.environments import copy_tree, run
-from tests.packaging.test_architecture import FOLDERS, modules
+from tests.support.environments import copy_tree, run
+from tests.support.sources import FOLDERS, modules
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import jedi
 import pytest
-from tests.packaging.environments import copy_tree, run
+from tests.support.environments import copy_tree, run
 from tests.support.language_server import LanguageServer
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.packaging.environments import find_uv, run
+from tests.support.environments import find_uv, run
 
 pytestmark = pytest.mark.slow
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")

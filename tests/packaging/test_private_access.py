@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.packaging.test_architecture import modules
+from tests.support.sources import modules
 
 #: NamedTuple's documented methods, which begin with an underscore so that they cannot be field names
 NAMED_TUPLE = {"_replace", "_asdict"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from script import release
-from tests.packaging.environments import copy_tree
+from tests.support.environments import copy_tree
 
 from statehold.common.version import __version__
 

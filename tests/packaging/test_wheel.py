@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import zipfile
-from collections.abc import Iterable
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from tests.docs.test_readme import BLOCKS, quick_start
-from tests.packaging.environments import find_uv, run
-from tests.packaging.test_architecture import modules
+from tests.support.environments import install, run
+from tests.support.readme import BLOCKS, quick_start
+from tests.support.sources import modules
 
 pytestmark = pytest.mark.slow
 #: imports the module of each command, which `--help` does not
@@ -24,41 +19,6 @@ from statehold.ops.cli.lazy_commands import loaded
 from statehold.ops.cli.main import app
 assert len([loaded(command) for command in get_command(app).commands.values()]) > 20
 """
-
-
-def closure(wanted: str, others: Iterable[str] = ()) -> set[str]:
-    """Return the normalised names of what `statehold` with that extra, and others, need, by what is installed here."""
-    found: set[str] = {*others}
-    open_ends = [("statehold", wanted), *((name, "") for name in others)]
-    while open_ends:
-        name, extra = open_ends.pop()
-        for line in requires(name) or []:
-            needed = Requirement(line)
-            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
-                key = canonicalize_name(needed.name)
-                open_ends += [] if key in found else [(key, each) for each in (needed.extras or {""})]
-                found.add(key)
-    return found
-
-
-def install(root: Path, wheel: Path, python: str, target: Path, extra: str = "", others: Iterable[str] = ()) -> Path:
-    """Make an environment that holds nothing but the wheel, others, and what they ask for; return its bin folder.
-
-    From the lock and uv's cache alone: the second run of script/test must not need a network.
-    """
-    uv = find_uv()
-    assert run(uv, "venv", "--quiet", "--python", python, str(target)).returncode == 0
-    names = closure(extra, others)
-    blocks = re.split(r"\n(?=\S)", (root / "requirements.lock").read_text(encoding="utf-8"))
-    subset = target / "subset.lock"
-    subset.write_text("\n".join(block for block in blocks if block.split("==")[0] in names) + "\n")
-    options = ["--offline", "--no-deps", "--quiet", "--python", str(target / "bin" / "python")]
-    for what in (["--require-hashes", "-r", str(subset)], [str(wheel)]):
-        done = run(uv, "pip", "install", *options, *what)
-        assert done.returncode == 0, done.stderr
-    complete = run(uv, "pip", "check", "--python", str(target / "bin" / "python"))
-    assert complete.returncode == 0, complete.stderr
-    return target / "bin"
 
 
 def test_the_wheel_holds_every_module_and_the_broker_settings(root: Path, wheel: Path) -> None:

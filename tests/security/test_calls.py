@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from tests.security.test_rights import CALLS, FULL_SNAPSHOTS, SHAPE, Calls
+from tests.support.local_service import Local
+from tests.support.processes import await_true
 from tests.support.secured import Right as Rule
 from tests.support.secured import Secured, secured
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.access_rights import CLUSTER, IDS, Right, rights_of
@@ -35,7 +35,7 @@ ASKED = re.compile(
 #: what Kafka gives with another right
 BRINGS_DESCRIBE = {"READ", "WRITE", "DELETE"}
 KINDS = {"Topic": "topic", "Group": "group", "TransactionalId": IDS, "Cluster": CLUSTER}
-SERVED = "tests.system.apps.served:service"
+SERVED = "tests.support.apps.served:service"
 #: operation, kind, name
 Use = tuple[str, str, str]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.pki import DAY, Authority
 from tests.support.secured import Right, Secured
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.common.access_rights import GROUP, IDS, rights_of
 from statehold.common.names import Names

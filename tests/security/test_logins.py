@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import NewTopic
+from tests.support.processes import await_true
 from tests.support.secured import Secured
-from tests.system.processes import await_true
 
 from statehold.config import load
 from statehold.errors import Misconfigured, StateholdError

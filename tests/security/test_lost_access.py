@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.local_service import Local
+from tests.support.processes import Process, await_true
 from tests.support.secured import Right, Secured, secured
-from tests.system.local import Local
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.common.access_rights import rights_of
 from statehold.common.exit_codes import Exit

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.support.local_service import Local
+from tests.support.processes import await_true
 from tests.support.secured import Right as Rule
 from tests.support.secured import Secured
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.admin.topics import ServiceTopics
 from statehold.common.access_rights import GROUP, IDS, ROLES, Right, rights_of

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.security.test_lost_access import grant_all
+from tests.support.local_service import Local
+from tests.support.processes import await_true
 from tests.support.secured import Secured, secured
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.config import load
 from statehold.config.common.secret import FileSecret, Secret

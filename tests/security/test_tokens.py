@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.security.test_logins import shown, topic
+from tests.support.local_service import Local
+from tests.support.processes import await_true
 from tests.support.secured import Secured
+from tests.support.stage import Stage
 from tests.support.tokens import TokenEndpoint, unsigned
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
 
 from statehold.common.access_rights import rights_of
 from statehold.config import SettingsError, load

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import xxhash
-from tests.chaos.frames import MODULUS, unframe
+from tests.support.frames import MODULUS, unframe
 
 from statehold.testing.simulation.simulation import RunResult
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import Producer
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.local_service import Local
+from tests.support.stage import Stage
+from tests.support.verify import read_all
 
 from statehold.admin.compaction import Compaction
 from statehold.admin.compaction_publish import CompactionResult

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.brokers import started
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster, JavaMissing
 from statehold.dev.java import find_spark_java

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.golden import around
 from tests.golden.generate import moves
-from tests.ops.desk import await_true, create_topics
+from tests.support.desk import await_true, create_topics
 
 from statehold import Output, Service, retry_later
 from statehold.admin.compaction import Compaction

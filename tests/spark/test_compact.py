@@ -7,8 +7,8 @@ from typing import Any, Never
 
 import pytest
 from tests.spark.compactions import Looking
-from tests.system.apps.tally import CLEAR
-from tests.system.stage import Stage
+from tests.support.apps.tally import CLEAR
+from tests.support.stage import Stage
 
 from statehold.admin.compaction import Compaction
 from statehold.errors import CompactionBusy

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.spark.compactions import NO_SNAPSHOTS, Looking
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.local_service import Local
+from tests.support.stage import Stage
+from tests.support.verify import read_all
 
 from statehold.admin.executor_clients import ReaderFactory
 from statehold.admin.inspection.topic_view import TopicView, topic_view

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import pytest
 from tests.golden import bank_v1, bank_v2
-from tests.system.apps.tally import Event, Tally, Total
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import Row, digest_of, read_all
+from tests.support.apps.tally import Event, Tally, Total
+from tests.support.local_service import Local
+from tests.support.stage import Stage
+from tests.support.verify import Row, digest_of, read_all
 
 from statehold import Table
 from statehold.admin.executor_clients import ReaderFactory

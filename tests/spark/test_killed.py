@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.spark.compactions import Looking
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.snapshot.format.records import Chunk
 from statehold.snapshot.spark.io.source import Session

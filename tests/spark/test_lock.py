@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.tools.compaction_lock import SESSION, CompactionLock

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.system.apps.tally import Tally, Total
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import digest_of, fold, read_all
+from tests.support.apps.tally import Tally, Total
+from tests.support.local_service import Local
+from tests.support.stage import Stage
+from tests.support.verify import digest_of, fold, read_all
 
 from statehold.admin.state import migrate_spark
 from statehold.admin.state.migrate import migrate

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.making import commit_record, header, part
+from tests.support.snapshot_records import commit_record, header, part
 
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Part, Record

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.making import commit_record, header, part
+from tests.support.snapshot_records import commit_record, header, part
 
 from statehold.api.joins import BufferedRecord, JoinBuffer
 from statehold.api.windows import Session, Tumbling

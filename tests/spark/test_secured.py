@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.brokers import started
-from tests.system.local import Local
-from tests.system.stage import Stage
+from tests.support.local_service import Local
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 from statehold.dev.ports import free_ports

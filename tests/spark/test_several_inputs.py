@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from tests.spark.compactions import NO_SNAPSHOTS
-from tests.system import verify
-from tests.system.apps.keyed import keyed
-from tests.system.apps.tally import Event
-from tests.system.stage import Stage
+from tests.support import verify
+from tests.support.apps.keyed import keyed
+from tests.support.apps.tally import Event
+from tests.support.stage import Stage
 from tests.system.test_moving_inputs import Keyed, positions
 
 from statehold import Handler

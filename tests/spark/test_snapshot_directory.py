@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.spark.compactions import Looking
-from tests.system.local import Local
-from tests.system.stage import Stage
+from tests.support.local_service import Local
+from tests.support.stage import Stage
 
 from statehold.snapshot.spark.io.source import Session
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.spark.compactions import Looking
+from tests.support.apps.tally import Tally
+from tests.support.local_service import Local
 from tests.support.s3 import S3, serving
-from tests.system.apps.tally import Tally
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import fold, read_all
+from tests.support.stage import Stage
+from tests.support.verify import fold, read_all
 
 from statehold.admin.backup.backup import backup
 from statehold.admin.executor_clients import ReaderFactory

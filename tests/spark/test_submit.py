@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 from tests.spark.compactions import Looking
-from tests.system.apps.tally import Tally, Total
-from tests.system.stage import Stage
-from tests.system.verify import fold, read_all
+from tests.support.apps.tally import Tally, Total
+from tests.support.stage import Stage
+from tests.support.verify import fold, read_all
 
 from statehold.admin.state.migrate import migrate
 from statehold.dev.java import find_spark_java

@@ -6,8 +6,8 @@ import time
 
 import pytest
 from tests.spark.compactions import NO_SNAPSHOTS, Looking
-from tests.system.conftest import Figure
-from tests.system.stage import Stage
+from tests.support.figures import Figure
+from tests.support.stage import Stage
 
 from statehold.snapshot.spark.io.source import Session
 

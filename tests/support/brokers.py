@@ -9,6 +9,18 @@ import pytest
 
 from statehold.dev import Cluster, JarsUnavailable, JavaMissing
 
+#: of the broker that most tests share
+SETTINGS = {
+    "auto.create.topics.enable": "true",
+    # The consumer protocol takes its times from the broker: as short as the classic ones of these tests.
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    # A transaction that is open for too long is ended soon after its time, not up to 10 s later.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    # Files with a broken retention are gone soon, so that a gap can be shown.
+    "log.segment.delete.delay.ms": "1000",
+}
+
 
 def started(make: Callable[[], Cluster]) -> Cluster:
     """Return a running cluster; without Java or the broker's jars skip the test, but fail in CI."""

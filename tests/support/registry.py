@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 
 from statehold.dev.errors import DevError, JarsUnavailable
 from statehold.dev.jars import MavenDownloads, cache_root, one_at_a_time

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 )
 from tests.support.brokers import started
 from tests.support.pki import DAY, Authority, Identity
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 
 from statehold.dev import Cluster
 from statehold.dev.ports import HOST, free_ports

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
-from tests.support.brokers import started
+from tests.support.brokers import SETTINGS, started
 from tests.support.proxy import Proxy
-from tests.system.stage import Stage
+from tests.support.stage import Stage, StageFactory
 
 from statehold.dev import Cluster
-
-SETTINGS = {
-    "auto.create.topics.enable": "true",
-    # The consumer protocol takes its times from the broker: as short as the classic ones of these tests.
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.heartbeat.interval.ms": "500",
-    # A transaction that is open for too long is ended soon after its time, not up to 10 s later.
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    # Files with a broken retention are gone soon, so that a gap can be shown.
-    "log.segment.delete.delay.ms": "1000",
-}
-
-
-class StageFactory(Protocol):
-    """Arguments as for `Stage`, without servers and directory."""
-
-    def __call__(self, partitions: int = 4, namespace: str = "", of: Stage | None = None) -> Stage: ...
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +65,3 @@ def stage(stages: StageFactory) -> Stage:
 @pytest.fixture
 def two_partitions(stages: StageFactory) -> Stage:
     return stages(2).create_topics()
-
-
-Figure = Callable[[str, float, str], None]

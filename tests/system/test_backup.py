@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.system.apps.tally import Event, Line, Total, tally
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import Row, read_all
+from tests.support.apps.tally import Event, Line, Total, tally
+from tests.support.local_service import Local
+from tests.support.stage import Stage
+from tests.support.verify import Row, read_all
 
 from statehold.admin.backup.backup import backup
 from statehold.admin.backup.restore import Restoration, restore

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import NewTopic
 from tests.support.brokers import started
+from tests.support.local_service import Local
 from tests.support.members import close_members
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import KIP848, Stage
+from tests.support.processes import await_true
+from tests.support.stage import KIP848, Stage
 
 from statehold.admin.topics import ServiceTopics
 from statehold.dev import Cluster

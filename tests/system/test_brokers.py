@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.system.conftest import SETTINGS
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.brokers import SETTINGS
+from tests.support.processes import await_true
+from tests.support.stage import Stage
 
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from tests.system.conftest import Figure, StageFactory
-from tests.system.local import Local
+from tests.support.figures import Figure
+from tests.support.local_service import Local
+from tests.support.stage import StageFactory
 
 pytestmark = pytest.mark.kafka
 

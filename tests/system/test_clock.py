@@ -7,16 +7,16 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.system.processes import Process
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.processes import Process
+from tests.support.stage import Stage
+from tests.support.verify import read_all
 
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
 
 pytestmark = pytest.mark.kafka
 
-CLOCK = Path(__file__).parent / "apps" / "clock"
+CLOCK = Path(__file__).resolve().parents[1] / "support" / "apps" / "clock"
 DAY = 86_400
 OFTEN = {"STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1", "STATEHOLD_COMMIT__RENEW_AFTER": "2"}
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from tests.system import verify
-from tests.system.conftest import StageFactory
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support import verify
+from tests.support.processes import await_true
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_moving_inputs import Keyed
 
 from statehold.ops.reports.top_model import Watch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weakref import WeakSet
 
 import pytest
-from tests.ops.desk import Names, Order, a_desk, await_true, create_topics, feed
+from tests.support.desk import Names, Order, a_desk, await_true, create_topics, feed
 
 from statehold.config.sections.processing import CommitSettings
 from statehold.dev import Cluster

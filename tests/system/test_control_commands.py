@@ -10,11 +10,10 @@ import time
 from collections import defaultdict
 
 import pytest
-from tests.system import verify
-from tests.system.conftest import StageFactory
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import PinnedCommand
+from tests.support import verify
+from tests.support.processes import await_true
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import PinnedCommand
 
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics

@@ -16,11 +16,10 @@ import time
 
 import msgspec
 import pytest
-from tests.system import verify
-from tests.system.apps.tally import POISON, Event
-from tests.system.conftest import StageFactory
-from tests.system.processes import ROOT, Process, await_true
-from tests.system.stage import Stage
+from tests.support import verify
+from tests.support.apps.tally import POISON, Event
+from tests.support.processes import ROOT, Process, await_true
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_dead_letters import Read, read_all
 
 from statehold.admin.dead_letter_request import RequestedDeadLetter
@@ -29,7 +28,7 @@ from statehold.errors import UsageError
 
 pytestmark = pytest.mark.kafka
 
-TARGET = "tests.system.apps.served:service"
+TARGET = "tests.support.apps.served:service"
 #: a replay after most kills
 SPARSE = {"PROBE_CLI": "1", "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "30", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
 

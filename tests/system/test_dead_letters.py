@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from tests.system.apps.dead_letters import dead_letters, later
-from tests.system.apps.tally import POISON, Event, Line
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
+from tests.support.apps.dead_letters import dead_letters, later
+from tests.support.apps.tally import POISON, Event, Line
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage, StageFactory
 
 from statehold import Handler
 from statehold.admin.dead_letters import DeadLetters
@@ -41,7 +40,7 @@ ENVIRONMENT = {
 
 
 class DeadLettersProcess(Process):
-    command = ("-m", "tests.system.apps.dead_letters")
+    command = ("-m", "tests.support.apps.dead_letters")
 
 
 class Read(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.system.conftest import StageFactory
-from tests.system.processes import await_true
+from tests.support.processes import await_true
+from tests.support.stage import StageFactory
 from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import Pair
 

@@ -7,10 +7,9 @@ import time
 
 import msgspec
 import pytest
-from tests.system.apps.tally import POISON, Event
-from tests.system.conftest import StageFactory
-from tests.system.processes import CLI, GLANCE, Process
-from tests.system.stage import Stage
+from tests.support.apps.tally import POISON, Event
+from tests.support.processes import CLI, GLANCE, Process
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_dead_letter_requests import check, dead, statehold
 
 from statehold.admin.topics import ServiceTopics
@@ -18,7 +17,7 @@ from statehold.worker.transaction.suspect_buffer import CAREFUL
 
 pytestmark = pytest.mark.kafka
 
-TARGET = "tests.system.apps.deadly:service"
+TARGET = "tests.support.apps.deadly:service"
 WHY = ("--why", "ends the process, ticket 31", "--overtake")
 #: of `os._exit`, and of a crash
 ENDS = {7, -11}

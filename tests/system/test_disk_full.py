@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
-from tests.system.conftest import SETTINGS
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.brokers import SETTINGS, started
+from tests.support.processes import await_true
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 
@@ -38,7 +37,7 @@ def test_a_full_disk_under_load(small_disk: Path, tmp_path: Path) -> None:
         stage.feed(2000)
         stage.await_all()
         fill(filler)
-        stage._feeder._producer.produce(stage.names.input, b'{"id":2000,"amount":1}' + b" " * 300_000, "k", 0)
+        stage.feeder.producer.produce(stage.names.input, b'{"id":2000,"amount":1}' + b" " * 300_000, "k", 0)
         stage.count(1)
         await_true(lambda: not cluster.is_alive(1), "the broker has ended", 120)
         assert process.running

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.brokers import started
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.local_service import Local
+from tests.support.stage import Stage
+from tests.support.verify import read_all
 
 from statehold.dev import Cluster
 

@@ -6,12 +6,11 @@ import signal
 import time
 
 import pytest
-from tests.system.apps.tally import POISON
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import Process
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.apps.tally import POISON
+from tests.support.local_service import Local
+from tests.support.processes import Process
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import read_all
 
 from statehold.errors import HandlerFailed, RetentionGap, UndecodableRecord
 

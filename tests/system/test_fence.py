@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from tests.system.apps.tally import Line, Total
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import digest_of
+from tests.support.apps.tally import Line, Total
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage
+from tests.support.verify import digest_of
 
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import records

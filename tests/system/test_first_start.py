@@ -6,11 +6,10 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import read_all
 
 from statehold.admin.topics import ServiceTopics
 from statehold.errors import DamagedIncrement, NoCommitRecord, OffsetDisagrees, StartError, TopicMissing

@@ -7,10 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.system import verify
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process, await_true
-from tests.system.stage import Stage
+from tests.support import verify
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage, StageFactory
 
 from statehold.dev.ports import free_ports
 
@@ -21,7 +20,7 @@ REJECTED = ("fork", "process", "pool-fork")
 
 class ForkingProcess(Process):
     command = (
-        *("-m", "statehold.ops.cli.entry", "run", "tests.system.apps.forking:service"),
+        *("-m", "statehold.ops.cli.entry", "run", "tests.support.apps.forking:service"),
         *("--set", "log.format=json"),
     )
 

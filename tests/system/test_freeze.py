@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from tests.system.conftest import StageFactory
-from tests.system.processes import CLI, Process, await_true
-from tests.system.stage import Stage
+from tests.support.processes import CLI, Process, await_true
+from tests.support.stage import Stage, StageFactory
 
 from statehold.common.exit_codes import Exit
 

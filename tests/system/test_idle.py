@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
-from tests.system.conftest import SETTINGS
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.brokers import SETTINGS, started
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 

@@ -6,19 +6,19 @@ import random
 from functools import partial
 
 import pytest
-from tests.driver.test_joins import Ask, Bid, BruteForce
-from tests.system import verify
-from tests.system.apps.joined import ask, bid
-from tests.system.apps.tally import Event
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process, await_true
+from tests.support import verify
+from tests.support.apps.joined import ask, bid
+from tests.support.apps.tally import Event
+from tests.support.joins import Ask, Bid, BruteForce
+from tests.support.processes import Process, await_true
+from tests.support.stage import StageFactory
 from tests.system.test_several_inputs import GAPS, Pair
 
 pytestmark = pytest.mark.kafka
 
 
 class JoinedProcess(Process):
-    command = ("-m", "tests.system.apps.joined")
+    command = ("-m", "tests.support.apps.joined")
 
 
 def test_killed_while_two_inputs_are_joined(stages: StageFactory) -> None:

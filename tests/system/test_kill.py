@@ -6,8 +6,7 @@ import random
 import time
 
 import pytest
-from tests.system.conftest import StageFactory
-from tests.system.stage import KIP848, Stage
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = pytest.mark.kafka
 

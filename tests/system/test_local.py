@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.system.conftest import StageFactory
+from tests.support.stage import StageFactory
 
 pytestmark = pytest.mark.kafka
 

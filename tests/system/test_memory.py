@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.ops.desk import Names, Order, a_desk, await_true, create_topics, feed
+from tests.support.desk import Names, Order, a_desk, await_true, create_topics, feed
 
 from statehold.dev import Cluster
 from statehold.runtime import wiring

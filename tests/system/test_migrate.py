@@ -6,11 +6,11 @@ from contextlib import ExitStack, closing
 
 import msgspec
 import pytest
-from tests.system.apps.tally import Total, tally
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import fold, read_all
+from tests.support.apps.tally import Total, tally
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage
+from tests.support.verify import fold, read_all
 
 from statehold.admin.state.migrate import Migration, migrate
 from statehold.admin.state.stopped_service import StoppedService, inputs_at

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.local_service import Local
+from tests.support.processes import await_true
 from tests.support.proxy import Proxy, Request
+from tests.support.stage import KIP848, Stage
 from tests.support.wrong_answers import has_assignment
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import KIP848, Stage
 
 from statehold.dev import Cluster
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import verify
+from tests.support.apps.chained import following
+from tests.support.apps.keyed import KeyLink
+from tests.support.apps.keyed import keyed as keyed_handler
 from tests.support.brokers import started
-from tests.system import verify
-from tests.system.apps.chained import following
-from tests.system.apps.keyed import KeyLink
-from tests.system.apps.keyed import keyed as keyed_handler
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process
-from tests.system.stage import Feeder, Stage
+from tests.support.processes import Process
+from tests.support.stage import Feeder, Stage, StageFactory
 from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import SHORT, Pair
 
@@ -32,10 +31,10 @@ from statehold.kafka.admin.topics import TopicAdmin
 
 pytestmark = pytest.mark.kafka
 
-TARGET = "tests.system.apps.keyed_service:service"
+TARGET = "tests.support.apps.keyed_service:service"
 WHY = ("--why", "a test")
 #: the keys of windows and joins begin with the record's key
-KEYS = [f"--key={table}=tests.system.apps.keyed:first_of" for table in ("minutes", "pairs")]
+KEYS = [f"--key={table}=tests.support.apps.keyed:first_of" for table in ("minutes", "pairs")]
 
 
 class KeyedProcess(Process):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.processes import Process
 from tests.support.proxy import ApiKey, Fault, Proxy
-from tests.system.processes import Process
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 

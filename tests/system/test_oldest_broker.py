@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
-from tests.system.conftest import SETTINGS
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import KIP848, Stage
+from tests.support.brokers import SETTINGS, started
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import KIP848, Stage
 
 from statehold.dev import Cluster
 from statehold.errors import RetentionGap

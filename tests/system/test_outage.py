@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.brokers import started
-from tests.system.conftest import SETTINGS
-from tests.system.local import Local
-from tests.system.processes import ROOT, Process, await_true
-from tests.system.stage import Stage
+from tests.support.brokers import SETTINGS, started
+from tests.support.local_service import Local
+from tests.support.processes import ROOT, Process, await_true
+from tests.support.stage import Stage
 
 from statehold.common.exit_codes import Exit
 from statehold.dev import Cluster
@@ -45,7 +44,7 @@ def stage(cluster: Cluster, tmp_path: Path) -> Iterator[Stage]:
 class Daemon(Process):
     """The service as an operator runs it."""
 
-    command = ("-m", "statehold.ops.cli.entry", "run", "tests.system.apps.served:service")
+    command = ("-m", "statehold.ops.cli.entry", "run", "tests.support.apps.served:service")
 
 
 def daemon(stage: Stage, name: str, **more: str) -> Daemon:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
+from tests.support.local_service import Local
 from tests.support.members import close_members
+from tests.support.processes import await_true
 from tests.support.proxy import ApiKey, Fault, Proxy, Request
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.stage import Stage
 
 from statehold.dev import Cluster
 

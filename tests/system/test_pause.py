@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage, StageFactory
 
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics

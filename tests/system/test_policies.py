@@ -10,16 +10,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.system.apps import policies as app
-from tests.system.apps.tally import Event, Line
-from tests.system.conftest import StageFactory
-from tests.system.processes import ROOT, Process, await_true
-from tests.system.stage import Stage
+from tests.support.apps import policies as app
+from tests.support.apps.tally import Event, Line
+from tests.support.processes import ROOT, Process, await_true
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_dead_letters import Read, read_all
 
 pytestmark = pytest.mark.kafka
 
-TARGET = "tests.system.apps.policies:service"
+TARGET = "tests.support.apps.policies:service"
 
 
 class Policed(Process):

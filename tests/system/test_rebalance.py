@@ -6,9 +6,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.system.conftest import StageFactory
-from tests.system.processes import LogEvent, Process, await_true
-from tests.system.stage import KIP848, Stage
+from tests.support.processes import LogEvent, Process, await_true
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = pytest.mark.kafka
 

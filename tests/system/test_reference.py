@@ -8,13 +8,12 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
-from tests.system import verify
-from tests.system.apps.priced import Priced
-from tests.system.apps.tally import Event
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import Process
-from tests.system.stage import Stage
+from tests.support import verify
+from tests.support.apps.priced import Priced
+from tests.support.apps.tally import Event
+from tests.support.local_service import Local
+from tests.support.processes import Process
+from tests.support.stage import Stage, StageFactory
 
 from statehold.errors import TopicMismatch, TopicMissing
 
@@ -24,7 +23,7 @@ ENVIRONMENT = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "30", "STATEHOLD_COMMIT__MA
 
 
 class PricedProcess(Process):
-    command = ("-m", "tests.system.apps.priced")
+    command = ("-m", "tests.support.apps.priced")
 
 
 def create(stage: Stage, rates: str, **settings: str) -> None:
@@ -90,7 +89,7 @@ ORDER = [1, 2, 200, 3, 300, 4, 400]
 
 
 def test_a_topic_that_is_missing_or_not_compacted_is_rejected_at_the_start(stages: StageFactory) -> None:
-    from tests.system.apps.priced import priced
+    from tests.support.apps.priced import priced
 
     stage = stages(1).create_topics()
     for settings, error in ({}, TopicMissing), ({"cleanup.policy": "delete"}, TopicMismatch):

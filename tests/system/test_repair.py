@@ -5,13 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from tests.system import verify
-from tests.system.apps.tally import tally
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import Row, read_all
+from tests.support import verify
+from tests.support.apps.tally import tally
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import Row, read_all
 
 from statehold.admin.commands import Commander
 from statehold.admin.repair import repair as repairing

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from tests.system.apps.tally import Event, Line, Tally, Total
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.apps.tally import Event, Line, Tally, Total
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage, StageFactory
 from tests.system.test_dead_letters import read_all, set_up
 from tests.system.test_repair import REASON
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.system.apps.tally import Event, Total, tally
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import ROOT, await_true
-from tests.system.stage import Stage
+from tests.support.apps.tally import Event, Total, tally
+from tests.support.local_service import Local
+from tests.support.processes import ROOT, await_true
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import digest_of, read_all
 from tests.system.test_dead_letter_requests import TARGET, statehold
-from tests.system.verify import digest_of, read_all
 
 from statehold.admin.state.key_layout import KeyOf
 from statehold.admin.state.repartition import Repartitioned, repartition

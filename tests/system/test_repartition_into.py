@@ -6,13 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from tests.system import verify
-from tests.system.apps.tally import Total, tally
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.stage import Stage
+from tests.support import verify
+from tests.support.apps.tally import Total, tally
+from tests.support.local_service import Local
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import digest_of, read_all
 from tests.system.test_repartition import REASON, totals
-from tests.system.verify import digest_of, read_all
 
 from statehold.admin.state.move_input import Barrier, move
 from statehold.admin.state.redistribute import Repartitioned

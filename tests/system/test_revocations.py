@@ -6,10 +6,9 @@ import time
 
 import pytest
 from confluent_kafka import Producer
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import KIP848, Stage
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = pytest.mark.kafka
 PROTOCOLS = pytest.mark.parametrize("protocol", [{}, KIP848], ids=["classic", "consumer"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process, await_true
-from tests.system.stage import KIP848, Stage
+from tests.support.processes import Process, await_true
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

@@ -11,12 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.packaging.environments import build_wheel, run
-from tests.packaging.test_wheel import install
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.environments import build_wheel, install, run
+from tests.support.processes import Process
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import read_all
 
 from statehold.snapshot.format import frame
 

@@ -13,9 +13,9 @@ import fastavro
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from tests.support import verify
+from tests.support.processes import await_true
 from tests.support.registry import RegistryServer, registry_server
-from tests.system import verify
-from tests.system.processes import await_true
 
 from statehold import Handler, Output, Record, Registry, Service, Table
 from statehold.admin.topics import ServiceTopics

@@ -15,13 +15,12 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
-from tests.system import verify
-from tests.system.apps.chained import Link, chained, following
-from tests.system.apps.tally import Event
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import Process, await_true
-from tests.system.stage import Feeder, Stage
+from tests.support import verify
+from tests.support.apps.chained import Link, chained, following
+from tests.support.apps.tally import Event
+from tests.support.local_service import Local
+from tests.support.processes import Process, await_true
+from tests.support.stage import Feeder, Stage, StageFactory
 from tests.system.test_topology import delete
 
 from statehold import Service
@@ -49,7 +48,7 @@ GAPS = {**SHORT, "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "30"}
 
 
 class ChainedProcess(Process):
-    command = ("-m", "tests.system.apps.chained")
+    command = ("-m", "tests.support.apps.chained")
 
 
 class Pair:

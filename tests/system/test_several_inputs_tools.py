@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.system.apps import chained
-from tests.system.conftest import StageFactory
+from tests.support.apps import chained
+from tests.support.stage import StageFactory
 from tests.system.test_several_inputs import SHORT, Pair
 
 from statehold.admin.inspection.replay_check import replay

@@ -6,11 +6,11 @@ import signal
 import time
 
 import pytest
-from tests.system.apps.tally import CLEAR
-from tests.system.conftest import Figure, StageFactory
-from tests.system.local import Local
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.apps.tally import CLEAR
+from tests.support.figures import Figure
+from tests.support.local_service import Local
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import read_all
 
 from statehold.errors import NoUsableFull
 from statehold.snapshot.format import frame

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process
-from tests.system.stage import Stage
+from tests.support.processes import Process
+from tests.support.stage import Stage, StageFactory
 
 pytestmark = pytest.mark.kafka
 

@@ -8,10 +8,9 @@ import time
 from typing import Any
 
 import pytest
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import Process, await_true
-from tests.system.stage import KIP848, Stage
+from tests.support.local_service import Local
+from tests.support.processes import Process, await_true
+from tests.support.stage import KIP848, Stage, StageFactory
 
 from statehold.errors import InstanceTaken
 

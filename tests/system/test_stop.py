@@ -8,11 +8,10 @@ import threading
 
 import pytest
 import structlog
-from tests.system.apps.tally import tally
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
+from tests.support.apps.tally import tally
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage, StageFactory
 
 from statehold import Service
 from statehold.balancer.manager import Manager

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.support.hanging import door
+from tests.support.processes import await_true
 from tests.support.s3 import S3, serving
-from tests.system.conftest import StageFactory
-from tests.system.processes import await_true
-from tests.system.verify import read_all
+from tests.support.stage import StageFactory
+from tests.support.verify import read_all
 
 from statehold.snapshot.format import frame
 from statehold.snapshot.store.by_url import open_store

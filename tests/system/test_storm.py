@@ -18,10 +18,9 @@ from typing import Self
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.system.apps.tally import Line
-from tests.system.conftest import StageFactory
-from tests.system.processes import Process
-from tests.system.stage import KIP848, Stage
+from tests.support.apps.tally import Line
+from tests.support.processes import Process
+from tests.support.stage import KIP848, Stage, StageFactory
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

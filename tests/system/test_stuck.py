@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
-from tests.system.apps.tally import HOLD
-from tests.system.conftest import StageFactory
-from tests.system.local import Local
-from tests.system.processes import LogEvent, Process, await_true
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.apps.tally import HOLD
+from tests.support.local_service import Local
+from tests.support.processes import LogEvent, Process, await_true
+from tests.support.stage import Stage, StageFactory
+from tests.support.verify import read_all
 
 from statehold.common.exit_codes import Exit
 

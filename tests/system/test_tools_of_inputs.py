@@ -6,8 +6,8 @@ import json
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from tests.system.conftest import StageFactory
-from tests.system.processes import await_true
+from tests.support.processes import await_true
+from tests.support.stage import StageFactory
 from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import GAPS, Pair
 
@@ -17,7 +17,7 @@ from statehold.snapshot.format.records import Header
 
 pytestmark = pytest.mark.kafka
 
-TARGET = "tests.system.apps.chained_service:service"
+TARGET = "tests.support.apps.chained_service:service"
 
 
 def command(pair: Pair, *words: str) -> str:

@@ -11,12 +11,12 @@ import prometheus_client
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
-from tests.system.apps.tally import POISON
-from tests.system.conftest import Figure
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.apps.tally import POISON
+from tests.support.figures import Figure
+from tests.support.local_service import Local
+from tests.support.processes import await_true
+from tests.support.stage import Stage
+from tests.support.verify import read_all
 
 from statehold.errors import HandlerFailed, PartitionCountChanged, TopicMismatch, TopicMissing, TopicReplaced
 

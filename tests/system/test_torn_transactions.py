@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.local_service import Local
+from tests.support.processes import await_true
 from tests.support.proxy import ApiKey, Fault, Proxy
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import Stage
-from tests.system.verify import read_all
+from tests.support.stage import Stage
+from tests.support.verify import read_all
 
 from statehold.dev import Cluster
 from statehold.errors import StateRefused, TornTransaction

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.local_service import Local
+from tests.support.processes import await_true
 from tests.support.proxy import Proxy
+from tests.support.stage import KIP848, Stage
 from tests.support.wrong_answers import no_brokers, still_loading
-from tests.system.local import Local
-from tests.system.processes import await_true
-from tests.system.stage import KIP848, Stage
 
 from statehold.dev import Cluster
 

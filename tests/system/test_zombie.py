@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from tests.system.stage import KIP848, Stage
-from tests.system.verify import read_all
+from tests.support.stage import KIP848, Stage
+from tests.support.verify import read_all
 
 pytestmark = pytest.mark.kafka
 

@@ -24,8 +24,8 @@ import msgspec
 import pytest
 import structlog
 from confluent_kafka import Producer
-from tests.system.processes import await_true
-from tests.system.verify import Group, Row, read_all
+from tests.support.processes import await_true
+from tests.support.verify import Group, Row, read_all
 
 from statehold import Service
 from statehold.admin.topics import ServiceTopics

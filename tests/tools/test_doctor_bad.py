@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 )
 from tests.support.brokers import started
 from tests.support.members import close_members
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 from tests.tools.recorded import Ledger
 
 from statehold.dev import Cluster

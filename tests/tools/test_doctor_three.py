@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from tests.support.processes import await_true
 from tests.support.proxy import Proxy
-from tests.system.processes import await_true
 
 from statehold.common.names import Names
 from statehold.config import load

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from tests.support.ending import ending
 from tests.support.members import close_members
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 from tests.tools.recorded import Ledger
 
 from statehold.dev import Cluster

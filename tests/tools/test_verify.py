@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.system.verify import read_all
+from tests.support.verify import read_all
 from tests.tools.recorded import Ledger
 
 from statehold.dev import Cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.messages import message
+from tests.support.messages import message
 
 from statehold import Handler, Record, Table
 from statehold.worker.common.activity import Handling, UserCall

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import commit_record, header, part
+from tests.support.snapshot_records import commit_record, header, part
 
 from statehold.errors import DamagedIncrement, TornTransaction
 from statehold.snapshot.format.chain_check import Chain, Increment

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.packaging.test_architecture import modules
+from tests.support.sources import modules
 
 ROOT = Path(__file__).resolve().parents[2]
 #: where decisions are made; the wiring, tools and pages around them date things for people

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.making import NAMES, LogReader
+from tests.support.snapshot_records import NAMES, LogReader
 
 from statehold.admin.commands import CommandResult, add_full
 from statehold.snapshot.format import records

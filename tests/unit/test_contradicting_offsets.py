@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.making import commit_record
+from tests.support.snapshot_records import commit_record
 
 from statehold.worker.recovery.checks import contradicting
 

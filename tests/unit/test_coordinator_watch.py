@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 
 from statehold.errors import KafkaTrouble
 from statehold.health.connectivity import GROUP, Contact, NoContact

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
-from tests.unit.making import PLACE, commit_record, manifest
+from tests.support.snapshot_records import PLACE, commit_record, manifest
 
 from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement

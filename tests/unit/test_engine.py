@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 import pytest
-from tests.unit.messages import batch, message
+from tests.support.messages import batch, message
 
 from statehold import Handler, Output, Record, Table
 from statehold.api.handler import EffectKey

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import NAMES, PLACE, LogReader, LogSink, commit_record, replaced
+from tests.support.snapshot_records import NAMES, PLACE, LogReader, LogSink, commit_record, replaced
 
 from statehold import Table
 from statehold.bound.table import bind

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.hanging import Door, door
-from tests.unit.making import LogSink
+from tests.support.snapshot_records import LogSink
 
 from statehold.ports import Cancelled
 from statehold.snapshot.format import records

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.making import NAMES, PLACE, commit_record
+from tests.support.snapshot_records import NAMES, PLACE, commit_record
 
 from statehold.api.record import MemoryMessage
 from statehold.bound.sink import SinkPosition

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.making import NAMES, PLACE, commit_record, manifest
+from tests.support.snapshot_records import NAMES, PLACE, commit_record, manifest
 
 from statehold.admin.backup.backup import copy_segments
 from statehold.errors import UsageError

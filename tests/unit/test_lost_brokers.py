@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from tests.system.processes import await_true
+from tests.support.processes import await_true
 
 from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers, section
 from statehold.kafka.common.producer_suspicion import Suspicion

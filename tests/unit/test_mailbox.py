@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.unit.messages import batch
+from tests.support.messages import batch
 
 from statehold.worker.common.mailbox import Batch, Mailbox
 

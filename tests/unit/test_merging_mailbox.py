@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.unit.making import commit_record
+from tests.support.snapshot_records import commit_record
 
 from statehold.api.record import MemoryMessage, Message
 from statehold.common.names import Names

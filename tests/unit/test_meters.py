@@ -13,8 +13,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 from script.generate.metrics_page import document
-from tests.driver.apps import Accounts, Op
 from tests.support import prometheus
+from tests.support.handlers import Accounts, Op
 
 from statehold.telemetry import metrics, status_gauges
 from statehold.telemetry.metrics import DECLARED, Counter, Gauge, Histogram

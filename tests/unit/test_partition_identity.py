@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.making import NAMES, commit_record, manifest
+from tests.support.snapshot_records import NAMES, commit_record, manifest
 
 from statehold.common.names import Names
 from statehold.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UsageError

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.messages import batch
+from tests.support.messages import batch
 
 from statehold.api.record import at
 from statehold.config.sections.processing import CommitSettings
@@ -16,20 +16,47 @@ from statehold.worker.handler.record_failure import BatchFailed, RecordFailed
 from statehold.worker.transaction.plan import EDGES, Mode, Step, View, decide
 from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer
 
-IDLE = View(
-    mode=Mode.NORMAL,
-    paused=False,
-    open=False,
-    due=False,
-    full=False,
-    in_flight=False,
-    landed=False,
-    waiting=False,
-    reached=False,
-    arrived=False,
-    blocked=False,
-    side_inputs_first=False,
-)
+FACTS = View.__struct_fields__[1:]
+
+#: the facts that hold, with a mode other than NORMAL first; all others are false
+RULES = {
+    Step.TAKE: ["", "in_flight arrived", "open due in_flight arrived"],
+    Step.HANDLE: ["waiting", "open due in_flight waiting", "FAILING waiting", "BEHIND waiting"],
+    Step.THROTTLE: ["waiting blocked"],
+    Step.BEGIN_COMMIT: [
+        "open due waiting",
+        "open due in_flight",
+        "open due in_flight waiting full",
+        "open due in_flight waiting blocked",
+        "BEHIND open due in_flight waiting",
+    ],
+    Step.COMMIT: [
+        "CAREFUL open due",
+        "BISECTING open due",
+        "CAREFUL open due in_flight waiting",
+        "paused open",
+        "FAILING reached open",
+        "BEHIND reached paused",
+        "side_inputs_first waiting",
+    ],
+    Step.SETTLE: [
+        "in_flight",
+        "in_flight landed waiting",
+        "open due in_flight waiting landed",
+        "paused in_flight",
+        "FAILING reached in_flight",
+    ],
+    Step.PAUSED: ["paused", "paused waiting"],
+    Step.FACE_FAILURE: ["FAILING paused reached"],
+}
+
+
+@pytest.mark.parametrize(("facts", "step"), [(facts, step) for step, views in RULES.items() for facts in views])
+def test_one_rule_decides(facts: str, step: Step) -> None:
+    words = facts.split()
+    mode = Mode[words.pop(0)] if facts[:1].isupper() else Mode.NORMAL
+    assert set(words) <= set(FACTS)
+    assert decide(View(mode, *(fact in words for fact in FACTS))) is step
 
 
 class Walk:
@@ -43,130 +70,120 @@ class Walk:
         self.buffer = RecordBuffer()
         self.policy = CommitPolicy(CommitSettings(max_records=self.chance.randint(1, 6), interval=3.0))
         self.now = 0.0
-        #: next offset to arrive, to take, to handle
-        self.fed = self.taken = self.position = 0
+        #: next offset to arrive, to handle
+        self.fed = self.position = 0
         self.mailbox: list[int] = []
         self.open: list[int] = []
         self.flight: list[int] | None = None
         self.committed: list[int] = []
         #: records that fail, and how often still
-        self.bad = {at: self.chance.randint(1, 3) for at in range(60) if self.chance.random() < 0.05}
-        self.paused = False
+        self.bad = {at: self.chance.randint(1, 3) for at in range(60) if self.happens(0.05)}
+        self.paused = self.calm = False
         self.modes = [self.buffer.mode()]
 
-    def run(self, steps: int) -> None:
+    def happens(self, probability: float) -> bool:
+        return self.chance.random() < probability
+
+    def run(self, steps: int) -> Walk:
         for _ in range(steps):
             self.now += self.chance.random()
-            if self.chance.random() < 0.5 and self.fed < 60:
+            if self.happens(0.5) and self.fed < 60:
                 count = self.chance.randint(1, 4)
                 self.mailbox += range(self.fed, self.fed + count)
                 self.fed += count
-            if self.chance.random() < 0.03:
-                self.paused = not self.paused
-            self.step(calm=False)
-        self.paused = False
+            self.paused ^= self.happens(0.03)
+            self.step()
+        self.paused, self.calm = False, True
         for _ in range(2000):
             self.now += 1.0
             if self.committed == list(range(self.fed)) and self.flight is None:
-                return
-            self.step(calm=True)
+                return self
+            self.step()
         pytest.fail(f"{self.committed} of {self.fed}: the loop does not come to an end")
 
-    def step(self, *, calm: bool) -> None:  # noqa: C901 - one case for each step
-        step = decide(self.view())
-        match step:
+    def step(self) -> None:
+        match step := decide(self.view()):
             case Step.SETTLE:
-                self.settle(calm)
+                self.settle()
             case Step.COMMIT | Step.BEGIN_COMMIT:
-                if self.settle(calm):
-                    self.launch()
-                    if step is Step.COMMIT:
-                        self.settle(calm)
+                if self.settle() and self.policy.since is not None:
+                    self.flight, self.open = self.open, []
+                    self.policy.close()
+                    self.buffer.close()
+                if step is Step.COMMIT:
+                    self.settle()
             case Step.HANDLE:
-                self.handle(calm)
+                self.handle()
             case Step.TAKE:
-                size = min(len(self.mailbox), self.policy.room())
-                if size:
+                if size := min(len(self.mailbox), self.policy.room()):
                     self.buffer.add(batch(*self.mailbox[:size]))
                     del self.mailbox[:size]
             case Step.FACE_FAILURE:
                 assert not self.open
                 assert self.flight is None, "a failure is faced only when everything before it is committed"
-                failure = self.buffer.failure
-                assert failure is not None
-                assert failure.at == len(self.committed)
+                assert self.buffer.failure is not None
+                assert self.buffer.failure.at == len(self.committed)
                 self.buffer.retry()
-            case Step.THROTTLE | Step.PAUSED:
-                pass
         mode = self.buffer.mode()
         if mode is not self.modes[-1]:
             assert mode in EDGES[self.modes[-1]], f"{self.modes[-1]} to {mode} by {step}"
             self.modes.append(mode)
 
     def view(self) -> View:
+        flying = self.flight is not None
         return View(
             mode=self.buffer.mode(),
             paused=self.paused,
             open=self.policy.since is not None,
             due=self.policy.due(self.now),
             full=self.policy.room() == 0,
-            in_flight=self.flight is not None,
-            landed=self.flight is not None and self.chance.random() < 0.5,
+            in_flight=flying,
+            landed=flying and self.happens(0.5),
             waiting=bool(self.buffer.todo),
             reached=self.buffer.reached(self.position),
             arrived=bool(self.mailbox),
-            blocked=self.chance.random() < 0.05,
+            blocked=self.happens(0.05),
             side_inputs_first=False,
         )
 
-    def handle(self, calm: bool) -> None:
+    def handle(self) -> None:
         messages = self.buffer.next(self.policy.room())
         assert messages is not None, "HANDLE with nothing to handle"
         offsets = [at(message) for message in messages]
         assert offsets[0] == self.position, "out of order, or with a gap"
         self.policy.handled(len(offsets), self.now)
-        if not calm and self.chance.random() < 0.05:  # the watchdog ends a batch early
+        if not self.calm and self.happens(0.05):  # the watchdog ends a batch early
             kept = self.chance.randint(0, len(offsets))
             self.buffer.put_back(kept)
             self.policy.cut(len(offsets) - kept)
             offsets = offsets[:kept]
+        self.open += offsets
         failing = next((at for at in offsets if self.bad.get(at, 0) > 0), None)
         if failing is not None:
-            whole = len(offsets) > 1 and self.chance.random() < 0.5
+            whole = len(offsets) > 1 and self.happens(0.5)
             if not whole:
                 self.bad[failing] -= 1
             error = HandlerFailed("raised", topic="input", partition=0, position=failing)
-            self.open += offsets
-            if self.flight is None or self.settle(calm, then_fail=True):
+            if self.settle():
                 self.buffer.fail_at(BatchFailed(offsets[0], error) if whole else RecordFailed(failing, error))
                 self.roll_back()
             return
-        self.open += offsets
-        if offsets:
-            self.position = offsets[-1] + 1
-        if not calm and self.chance.random() < 0.03:  # an output is rejected
+        self.position += len(offsets)
+        if not self.calm and self.happens(0.03):  # an output is rejected
             self.buffer.suspect()
             self.roll_back()
 
-    def launch(self) -> None:
-        if self.policy.since is None:
-            return
-        self.flight, self.open = self.open, []
-        self.policy.close()
-        self.buffer.close()
-
-    def settle(self, calm: bool, *, then_fail: bool = False) -> bool:
+    def settle(self) -> bool:
         """False: the commit was aborted, and all was rolled back."""
-        if self.flight is None:
-            return True
-        if not calm and self.chance.random() < 0.2:
-            self.roll_back()
-            return False
-        self.committed += self.flight
-        self.flight = None
-        self.buffer.committed()
-        if self.buffer.barrier is not None and len(self.committed) >= self.buffer.barrier:
-            self.buffer.barrier = None
+        if self.flight is not None:
+            if not self.calm and self.happens(0.2):
+                self.roll_back()
+                return False
+            self.committed += self.flight
+            self.flight = None
+            self.buffer.committed()
+            if self.buffer.barrier is not None and len(self.committed) >= self.buffer.barrier:
+                self.buffer.barrier = None
         return True
 
     def roll_back(self) -> None:
@@ -175,7 +192,7 @@ class Walk:
         self.policy.close()
         self.position = len(self.committed)
         self.buffer.roll_back()
-        if behind > self.position and self.buffer.failure is None and self.chance.random() < 0.1:
+        if behind > self.position and self.buffer.failure is None and self.happens(0.1):
             self.buffer.barrier = behind  # the sinks' database has the first of the two transactions
 
 
@@ -194,50 +211,5 @@ def test_on_many_random_walks_every_record_commits_once_and_in_order(seed: int, 
 
 
 def test_the_walks_reach_every_mode_that_records_alone_lead_to() -> None:
-    found = set()
-    for seed in range(200):
-        walk = Walk(seed)
-        walk.run(120)
-        found |= set(walk.modes)
+    found = {mode for seed in range(200) for mode in Walk(seed).run(120).modes}
     assert found == set(Mode) - {Mode.BISECTING}
-
-
-def seen(**changes: object) -> Step:
-    return decide(View(**{name: getattr(IDLE, name) for name in IDLE.__struct_fields__} | changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "step"),
-    [
-        ({}, Step.TAKE),
-        ({"waiting": True}, Step.HANDLE),
-        ({"waiting": True, "blocked": True}, Step.THROTTLE),
-        ({"open": True, "due": True, "waiting": True}, Step.BEGIN_COMMIT),
-        ({"open": True, "due": True, "mode": Mode.CAREFUL}, Step.COMMIT),
-        ({"open": True, "due": True, "mode": Mode.BISECTING}, Step.COMMIT),
-        ({"in_flight": True}, Step.SETTLE),
-        ({"open": True, "due": True, "in_flight": True}, Step.BEGIN_COMMIT),
-        ({"open": True, "due": True, "in_flight": True, "waiting": True}, Step.HANDLE),
-        ({"open": True, "due": True, "in_flight": True, "arrived": True}, Step.TAKE),
-        ({"open": True, "due": True, "in_flight": True, "waiting": True, "landed": True}, Step.SETTLE),
-        ({"open": True, "due": True, "in_flight": True, "waiting": True, "full": True}, Step.BEGIN_COMMIT),
-        ({"open": True, "due": True, "in_flight": True, "waiting": True, "blocked": True}, Step.BEGIN_COMMIT),
-        ({"open": True, "due": True, "in_flight": True, "waiting": True, "mode": Mode.BEHIND}, Step.BEGIN_COMMIT),
-        ({"open": True, "due": True, "in_flight": True, "waiting": True, "mode": Mode.CAREFUL}, Step.COMMIT),
-        ({"in_flight": True, "arrived": True}, Step.TAKE),
-        ({"in_flight": True, "landed": True, "waiting": True}, Step.SETTLE),
-        ({"paused": True}, Step.PAUSED),
-        ({"paused": True, "waiting": True}, Step.PAUSED),
-        ({"paused": True, "open": True}, Step.COMMIT),
-        ({"paused": True, "in_flight": True}, Step.SETTLE),
-        ({"paused": True, "mode": Mode.FAILING, "reached": True}, Step.FACE_FAILURE),
-        ({"mode": Mode.FAILING, "reached": True, "open": True}, Step.COMMIT),
-        ({"mode": Mode.FAILING, "reached": True, "in_flight": True}, Step.SETTLE),
-        ({"mode": Mode.FAILING, "waiting": True}, Step.HANDLE),
-        ({"mode": Mode.BEHIND, "reached": True, "paused": True}, Step.COMMIT),
-        ({"mode": Mode.BEHIND, "waiting": True}, Step.HANDLE),
-        ({"side_inputs_first": True, "waiting": True}, Step.COMMIT),
-    ],
-)
-def test_one_rule_decides(changes: dict[str, object], step: Step) -> None:
-    assert seen(**changes) is step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.driver.apps import Accounts, events, many
+from tests.support.handlers import Accounts, events, many
 
 from statehold.snapshot.restore.progress import Progress
 from statehold.testing import Driver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statehold import Table
 from statehold.bound.table import bind
-from statehold.ops import _stored
+from statehold.ops.http.key_lookup import _stored
 from statehold.ops.http.state import _matching, _several
 from statehold.state.partition_table import PartitionTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.messages import batch
+from tests.support.messages import batch
 
 from statehold.api.record import Message, at
 from statehold.errors import HandlerFailed

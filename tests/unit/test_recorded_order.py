@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import LogReader
+from tests.support.snapshot_records import LogReader
 
 from statehold.api.record import MergedMessage
 from statehold.common.names import Names

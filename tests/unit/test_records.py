@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import commit_record, replaced
+from tests.support.snapshot_records import commit_record, replaced
 
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.making import commit_record
-from tests.unit.messages import message
+from tests.support.messages import message
+from tests.support.snapshot_records import commit_record
 
 from statehold.api.record import MergedMessage
 from statehold.common.names import MOST_INPUTS

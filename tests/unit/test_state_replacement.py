@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.making import PLACE, commit_record, header, part
+from tests.support.snapshot_records import PLACE, commit_record, header, part
 
 from statehold.errors import DamagedIncrement, UsageError
 from statehold.snapshot import state_replacement

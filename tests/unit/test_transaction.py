@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.making import NAMES, PLACE, commit_record, replaced
+from tests.support.snapshot_records import NAMES, PLACE, commit_record, replaced
 
 from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.errors import MessageRefused, OutcomeUnknown

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message
-from tests.unit.making import commit_record
+from tests.support.snapshot_records import commit_record
 
 from statehold.ops.cli import main
 from statehold.ops.cli.common import lasting_output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.messages import message
+from tests.support.messages import message
 
 from statehold.api.record import MergedMessage
 from statehold.worker.inputs.turns import Turn, pack, unpack
