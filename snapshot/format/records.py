@@ -426,7 +426,7 @@ class EntryDecoder:
         return changes
 
     def _decoded_keys(self, table: str, keys: msgspec.Raw) -> list[Any]:
-        """:raises OtherKeys: they are keys of another type; msgspec's own errors: they are none."""
+        """:raises OtherKeys: they are keys of another type; msgspec's own errors: they are no keys."""
         try:
             return self._keys[table](keys)
         except msgspec.ValidationError as error:
