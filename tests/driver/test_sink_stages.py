@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.driver.test_sinks import ACTIONS, Books, Op, agrees, books, endure
+from tests.support import inside
 
 from statehold.bound.sink import SinkPosition
 from statehold.errors import Fenced, ProducerFenced, SinkDisagrees, UsageError
@@ -76,8 +77,8 @@ def walk(chance: random.Random) -> None:
         endure(driver, step(chance))
         if chance.random() < 0.02:
             lose(driver)
-    driver.broker._faults.clear()
-    driver.database._faults.clear()
+    inside.forget_faults(driver.broker)
+    inside.forget_faults(driver.database)
     Books.down.clear()
     driver.restore()
     driver.commit()
@@ -90,7 +91,7 @@ def lose(driver: Driver) -> None:
     driver.broker.fail("commit", ProducerFenced("fault"))
     with suppress(Fenced):
         endure(driver, "commit")
-    driver.broker._faults.clear()
+    inside.forget_faults(driver.broker)
     Books.down.clear()
     driver.restore()
 
@@ -115,7 +116,7 @@ def test_a_write_that_ends_after_its_partition_was_released_leaves_its_stage() -
     driver = Driver(Books, autocommit=False)
     driver.feed(Op("ann", 1))
     driver.commit()
-    live = driver._lanes[0].live()
+    live = inside.lane(driver).live()
     sinks = next(each for each in live.participants.members if isinstance(each, SinkCoordinator))
     driver.database.on_commit = lambda *_: sinks.close()
     driver.feed(Op("ann", 2))

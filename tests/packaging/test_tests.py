@@ -32,7 +32,6 @@ PRIVATE = {
     "tests/dev/test_cluster.py": {"_brokers": "the broker's pid, to read what it has mapped; no user needs it"},
     "tests/driver/test_budget.py": {"_manifest": "makes a full snapshot look like that of another program"},
     "tests/driver/test_counterexamples_memory.py": {
-        "_track": "hands the partition to a second owner, as only a group does",
         "_worker": "hands the partition to a second owner, as only a group does",
     },
     "tests/driver/test_dead_letters.py": {"_factory": "the next owner has other code, in one driver"},
@@ -49,12 +48,18 @@ PRIVATE = {
         "_references": REPLACED,
     },
     "tests/driver/test_replay.py": {"_factory": "the next owner has other code, in one driver"},
+    "tests/driver/test_sink_stages.py": {
+        "_closed": "a connection that must not stay open, which no one else sees",
+        "_database": "the position in the database under a session, at each stage",
+        "_enter": "notes each stage of the coordinator, which no one else sees",
+    },
     "tests/driver/test_standby.py": {
         "_around": "changes which partitions a replica is kept of",
         "_copies": "puts an old copy back",
         "_unsaved": "memory that must not grow, which no one else sees",
     },
     "tests/driver/test_ttl_and_dedupe.py": {"_index": "memory that must not grow, which no one else sees"},
+    "tests/driver/test_unreadable_values.py": {"_factory": "the next owner has other code, in one driver"},
     "tests/kafka/test_late_responses.py": {"_clients": "clients that must not be kept, which no one else sees"},
     "tests/monitoring/test_faults.py": {"_shutdown": "a call with a short limit: a real one takes minutes"},
     "tests/ops/test_failed_partition.py": {"_made_by": "a line of a command, without its broker"},
@@ -75,6 +80,7 @@ PRIVATE = {
         "_recomputed": "a proof with other facts, which the command does not write",
     },
     "tests/unit/test_acl_hint.py": {"_ROLES": "every command that is named there has to exist"},
+    "tests/unit/test_client_replacement.py": {"_memory": "what a probe of the brokers has found, without brokers"},
     "tests/unit/test_connectivity.py": {"_calls": "memory that must not grow, which no one else sees"},
     "tests/unit/test_control_feed.py": {"_thread": THREAD},
     "tests/unit/test_coordinator_watch.py": {

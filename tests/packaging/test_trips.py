@@ -152,15 +152,16 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     sink_row: Limits(
-        functions=102,
+        functions=103,
         calls=73,
         files="""
             api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
             state/kinds/traced.py state/partition_table.py state/state.py telemetry/registry.py
             worker/common/mailbox.py worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py
             worker/handler/engine.py worker/loop.py worker/participants/commands.py worker/partition.py
-            worker/sinks/coordinator.py worker/sinks/row_bisection.py worker/transaction/kafka_transaction.py
-            worker/transaction/pipeline.py worker/transaction/plan.py worker/transaction/record_buffer.py
+            worker/sinks/coordinator.py worker/sinks/row_bisection.py worker/sinks/stages.py
+            worker/transaction/kafka_transaction.py worker/transaction/pipeline.py
+            worker/transaction/plan.py worker/transaction/record_buffer.py
         """,
     ),
     drain_and_stop: Limits(

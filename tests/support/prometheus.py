@@ -29,7 +29,7 @@ def missing() -> str:
 
 def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["promtool", *arguments], cwd=cwd, text=True, check=False, timeout=120, stdout=-1, stderr=subprocess.STDOUT
+        ["promtool", *arguments], cwd=cwd, text=True, check=False, timeout=600, stdout=-1, stderr=subprocess.STDOUT
     )
 
 
