@@ -46,9 +46,8 @@ ALLOWED: dict[str, str] = {
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
     "admin": (
-        "errors config common api state messages ports telemetry kafka.common kafka.admin snapshot.format "
-        "kafka.clients kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold "
-        "snapshot.spark.io"
+        "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
+        "kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io"
     ),
     "balancer": "errors config common api ports telemetry health",
     "worker.common": (
@@ -131,9 +130,9 @@ ALLOWED: dict[str, str] = {
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
-        "errors config common api.values api state messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot snapshot.restore balancer worker.common worker.replicas worker.sinks worker "
-        "testing.memory testing.kafka testing.kafka.clients"
+        "errors config common api.values api messages bound ports telemetry health snapshot.format snapshot.store "
+        "snapshot snapshot.restore balancer worker.common worker.replicas worker.sinks worker testing.memory "
+        "testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
     "ops.reports": (
@@ -173,7 +172,7 @@ ALLOWED: dict[str, str] = {
     "__main__": "ops.cli",
     "testing": (
         "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
-        "snapshot.store snapshot.restore worker.common worker.replicas worker.handler worker.failures "
+        "snapshot.store snapshot snapshot.restore worker.common worker.replicas worker.handler worker.failures "
         "worker.inputs worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup testing.memory "
         "testing.simulation"
     ),

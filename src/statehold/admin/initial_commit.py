@@ -16,10 +16,11 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.producer import KafkaTransactions
-from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import CommitRecord, Header, Writer
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Writer
+from statehold.snapshot.initial_record import write_initial_record
 from statehold.snapshot.restore.discovery import last_commit_record
-from statehold.state import digest
 from statehold.telemetry.log_events import Log
 
 #: Timeout in seconds to read the end offset of a topic.
@@ -100,27 +101,12 @@ class InitialCommits:
     def _write(self, partition: int, partitions: int, inputs: dict[str, int], lineage: str) -> None:
         names = self._names
         producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
-        facts, position = self._admin.describe([*names.inputs, names.changelog, names.snapshot]), sum(inputs.values())
-        commit_record = CommitRecord(
-            n=0,
-            attempt=producer.attempt,
-            lineage=lineage,
-            service=names.group,
-            partition=partition,
-            partitions=partitions,
-            positions=inputs | _ends(self._admin, self._side_topics, partition),
-            inputs=names.recorded,
-            start=position,
-            topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
-            digest=digest.to_bytes(0),
-            format=frame.NEWEST,  # no older release has written to this partition
-            writer=Writer(instance="topics create", version=__version__, reads=frame.NEWEST),
-            time=int(time.time() * 1000),
-        )
-        producer.fence(lambda: False)
-        producer.begin()
-        for record in (Header(0, producer.attempt, lineage, position, commit_record.writer), commit_record):
-            producer.send_increment(names.changelog, partition, records.pack(record, commit_record.format))
+        facts = self._admin.describe([*names.inputs, names.changelog, names.snapshot])
+        ids = {topic: fact.id for topic, fact in facts.items() if fact is not None}
+        writer = Writer(instance="topics create", version=__version__, reads=frame.NEWEST)
+        positions = inputs | _ends(self._admin, self._side_topics, partition)
+        place = Place(names, partition, partitions, ids, writer)
+        write_initial_record(producer, place, lineage, positions, int(time.time() * 1000))
         producer.commit()
         producer.drop()
 

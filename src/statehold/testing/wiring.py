@@ -17,7 +17,8 @@ from statehold.config.settings import Settings
 from statehold.ports import Membership, WorkerReport
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, Header, Part, Writer, position_of
+from statehold.snapshot.format.records import Writer
+from statehold.snapshot.initial_record import write_initial_record
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.store.base import KAFKA, roots_of
 from statehold.telemetry.log_events import Log
@@ -81,32 +82,17 @@ class Wiring:
         positions = dict(zip(self.names.inputs, beginning.positions or (0,) * len(self.names.inputs), strict=True))
         chunks = records.chunks(beginning.changes, self.settings.snapshot.chunk_bytes)
         producer = MemoryTransactions(self.broker, self.names, partition)
-        place = self._place(partition)
-        commit_record = CommitRecord(
-            n=0,
-            attempt=producer.attempt,
-            lineage="driver",
-            service=self.names.group,
-            partition=partition,
-            partitions=self._partitions,
-            positions=positions,
-            inputs=self.names.recorded,
-            start=position_of(positions, self.names.inputs),
-            topic_ids=place.topic_ids,
-            digest=beginning.digest,
+        commit_record = write_initial_record(
+            producer,
+            self._place(partition),
+            "driver",
+            positions,
+            int(self.clock.wall() * 1000),
+            state_digest=beginning.digest,
             keys=beginning.keys,
-            parts=len(chunks),
+            chunks=chunks,
             format=self._format,
-            writer=place.writer,
-            time=int(self.clock.wall() * 1000),
         )
-        producer.fence(lambda: False)
-        producer.begin()
-        header = Header(0, producer.attempt, commit_record.lineage, 0, commit_record.writer)
-        parts = (Part(0, producer.attempt, k, entries) for k, entries in enumerate(chunks))
-        written: list[Header | Part | CommitRecord] = [header, *parts, commit_record]
-        for record in written:
-            producer.send_increment(self.names.changelog, partition, records.pack(record, commit_record.format))
         producer.commit()
         for topic, position in positions.items():
             self.broker.offsets[topic, partition] = position

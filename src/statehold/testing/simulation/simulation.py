@@ -18,10 +18,8 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import PartitionCountChanged, StateholdError, TopicMissing, TopicReplaced
 from statehold.messages import command
-from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import CommitRecord, Header
+from statehold.snapshot.initial_record import write_initial_record
 from statehold.snapshot.store.by_url import REPLACED
-from statehold.state import digest
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.memory.clock import ManualClock
@@ -354,26 +352,8 @@ class Simulation:
         """Write the initial commit record of a partition, as `statehold topics create --start-at` does."""
         producer, names = clients.transactions(partition), self.names
         place = self.application.place(self.kafka, partition, "setup")
-        record = CommitRecord(
-            n=0,
-            attempt=producer.attempt,
-            lineage="simulation",
-            service=names.group,
-            partition=partition,
-            partitions=self.scenario.partitions,
-            positions=dict.fromkeys(names.inputs, 0),
-            inputs=names.inputs if names.others else (),
-            start=0,
-            topic_ids=place.topic_ids,
-            digest=digest.to_bytes(0),
-            format=frame.NEWEST,
-            writer=place.writer,
-            time=int(self.clock.wall() * 1000),
-        )
-        producer.fence(lambda: False)
-        producer.begin()
-        for each in (Header(0, producer.attempt, record.lineage, 0, record.writer), record):
-            producer.send_increment(names.changelog, partition, records.pack(each, record.format))
+        positions, moment = dict.fromkeys(names.inputs, 0), int(self.clock.wall() * 1000)
+        record = write_initial_record(producer, place, "simulation", positions, moment)
         producer.send_all_offsets({(topic, partition): 0 for topic in names.inputs}, None, record.lineage)
         producer.commit()
         producer.drop()
