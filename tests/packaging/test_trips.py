@@ -153,7 +153,7 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
     ),
     sink_row: Limits(
         functions=103,
-        calls=73,
+        calls=75,
         files="""
             api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
             state/kinds/traced.py state/partition_table.py state/state.py telemetry/registry.py
