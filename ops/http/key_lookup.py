@@ -79,7 +79,7 @@ class Finder:
                 ages.append(age)
             data, commit_record = committed.read(partial(_stored, table, key))
             if data is not None:
-                value = committed.tables[table].decode(data)
+                value = committed.tables[table].decoded(key, data)
                 return Found(value, number, commit_record.n, commit_record.position(self._service.names.input), age)
         home = self._home(key) if partition is None else partition
         raise self._why_not(table, key, home, set(states), max(ages, default=None))

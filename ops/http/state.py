@@ -104,9 +104,9 @@ class Queries:
             wanted = [key for key, of in chosen_keys if of == number]
             age = committed.age
             values, commit_record = committed.read(partial(_several, table.name, wanted))
-            decode, commit_records[number] = committed.tables[table.name].decode, self._at(commit_record, age)
+            decoded, commit_records[number] = committed.tables[table.name].decoded, self._at(commit_record, age)
             pairs = [(key, data) for key, data in zip(wanted, values, strict=True) if data is not None]
-            rows += [{"key": key, "value": decode(data), "partition": number} for key, data in pairs]
+            rows += [{"key": key, "value": decoded(key, data), "partition": number} for key, data in pairs]
         rows.sort(key=lambda row: row["key"])
         return as_json(
             {

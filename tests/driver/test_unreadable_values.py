@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support import inside
 
 from statehold import Handler, Record, Table, Tumbling, dead_letter
 from statehold.errors import HandlerFailed, UnknownSchema, UnreadableValue
@@ -150,3 +151,13 @@ def test_a_window_of_another_type_is_named_too() -> None:
     driver.restore()
     with pytest.raises(UnreadableValue, match="table 'counts', key "):
         driver.feed("ann", timestamp=1)
+
+
+def test_a_lookup_of_another_thread_names_table_and_key() -> None:
+    driver = written(Table(key=str, value=Cents), Cents(5))
+    driver._factory = handler(Table(key=str, value=Text))
+    driver.restore()
+    table = inside.lane(driver).engine().state.tables["rows"]
+
+    with pytest.raises(UnreadableValue, match="table 'rows', key 'ann': the stored value has version 1"):
+        table.decoded("ann", table.stored["ann"])

@@ -409,6 +409,16 @@ class PartitionTable(Table[K, V]):
             raise self._unreadable_value(key, data, error) from error
         return value
 
+    def decoded(self, key: K, data: bytes) -> V:
+        """Return the stored value of a key as the handler sees it, on any thread if its serde allows.
+
+        :raises UnreadableValue:
+        """
+        try:
+            return self.decode(data)
+        except Exception as error:  # as in `_load`
+            raise self._unreadable_value(key, data, error) from error
+
     def _unreadable_value(self, key: K, data: bytes, error: Exception) -> UnreadableValue:
         version = versioned_values.version_of(data) if self.version > 1 else 1
         kind = getattr(self.value_type, "__name__", repr(self.value_type))

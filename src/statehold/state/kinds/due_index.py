@@ -203,11 +203,6 @@ class DueTable(PartitionTable[K, V]):
 
     def _entries(self) -> Iterator[tuple[int, K]]:
         """Yield the entries of committed and open values, because a rollback needs both."""
-        decode, due = self._serde.decode, self.due
-        for key, data in self.stored.items():
-            try:
-                value = decode(data)
-            except Exception as error:  # as in `_load`
-                raise self._unreadable_value(key, data, error) from error
-            yield due(key, value), key
+        decoded, due = self.decoded, self.due
+        yield from ((due(key, decoded(key, data)), key) for key, data in self.stored.items())
         yield from ((due(key, value), key) for key in self._dirty if (value := self.get(key)) is not None)
