@@ -133,7 +133,7 @@ function updatePartition(events) {
 }
 
 function route() {
-  const number = /^#\/partition\/(\d+)$/.exec(location.hash)?.[1], name = /^#\/(\w+)$/.exec(location.hash)?.[1];
+  const number = /^#\/partition\/(\d+)$/.exec(location.hash)?.[1], name = /^#\/([\w-]+)$/.exec(location.hash)?.[1];
   page?.close?.();
   page = null;
   if (number !== undefined) page = new PartitionPage(Number(number), past, ask, span, setSpan);
