@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from statehold.api.windows import Hopping, Session, Tumbling
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
+    from statehold.health.freeze_guard import FreezeGuard
     from statehold.service import Service
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -69,6 +70,16 @@ def test_every_member_has_a_heading() -> None:
     assert {
         name for name in anchors() if not {name.rpartition(".")[2], ".".join(name.split(".")[-2:])} & shown
     } == set()
+
+
+@pytest.mark.parametrize("module", ["statehold", "statehold.ops"])
+def test_type_checkers_see_every_name_that_is_imported_at_its_first_use(module: str) -> None:
+    door = importlib.import_module(module)
+    tree = ast.parse(Path(str(door.__file__)).read_text(encoding="utf-8"))
+    (seen,) = (each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING")
+    names = {alias.name for each in seen.body if isinstance(each, ast.ImportFrom) for alias in each.names}
+    assert names == set(door.__all__)
+    assert all(hasattr(door, name) for name in names)
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -94,7 +94,7 @@ ALLOWED: dict[str, str] = {
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot admin "
         "balancer runtime"
     ),
-    "__init__": "errors common api.values api service",
+    "__init__": "errors common api.values api health service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
         "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
