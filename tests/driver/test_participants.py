@@ -235,3 +235,25 @@ def test_participants_come_in_their_order_however_they_join() -> None:
             joined.join(each)
         assert [type(each) for each in joined.members if each is not further] == list(ORDER)
         assert joined.members[-1] is further
+
+
+class _Counting:
+    """Not a participant itself, but a base of one."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
+        self.commits += 1
+
+
+class Counted(_Counting, Participant):
+    """Gets its verb from a base that is no participant."""
+
+
+def test_a_verb_of_any_base_is_called() -> None:
+    participants, counted = Participants((Counted,)), Counted()
+    participants.join(counted)
+
+    assert participants.on_committed == [counted.committed]
+    assert participants.on_began == []

@@ -108,11 +108,12 @@ class Participant:
     A verb may raise PartitionError: the partition fails.
     """
 
-    #: the names of the verbs that this class defines, among its other attributes
+    #: the verbs that this class defines, or a base class of it
     defined: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
-        cls.defined = cls.defined.union(vars(cls))
+        verbs = {name: verb for name, verb in vars(Participant).items() if callable(verb) and name[0] != "_"}
+        cls.defined = frozenset(name for name, verb in verbs.items() if getattr(cls, name) is not verb)
 
     def opened(self, record: CommitRecord) -> None:
         """The partition goes live with this commit record."""
