@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+from statehold.api.handler import HandlerFactory
+from statehold.bound.attributes import sinks_of
 from statehold.bound.sink import PartitionSink
+from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import Misconfigured, StateholdError
@@ -51,6 +54,12 @@ class Case:
         self.references = tuple(dict.fromkeys(references))
         self.probes, self.deep, self.wall = probes, deep, wall
         self.sinks = None if sinks is None else list(sinks)
+
+    @classmethod
+    def of_handler(cls, settings: Settings, names: Names, handler: HandlerFactory) -> Case:
+        """Return the case of a service in whose process the checks run, without those that write."""
+        sinks, references = sinks_of(class_of(handler)).values(), reference_topics(handler)
+        return cls(settings, names, output_topics(handler, names), probes=False, sinks=sinks, references=references)
 
     @cached_property
     def admin(self) -> Admin:

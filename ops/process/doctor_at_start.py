@@ -6,8 +6,6 @@ import threading
 from collections.abc import Iterable
 from typing import Final, Self
 
-from statehold.bound.attributes import sinks_of
-from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.errors import StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
@@ -52,16 +50,7 @@ class DoctorAtStart:
 
     def _case(self) -> Case:
         service = self._service
-        sinks = sinks_of(class_of(service.handler)).values()
-        topics = reference_topics(service.handler)
-        return Case(
-            service.settings,
-            service.names,
-            output_topics(service.handler, service.names),
-            probes=False,
-            sinks=sinks,
-            references=topics,
-        )
+        return Case.of_handler(service.settings, service.names, service.handler)
 
     def _log(self) -> Log:
         return Log(service=self._service.names.group, instance=self._service.settings.service.identity)

@@ -140,16 +140,16 @@ ALLOWED: dict[str, str] = {
         "kafka.clients kafka.tools snapshot.restore admin worker.sinks service kafka.survey ops.remote dev"
     ),
     "ops.doctor": (
-        "errors config.common config common bound ports kafka.admin snapshot.format kafka.clients snapshot.restore "
+        "errors config.common config common api bound ports kafka.admin snapshot.format kafka.clients snapshot.restore "
         "admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
-    "ops.http.console": "errors config api state bound admin worker.replicas service ops.explain ops.remote ops.doctor",
+    "ops.http.console": "errors config api state admin worker.replicas service ops.explain ops.remote ops.doctor",
     "ops.http": (
         "errors config.sections common state bound ports snapshot.format worker.replicas service __init__ "
         "ops.remote ops.http.console"
     ),
     "ops": "ops.http",
-    "ops.process": "errors config.sections bound telemetry service ops.remote ops.doctor ops.http",
+    "ops.process": "errors config.sections telemetry service ops.remote ops.doctor ops.http",
     "ops.cli.common": (
         "errors config.common config common messages bound snapshot snapshot.spark.io service snapshot.inspect dev "
         "ops.reports ops.process"

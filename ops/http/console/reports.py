@@ -10,8 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from statehold.admin.dead_letters import DeadLetters, by_key
-from statehold.bound.attributes import sinks_of
-from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.errors import StateholdError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
@@ -53,16 +51,7 @@ class Report:
 
 def doctor(service: Service) -> Any:
     """Run the checks of `statehold doctor --no-probe`. Blocks for seconds."""
-    sinks = sinks_of(class_of(service.handler)).values()
-    topics = reference_topics(service.handler)
-    case = Case(
-        service.settings,
-        service.names,
-        output_topics(service.handler, service.names),
-        probes=False,
-        sinks=sinks,
-        references=topics,
-    )
+    case = Case.of_handler(service.settings, service.names, service.handler)
     return msgspec.to_builtins(examine(case))
 
 
