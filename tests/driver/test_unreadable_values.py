@@ -84,6 +84,7 @@ def test_a_value_of_another_type_fails_the_partition_and_no_record(old: Any, val
     assert "table 'rows', key 'ann': the stored value has version 1" in str(found.value)
     assert cause in str(found.value)
     assert "No record is at fault" in str(found.value)
+    assert str(found.value).endswith("or declare version=2 and upcasters={1: ...} with the new type")
     assert driver.dead_letters() == []
     driver.crash()
     driver._factory = handler(old)
@@ -100,8 +101,31 @@ def test_an_upcaster_that_fails_names_table_key_and_version() -> None:
     driver._factory = handler(Table(key=str, value=Text, version=2, upcasters={1: broken}))
     driver.restore()
 
-    with pytest.raises(UnreadableValue, match=r"table 'rows', key 'ann': the stored value has version 1.*no currency"):
+    with pytest.raises(
+        UnreadableValue, match=r"table 'rows', key 'ann': the stored value has version 1.*no currency"
+    ) as found:
         driver.feed("ann")
+    assert str(found.value).endswith("or mend the upcasters from version 1 on")
+
+
+class Numbers:
+    """A serde of a user's own, whose values cannot have a version."""
+
+    def encode(self, value: int, /) -> bytes:
+        return b"%d" % value
+
+    def decode(self, data: bytes, /) -> int:
+        return int(data)
+
+
+def test_a_serde_of_the_users_own_gets_other_advice() -> None:
+    driver = written(Table(key=str, value=Cents), Cents(5))
+    driver._factory = handler(Table(key=str, value=Numbers()))
+    driver.restore()
+
+    with pytest.raises(UnreadableValue) as found:
+        driver.feed("ann")
+    assert str(found.value).endswith("or give the table a serde that reads it")
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["delta", "full"])

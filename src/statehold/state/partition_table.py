@@ -425,9 +425,16 @@ class PartitionTable(Table[K, V]):
         return UnreadableValue(
             f"table {self.name!r}, key {brief(key)}: the stored value has version {version}, and this code, which "
             f"declares version {self.version}, cannot read it as {kind:.100}: {error}. No record is at fault, and "
-            f"nothing was changed. Next: run the code that wrote it, or declare Table(version={self.version + 1}, "
-            f"upcasters={{{self.version}: ...}}) with the new type"
+            f"nothing was changed. Next: run the code that wrote it, or {self._advice(version)}"
         )
+
+    def _advice(self, version: int) -> str:
+        """Return how this table could read a stored value of this version."""
+        if version != self.version:
+            return f"mend the upcasters from version {version} on"
+        if version == 1 and not versioned_values.can_version(self._serde):
+            return "give the table a serde that reads it"
+        return f"declare version={version + 1} and upcasters={{{version}: ...}} with the new type"
 
     def _committed(self, key: Any) -> bytes | None:
         return self._frozen[key] if key in self._frozen else self.stored.get(key)

@@ -115,12 +115,17 @@ def versioned(table: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]
         raise UsageError(
             f"Table(version={version}) needs upcasters={{{version - 1}: ...}}: how is an older value read?"
         )
-    if not isinstance(table, _SAFE):
+    if not can_version(table):
         raise UsageError(
             f"Table(version={version}): the bytes of {type(table).__name__} may begin with 0xC1, the marker of a "
             f"version. Keep the version in your own bytes, or use a type that msgspec knows"
         )
     return Versioned(table, version, upcasters)
+
+
+def can_version(table: Serde[Any]) -> bool:
+    """Return whether values of this serde may have a version: their bytes never begin with the marker."""
+    return isinstance(table, _SAFE)
 
 
 def _parted(current: Serde[Any], given: Upcaster) -> tuple[Serde[Any], Callable[[Any], Any]]:
