@@ -66,6 +66,8 @@ def test_the_state_of_a_backup_continues(night: Path) -> None:
     driver = Driver(Accounts)
     assert driver.load(night) == 24
     assert driver.position() == 24
+    first = driver.commit_record()
+    assert (first.n, first.start, first.keys) == (0, 24, len(fold(OPS)[0]))
     more = many(30)[24:]
     for op in more:
         assert driver.feed(op, key="k") >= 24
