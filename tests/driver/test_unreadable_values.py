@@ -105,7 +105,7 @@ def test_an_upcaster_that_fails_names_table_key_and_version() -> None:
         UnreadableValue, match=r"table 'rows', key 'ann': the stored value has version 1.*no currency"
     ) as found:
         driver.feed("ann")
-    assert str(found.value).endswith("or mend the upcasters from version 1 on")
+    assert str(found.value).endswith("or fix the upcasters from version 1 on")
 
 
 class Numbers:

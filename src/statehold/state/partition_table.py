@@ -431,7 +431,7 @@ class PartitionTable(Table[K, V]):
     def _advice(self, version: int) -> str:
         """Return how this table could read a stored value of this version."""
         if version != self.version:
-            return f"mend the upcasters from version {version} on"
+            return f"fix the upcasters from version {version} on"
         if version == 1 and not versioned_values.can_version(self._serde):
             return "give the table a serde that reads it"
         return f"declare version={version + 1} and upcasters={{{version}: ...}} with the new type"
