@@ -42,10 +42,12 @@ sys.exit(1)
 
 #: The last reference to a client with a request under way is dropped on the client's own thread.
 FREED = """
-import gc, sys
+import gc, sys, threading
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from statehold.kafka.admin.tracked_client import TrackedClient, _clients
+
+called = threading.Event()  # a future wakes those that wait before it calls back
 
 def ask():
     client = {kind}({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
@@ -55,11 +57,13 @@ def ask():
         answer.add_done_callback(lambda future: gc.collect())
     else:
         answer.add_done_callback(lambda future, held=[client]: held.clear())
+    answer.add_done_callback(lambda future: called.set())
     return answer
 
 gc.disable()
 answers = [ask()]
 assert all(answer.exception(60) for answer in answers)
+assert called.wait(60)
 del answers[:]
 gc.collect()
 while _clients:
