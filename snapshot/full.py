@@ -15,6 +15,7 @@ from statehold.errors import DamagedIncrement, RestoreTimeout
 from statehold.ports import Clock, FullSink, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.recorded_types import RecordedTypes
 from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, split
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
@@ -81,6 +82,9 @@ class FullWriter:
             store=sink.open(self._id),
             format=commit_record.format,
             schemas=place.merged_schemas(commit_record, place.schemas),
+            types=RecordedTypes(place.types, commit_record, state.used).after(
+                commit_record, commit_record.format, state.used, ()
+            ),
             writer=place.writer,
             time=commit_record.time,
         )

@@ -13,6 +13,8 @@ from statehold.api.values import serde, versioned_values
 from statehold.errors import UsageError
 from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import State
+from statehold.state.types.describe import table_type
+from statehold.state.types.description import TableType
 
 #: (key, old value) -> new value, or None to delete the key
 Edit = Callable[[Any, Any], Any]
@@ -69,7 +71,8 @@ class Edits:
         if unknown:
             raise UsageError(f"no table {unknown[0]!r}; there are: {', '.join(sorted(tables)) or 'none'}")
         self._functions, self._tables = functions, tables
-        self._decoders = {name: _decoder(function, tables[name]) for name, function in functions.items()}
+        self._read = {name: _read_by(function, tables[name]) for name, function in functions.items()}
+        self._decoders = {name: _decoder(kind, tables[name]) for name, kind in self._read.items()}
         self._patches = {
             (patch.table, _converted(patch.key, tables[patch.table].key_type, patch)): patch for patch in patches
         }
@@ -97,6 +100,20 @@ class Edits:
         new.loaded()
         counts.after = new.keys
         return counts
+
+    def read_types(self, declared: Mapping[str, TableType]) -> dict[str, TableType]:
+        """Return the types with which the functions, and elsewhere the code, read the old values."""
+        found = dict(declared)
+        for name, kind in self._read.items():
+            table = self._tables[name]
+            if kind is not None and name in found:
+                one = table_type(name, table.key_type, serde.for_state(kind)).values[1]
+                found[name] = TableType(found[name].key, dict.fromkeys(range(1, table.version + 1), one))
+        return found
+
+    def kept_types(self, recorded: Mapping[str, str]) -> dict[str, str]:
+        """Return the recorded types without those of tables whose values the functions all write again."""
+        return {name: text for name, text in recorded.items() if name not in self._functions}
 
     def unused(self) -> list[Patch]:
         """Return the patches whose key is in no partition and that name no partition."""
@@ -163,13 +180,17 @@ class Edits:
         return data
 
 
-def _decoder(function: Edit, table: PartitionTable[Any, Any]) -> Callable[[bytes], Any]:
-    """Return the decoder for the second parameter's annotation, the type that the old code stored; else the table's."""
+def _read_by(function: Edit, table: PartitionTable[Any, Any]) -> Any:
+    """Return the annotation of the second parameter, the type that the old code stored; None: the table's own."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) < 2:
         raise UsageError(f"{function.__name__} takes (key, old): the key, and the value that is stored now")
     kind = typing.get_type_hints(function).get(parameters[1])
-    if kind in (None, Any, table.value_type):
+    return None if kind in (None, Any, table.value_type) else kind
+
+
+def _decoder(kind: Any, table: PartitionTable[Any, Any]) -> Callable[[bytes], Any]:
+    if kind is None:
         return table.decode
     decode = serde.for_state(kind).decode
     return lambda data: decode(data[2:] if data[:1] == versioned_values.MARKER else data)

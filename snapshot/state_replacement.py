@@ -51,6 +51,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[Effect, ...] = ()
     #: versions of the values in the state; by default those of the old commit record
     schemas: dict[str, int] | None = None
+    #: types of the tables in the state; by default those of the old commit record
+    types: dict[str, str] | None = None
     #: without `old`: the last commit record of the state's former place
     source: CommitRecord | None = None
     #: next offset of the control topic; None: that of `old`. Earlier commands were for the former place
@@ -143,11 +145,12 @@ def boundary(
 ) -> CommitRecord:
     """Return the commit boundary for the `FullWriter` of a full snapshot that state-replacement record `n` will name.
 
-    `inputs`: the next offset of each input. The versions of values are those of `like`.
+    `inputs`: the next offset of each input. The versions and types of values are those of `like`.
     """
     return CommitRecord(
         format=frame.NEWEST,
         schemas=like.schemas,
+        types=like.types,
         n=n,
         attempt="",
         lineage=lineage,
@@ -212,7 +215,8 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         full_snapshots=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
         format=frame.NEWEST,  # because releases of format 1 do not know state-replacement records
-        schemas=_schemas(adoption, old),
+        schemas=(old.schemas if old else {}) if adoption.schemas is None else adoption.schemas,
+        types=(old.types if old else {}) if adoption.types is None else adoption.types,
         writer=place.writer,
         time=replacement.time,
     )
@@ -225,12 +229,6 @@ def _positions(adoption: Adoption) -> dict[str, int]:
     before = old.get(names.control, 0) if adoption.control is None else adoption.control
     tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
     return {**adoption.inputs, **tried} | ({names.control: before} if before > 0 else {})
-
-
-def _schemas(adoption: Adoption, old: CommitRecord | None) -> dict[str, int]:
-    if adoption.schemas is not None:
-        return adoption.schemas
-    return old.schemas if old else {}
 
 
 def commit(

@@ -16,12 +16,13 @@ from statehold.bound.policies import retry_topics
 from statehold.errors import UsageError
 from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
+from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.ownership import Ownership
-from statehold.worker.common.reporting import log_pause
+from statehold.worker.common.reporting import log_pause, log_types
 from statehold.worker.common.signals import Signals
 from statehold.worker.deaths import input_positions, noted, record_buffer
 from statehold.worker.failures.decisions import FailureDecisions
@@ -109,7 +110,7 @@ class Takeover:
     def _resume(self, live: LiveLoop) -> bool:
         assert self._producer is not None
         record = self.recovery.last_commit_record()
-        if record is None or not live.pipeline.resume(record, KafkaTransaction(self._producer, self._tools, record)):
+        if record is None or not live.pipeline.resume(record, self._transaction(live.engine, record)):
             return False
         self._tools.log.info("outcome_resolved", n=record.n, position=live.transaction.position)
         return True
@@ -130,16 +131,21 @@ class Takeover:
             self._open(self.live)
         return Event.REPLAYED
 
+    def _transaction(self, engine: Engine, record: CommitRecord) -> KafkaTransaction:
+        assert self._producer is not None
+        return KafkaTransaction(self._producer, self._tools, record, engine.state.used)
+
     def _build(self, recovered: Recovered) -> LiveLoop:
         """Build the loop with the participants that this handler needs."""
-        assert self._producer is not None
         tools, signals, engine, restored = self._tools, self._signals, recovered.engine, recovered.restored
         engine.leaves_room = True
         now, record = tools.clock(), restored.commit_record
-        kafka = KafkaTransaction(self._producer, tools, record)
+        kafka = self._transaction(engine, record)
         # The first idle moment commits if the group's offset is missing or old (rule D6), or if an older release wrote
-        # the last commit record: `finish-upgrade` reads the running releases there.
-        renew = recovered.offset_behind or record.writer.reads < frame.NEWEST
+        # the last commit record: `finish-upgrade` reads the running releases there; or if it has not all types.
+        renew = recovered.offset_behind or record.writer.reads < frame.NEWEST or bool(kafka.types.unknown)
+        if kafka.types.news:
+            log_types(tools, record, kafka.types.unknown)
         transaction = TransactionState(
             kafka=kafka,
             buffer=record_buffer(tools, signals, record),

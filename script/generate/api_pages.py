@@ -87,6 +87,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.JoinBuffer", until=statehold.Table),
             Entry("statehold.BufferedRecord"),
             Entry("statehold.Dedupe"),
+            Entry("statehold.renamed"),
         ],
     ),
     "outputs": Page(

@@ -16,7 +16,9 @@ from statehold.errors import (
     UnknownSchema,
     UpgradeUnfinished,
 )
+from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.records import CommitRecord, Manifest, Writer
+from statehold.state.types.description import TableType
 
 #: the format from which on table values may have a version (docs/how-to/state/upgrades.md)
 VERSIONED_FORMAT = 2
@@ -35,6 +37,8 @@ class Place(msgspec.Struct, frozen=True):
     schemas: dict[str, int] = {}
     #: roots of the only stores to read full snapshots from, whatever their manifests say
     roots: tuple[str, ...] = ()
+    #: table -> the types that the handler declares, of the user's own tables; empty for tools, as `schemas`
+    types: dict[str, TableType] = {}
 
     @property
     def input(self) -> str:
@@ -59,7 +63,8 @@ class Place(msgspec.Struct, frozen=True):
 
         :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the commit record belongs to another partition.
         :raises InputsChanged: the state was built from other inputs.
-        :raises UnknownSchema: this code cannot read the tables. :raises UpgradeUnfinished: it must not write them yet.
+        :raises UnknownSchema, TableTypeChanged: this code cannot read the tables, or reads them as other values.
+        :raises UpgradeUnfinished: it must not write them yet.
         """
         names = self.names
         position = commit_record.position(names.input)
@@ -92,6 +97,8 @@ class Place(msgspec.Struct, frozen=True):
         self._require_ids(commit_record.topic_ids, self.topic_ids, "in the last commit record", position)
         if self.schemas:
             self._check_schemas(commit_record, position)
+        if self.types:
+            recorded_types.check(commit_record, self.types, names.input)
 
     def require_same(self, now: Place) -> None:
         """Compare with the topics as they are now. :raises TopicReplaced, PartitionCountChanged: one is another one."""

@@ -179,6 +179,8 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reach: int = 0
     #: table -> the highest version of its values that was ever written, if not 1
     schemas: dict[str, int] = {}
+    #: table -> the types of its keys and values, in JSON; see `recorded_types`
+    types: dict[str, str] = {}
     #: reference topic -> next offset of each partition: the version that the handler saw
     reference: dict[str, tuple[int, ...]] = {}
     #: the command that paused the partition, until another one resumes it (format 3)
@@ -271,6 +273,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: as in the commit record at `first`
     format: int = 1
     schemas: dict[str, int] = {}
+    types: dict[str, str] = {}
     writer: Writer = Writer()
     time: int = 0
 

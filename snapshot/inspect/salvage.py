@@ -178,6 +178,7 @@ def _commit_record_of(made: Manifest) -> CommitRecord:
         last_delta=made.first,
         format=made.format,
         schemas=made.schemas,
+        types=made.types,
         writer=made.writer,
         time=made.time,
     )

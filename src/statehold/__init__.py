@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from statehold.api.timer import Timer
     from statehold.api.values.schema import Registered, Registry
     from statehold.api.values.serde import Json, MsgPack, Serde
+    from statehold.api.values.versioned_values import renamed
     from statehold.api.windows import Hopping, Session, Tumbling
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
@@ -51,6 +52,7 @@ __all__ = [
     "dead_letter",
     "on",
     "park",
+    "renamed",
     "retry",
     "retry_later",
     "stop",
@@ -83,6 +85,7 @@ _HOMES = {
     "dead_letter": "api.failures",
     "on": "api.handler",
     "park": "api.failures",
+    "renamed": "api.values.versioned_values",
     "retry": "api.failures",
     "retry_later": "api.failures",
     "stop": "api.failures",

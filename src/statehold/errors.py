@@ -33,6 +33,7 @@ StateholdError
 │   │   ├── StateMoved         the state moved to another input: run the service with that one
 │   │   ├── NewerFormat        a newer release wrote the records: run that release
 │   │   ├── UnknownSchema      this code cannot read a table's version: run newer code or add an upcaster
+│   │   ├── TableTypeChanged   the code declares other types for a table's keys or values than the state has
 │   │   ├── UnreadableValue    a stored value is not of the table's type: run the code that wrote it, or upcast
 │   │   ├── SinkDisagrees      the sink's database has another position than the state: `statehold sink init`
 │   │   └── UpgradeUnfinished  the code needs a newer format: `statehold finish-upgrade`
@@ -220,6 +221,13 @@ class NewerFormat(StateRefused):
 
 class UnknownSchema(StateRefused):
     """This code cannot read a table's version: it is newer, or has no upcaster."""
+
+
+class TableTypeChanged(StateRefused):
+    """The code declares another type for a table under the same version, and would read stored keys or values wrongly.
+
+    The partition is not live, and no record was handled. The text names the table and what changed, field by field.
+    """
 
 
 class UnreadableValue(StateRefused):

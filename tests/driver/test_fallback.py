@@ -61,7 +61,7 @@ def test_the_next_older_full_snapshot_is_taken_and_the_log_says_why() -> None:
     driver.restore()
     (passed_over,) = events(driver, "full_unusable")
     assert passed_over["full"] == newest.offset
-    assert passed_over["finding"] == "damaged: checksum differs"
+    assert passed_over["finding"].startswith("damaged: ")
     assert events(driver, "restored")[-1]["full"] == older.offset
     assert agrees(driver, ops)
 
@@ -115,7 +115,7 @@ def test_without_the_input_the_typed_error_names_every_full_snapshot_and_the_rep
         driver.restore()
     said = str(failure.value)
     for ref in (second, third):
-        assert f"full snapshot at offset {ref.offset}: damaged: checksum differs" in said
+        assert f"full snapshot at offset {ref.offset}: damaged: " in said
     assert f"full snapshot at offset {first.offset}: the deltas continue from transaction {second.first}" in said
     assert f"The input to replay instead is gone: input begins at {len(ops) - 5}, 30 is needed" in said
     assert "`statehold snapshot restore`" in said

@@ -28,6 +28,7 @@ WRITERS: dict[str, type[Handler[Any]]] = {
     "format-2": bank_v2.Bank,
     "format-3": bank_v3.Bank,
     "format-4": bank_v3.Bank,
+    "format-5": bank_v3.Bank,
 }
 EVERY = [(path.parent.name, path.stem) for path in sorted(HERE.glob("format-*/*.jsonl"))]
 
@@ -199,6 +200,19 @@ def upgraded(mode: str) -> Driver:
     driver = with_code(before, bank_v2.Bank)
     driver.restore()
     return driver
+
+
+def test_the_end_of_the_upgrade_records_the_types_of_a_running_partition() -> None:
+    """Until then an older release may read the partition, so nothing says so."""
+    driver = driver_of(path_of("format-4", "commit"), bank_v3.Bank)
+    driver.restore()
+    assert not [event for event, _ in driver.events if event == "table_types_taken"]
+    driver.command("finish-upgrade")
+    driver.commit()
+    assert driver.commit_record().types.keys() >= {"accounts", "days"}
+    driver.crash()
+    driver.restore()
+    assert not [event for event, _ in driver.events if event == "table_types_taken"]
 
 
 def with_code(before: Driver, kind: type[Handler[Any]]) -> Driver:

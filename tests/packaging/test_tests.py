@@ -114,7 +114,6 @@ PRIVATE = {
         "_keys": "memory that must not grow, which no one else sees",
     },
     "tests/unit/test_topology.py": {"_client": "that the client is the renewed one, without a broker"},
-    "tests/unit/test_versions.py": {"_serde": "that version 1 has no wrapper, which bytes alone do not show"},
     "tests/worker/test_full_snapshots.py": {
         "_records": "damages a stored record",
         "_value": "damages a stored record",

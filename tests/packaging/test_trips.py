@@ -106,10 +106,11 @@ class Limits(NamedTuple):
 
 LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
     record_to_commit: Limits(
-        functions=88,
-        calls=64,
+        functions=90,
+        calls=66,
         files="""
-            api/record.py bound/output.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
+            api/record.py bound/output.py snapshot/format/frame.py snapshot/format/recorded_types.py
+            snapshot/format/records.py state/digest.py
             state/kinds/traced.py state/partition_table.py state/state.py telemetry/registry.py
             worker/common/mailbox.py worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py
             worker/handler/engine.py worker/loop.py worker/participants/commands.py worker/partition.py
@@ -118,12 +119,13 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     restore_to_live: Limits(
-        functions=154,
-        calls=224,
+        functions=161,
+        calls=230,
         files="""
             api/record.py bound/handler.py bound/output.py common/names.py common/threads.py
             config/sections/connection.py ports.py snapshot/format/chain_check.py snapshot/format/frame.py
-            snapshot/format/partition_identity.py snapshot/format/records.py snapshot/gc_control.py
+            snapshot/format/partition_identity.py snapshot/format/recorded_types.py snapshot/format/records.py
+            snapshot/gc_control.py state/types/description.py
             snapshot/restore/delta_apply.py snapshot/restore/discovery.py snapshot/restore/estimate.py
             snapshot/restore/progress.py snapshot/restore/restore.py state/digest.py state/partition_table.py
             state/state.py telemetry/log_events.py telemetry/registry.py worker/common/lifecycle.py
@@ -137,12 +139,12 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     dead_letter_to_commit: Limits(
-        functions=145,
-        calls=149,
+        functions=147,
+        calls=151,
         files="""
             api/record.py bound/output.py bound/policies.py errors.py messages/command.py messages/dead_letter.py
-            snapshot/format/frame.py snapshot/format/records.py state/digest.py state/kinds/traced.py
-            state/partition_table.py state/state.py telemetry/log_events.py telemetry/registry.py
+            snapshot/format/frame.py snapshot/format/recorded_types.py snapshot/format/records.py state/digest.py
+            state/kinds/traced.py state/partition_table.py state/state.py telemetry/log_events.py telemetry/registry.py
             worker/common/mailbox.py worker/failures/decisions.py worker/full_snapshots/deltas.py
             worker/full_snapshots/scheduler.py worker/handler/dead_letters.py worker/handler/engine.py
             worker/handler/record_failure.py worker/loop.py worker/participants/commands.py
@@ -152,10 +154,11 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     sink_row: Limits(
-        functions=103,
-        calls=75,
+        functions=105,
+        calls=77,
         files="""
-            api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
+            api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/recorded_types.py
+            snapshot/format/records.py state/digest.py
             state/kinds/traced.py state/partition_table.py state/state.py telemetry/registry.py
             worker/common/mailbox.py worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py
             worker/handler/engine.py worker/loop.py worker/participants/commands.py worker/partition.py
@@ -165,11 +168,12 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     drain_and_stop: Limits(
-        functions=116,
-        calls=160,
+        functions=122,
+        calls=171,
         files="""
             api/record.py ports.py snapshot/format/frame.py snapshot/format/partition_identity.py
-            snapshot/format/records.py snapshot/full.py state/digest.py state/kinds/traced.py state/partition_table.py
+            snapshot/format/recorded_types.py snapshot/format/records.py snapshot/full.py state/digest.py
+            state/kinds/traced.py state/partition_table.py state/types/description.py
             state/state.py telemetry/log_events.py telemetry/registry.py worker/common/context.py
             worker/common/lifecycle.py worker/common/mailbox.py worker/common/signals.py worker/drain.py
             worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py worker/full_snapshots/stages.py

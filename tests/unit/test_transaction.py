@@ -34,7 +34,7 @@ def committer(*, origin: bool = True, part_bytes: int = 1000) -> tuple[MemoryBro
         output=SimpleNamespace(origin=origin), kafka=SimpleNamespace(message_max_bytes=2 * part_bytes)
     )
     tools: Any = SimpleNamespace(place=PLACE, settings=settings, wall=lambda: 12.5, clock=lambda: 0.0)
-    return broker, KafkaTransaction(producer, tools, first)
+    return broker, KafkaTransaction(producer, tools, first, used=())
 
 
 def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> CommitDraft:

@@ -65,7 +65,7 @@ def test_no_text_begins_with_the_marker(text: str) -> None:
 
 def test_a_table_of_version_1_has_no_wrapper_and_no_byte_more() -> None:
     plain = bind(Table(key=int, value=Money))
-    assert type(plain._serde) is serde.MsgPack
+    assert type(plain.serde) is serde.MsgPack
     assert plain.encode(Money(1, 2)) == msgspec.msgpack.encode(Money(1, 2))
 
 
@@ -148,7 +148,7 @@ def test_how_old_bytes_are_decoded(how: str) -> None:
 def test_other_serdes_of_statehold_have_versions_too(
     kind: Any, value: Any, old: bytes, step: Callable[[Any], Any]
 ) -> None:
-    new = table(kind, 2, v1=step)._serde
+    new = table(kind, 2, v1=step).serde
     assert new.decode(old) == new.decode(new.encode(value)) == value
 
 

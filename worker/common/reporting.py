@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from statehold.errors import Lost, OwnershipError, PartitionError
 from statehold.ports import WorkerReport
+from statehold.snapshot.format import frame, recorded_types
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -16,6 +18,15 @@ def log_pause(tools: Tools, record: CommitRecord) -> None:
     by = record.paused.issuer if record.paused is not None else None
     position = record.position(tools.place.input)
     tools.log.info("paused" if record.paused else "resumed", by=by, position=position)
+
+
+def log_types(tools: Tools, record: CommitRecord, unknown: Collection[str]) -> None:
+    """Log how the types of tables differ from those of the last commit record, and the tables that take a first one."""
+    for table, changes in recorded_types.changes(record, tools.place.types).items():
+        if changes:
+            tools.log.info("table_type_changed", table=table, changes=[each.text for each in changes])
+    if unknown and record.format >= frame.TYPED:
+        tools.log.info("table_types_taken", tables=sorted(unknown))
 
 
 def log_progress(tools: Tools, view: dict[str, Any]) -> None:

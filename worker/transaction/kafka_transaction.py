@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from statehold.bound.output import with_origin
 from statehold.messages.sent import Sent
 from statehold.ports import NUMBER, Transactions
 from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.recorded_types import RecordedTypes
 from statehold.snapshot.format.records import CommitRecord, Header, Part
 from statehold.state import digest
 from statehold.worker.common.context import Tools
@@ -40,7 +41,8 @@ class KafkaTransaction:
     After any exception but MessageRefused from `send` or `pack`: abort or drop it.
     """
 
-    def __init__(self, producer: Transactions, tools: Tools, record: CommitRecord) -> None:
+    def __init__(self, producer: Transactions, tools: Tools, record: CommitRecord, used: Iterable[str]) -> None:
+        """`used`: the tables that have keys."""
         place, settings = tools.place, tools.settings
         self.producer = producer
         producer.lineage = record.lineage
@@ -57,6 +59,7 @@ class KafkaTransaction:
         #: the committed position, and that of `expected`; see `CommitRecord.position`
         self.position = self._expected_position = record.position(place.names.input)
         self._versioned = max(place.schemas.values(), default=1) > 1
+        self.types = RecordedTypes(place.types, record, used)
         self._outputs = 0
         self.stage = Stage.CLOSED
         #: True from an abort until the next commit: the aborted records may still be open (KAFKA-20734)
@@ -142,6 +145,7 @@ class KafkaTransaction:
         positions = {**draft.positions, **side.retries}
         if side.next > 0:
             positions[self._control] = side.next
+        number, frozen = before.format_after(commands) if commands else before.format, draft.frozen
         return msgspec.structs.replace(
             before,
             n=n,
@@ -150,8 +154,8 @@ class KafkaTransaction:
             runs=draft.runs,
             start=self.position,
             topic_ids=self._place.topic_ids,
-            digest=digest.to_bytes(draft.frozen.digest),
-            keys=draft.frozen.keys,
+            digest=digest.to_bytes(frozen.digest),
+            keys=frozen.keys,
             parts=chunks,
             last_delta=n if draft.delta is not None else before.last_delta,
             outputs=self._outputs,
@@ -163,9 +167,10 @@ class KafkaTransaction:
             take=before.take_after(n, commands, draft.full_snapshots) if before.take or commands else 0,
             paused=before.paused if side.switch is None else before.paused_after(side.switch),
             effects=draft.effects,
-            format=before.format_after(commands) if commands else before.format,
+            format=number,
             reach=before.reach if draft.reach is None else draft.reach,
-            schemas=self._place.merged_schemas(before, draft.frozen.tables) if self._versioned else before.schemas,
+            schemas=self._place.merged_schemas(before, frozen.tables) if self._versioned else before.schemas,
+            types=self.types.after(before, number, frozen.tables, frozen.emptied),
             writer=self._place.writer,
             time=int(self._wall() * 1000),
         )

@@ -95,6 +95,7 @@ class WrittenFull(msgspec.Struct):
             time=int(now * 1000),
             format=commit_record.format,
             schemas=commit_record.schemas,
+            types=commit_record.types,
         )
 
 

@@ -15,6 +15,8 @@ from statehold.bound.system_tables import system_tables
 from statehold.bound.table import bind
 from statehold.common.class_body import class_attributes, once_per_class
 from statehold.state.partition_table import PartitionTable
+from statehold.state.types.describe import table_type
+from statehold.state.types.description import TableType
 
 
 @once_per_class
@@ -54,3 +56,10 @@ def sinks_of(kind: type[Handler[Any]]) -> dict[str, PartitionSink[Any]]:
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
     """Return the version of each table."""
     return {name: table.version for name, table in tables_and_outputs(kind)[0].items()}
+
+
+@once_per_class
+def table_types(kind: type[Handler[Any]]) -> dict[str, TableType]:
+    """Return the types of each of the user's own tables; the names of system tables have a dot."""
+    own = {name: table for name, table in tables_and_outputs(kind)[0].items() if "." not in name}
+    return {name: table_type(name, table.key_type, table.serde) for name, table in own.items()}

@@ -17,7 +17,7 @@ from statehold.balancer.join_diagnosis import JoinDiagnosis
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
-from statehold.bound.attributes import schemas, sinks_of
+from statehold.bound.attributes import schemas, sinks_of, table_types
 from statehold.bound.handler import new_state
 from statehold.bound.policies import retry_topics
 from statehold.bound.reference import references
@@ -315,4 +315,5 @@ class ServiceWiring:
             ),
             schemas=self._schemas,
             roots=self._roots,
+            types=table_types(class_of(self._service.handler)),
         )

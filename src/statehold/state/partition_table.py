@@ -70,7 +70,7 @@ class PartitionTable(Table[K, V]):
         #: the types of keys that need no further check before a commit
         self._exact_types = EXACT_TYPES.intersection((self.key_type,))
         self._are_exact = exact_check(self.key_type)
-        self._serde = options.serde
+        self.serde = options.serde
         #: None for a serde of the user's own, whose values only a traced table compares
         self._certainly_same = quick_check(options.serde)
         #: the type of its values, if each instance of it comes back
@@ -218,7 +218,7 @@ class PartitionTable(Table[K, V]):
 
         :raises UnstorableValue: a key or a value would not come back as it is; nothing has changed then.
         """
-        encode, keys = self._serde.encode, list(self._dirty)
+        encode, keys = self.serde.encode, list(self._dirty)
         if not self._exact_types.issuperset(map(type, keys)) and not self._are_exact(keys):
             self.check_keys(keys)
         self.check_values()
@@ -288,19 +288,17 @@ class PartitionTable(Table[K, V]):
 
     def decode(self, data: bytes) -> V:
         """Return a stored value as the handler sees it, on any thread if its serde allows. Raises what that raises."""
-        value: V = self._serde.decode(data)
+        value: V = self.serde.decode(data)
         return value
 
     def encode(self, value: V) -> bytes:
         """Return the stored form of a value. Raises what its serde raises."""
-        return self._serde.encode(value)
+        return self.serde.encode(value)
 
     def unreadable(self) -> set[int]:
         """Return the versions of stored values that this code cannot read."""
         return (
-            self._serde.unreadable(self.stored.values())
-            if isinstance(self._serde, versioned_values.Versioned)
-            else set()
+            self.serde.unreadable(self.stored.values()) if isinstance(self.serde, versioned_values.Versioned) else set()
         )
 
     def check_in_place(self) -> None:
@@ -347,7 +345,7 @@ class PartitionTable(Table[K, V]):
             return
         data = self._encoded(key, value)
         try:
-            back = self._serde.decode(data)
+            back = self.serde.decode(data)
         except Exception as error:  # a decoder may raise anything
             what = f"{brief(value)} would not come back as {self.value_type!r:.100}: {error}"
             raise self._unstorable(key, what) from error
@@ -357,7 +355,7 @@ class PartitionTable(Table[K, V]):
     def _encoded(self, key: K, value: Any) -> bytes:
         """Return the stored form of an open write. :raises UnstorableValue:"""
         try:
-            return self._serde.encode(value)
+            return self.serde.encode(value)
         except Exception as error:  # an encoder may raise anything
             raise self._unstorable(key, f"{brief(value)} cannot be encoded: {error}") from error
 
@@ -404,7 +402,7 @@ class PartitionTable(Table[K, V]):
         if data is None:
             return ABSENT
         try:
-            value = self._cache[key] = self._serde.decode(data)
+            value = self._cache[key] = self.serde.decode(data)
         except Exception as error:  # a decoder or an upcaster may raise anything
             raise self._unreadable_value(key, data, error) from error
         return value
@@ -432,7 +430,7 @@ class PartitionTable(Table[K, V]):
         """Return how this table could read a stored value of this version."""
         if version != self.version:
             return f"fix the upcasters from version {version} on"
-        if version == 1 and not versioned_values.can_version(self._serde):
+        if version == 1 and not versioned_values.can_version(self.serde):
             return "give the table a serde that reads it"
         return f"declare version={version + 1} and upcasters={{{version}: ...}} with the new type"
 

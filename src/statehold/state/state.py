@@ -17,6 +17,8 @@ class Frozen(msgspec.Struct, frozen=True):
     changes: tuple[Changes, ...]
     digest: int
     keys: int
+    #: the tables that have no keys after them
+    emptied: tuple[str, ...] = ()
 
     @property
     def tables(self) -> list[str]:
@@ -50,10 +52,16 @@ class State:
             count += len(table.stored)
         return count
 
+    @property
+    def used(self) -> list[str]:
+        """The tables that have keys."""
+        return [name for name, table in self.tables.items() if table.stored]
+
     def freeze(self) -> Frozen:
         """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
         digest, keys = self.digest, 0
         changes: list[Changes] = []
+        emptied: list[str] = []
         for table in self.tables.values():
             keys += len(table.stored)
             if (change := table.freeze()).keys:
@@ -65,7 +73,9 @@ class State:
                 self.tables[change.table].check_keys(change.keys)
                 raise
             digest, keys = digest + added, keys + born
-        return Frozen(tuple(changes), digest % MODULUS, keys)
+            if len(self.tables[change.table].stored) + born == 0:
+                emptied.append(change.table)
+        return Frozen(tuple(changes), digest % MODULUS, keys, tuple(emptied))
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
         """Make the frozen writes part of the state; `delta` says whether their commit record carried one."""

@@ -28,6 +28,8 @@ Event = Literal[
     "restore_progress",
     "restored",
     "replayed",
+    "table_type_changed",
+    "table_types_taken",
     "live",
     "rolled_back",
     "outcome_resolved",

@@ -107,9 +107,7 @@ class Driver(Wiring):
         super().__init__(handler, values, Names(kind.__name__.lower(), topics[0], others=tuple(topics[1:])), partitions)
         check_combinations(kind, values.snapshot.delta_interval, topics)
         self._batch, self._autocommit = batch, autocommit
-        self._encoders = {
-            topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, topics).items()
-        }
+        self._encoders = _encoders(kind, topics)
         self._run_effects, self._output_partitions = run_effects, output_partitions
 
     # Feeding
@@ -343,7 +341,7 @@ class Driver(Wiring):
         """Return the log events of the service: name and fields of each."""
         return self._log.events
 
-    # Failures
+    # Failures and releases
 
     def crash(self) -> None:
         """Simulate kill -9: memory is lost; the next owner's fence aborts the open transaction."""
@@ -373,6 +371,29 @@ class Driver(Wiring):
         self._settle()
         for lane in self._lanes.values():
             lane.stop(self.settings.service.stop_timeout)
+
+    def upgrade(self, handler: type[Handler[Any]] | Callable[[], Handler[Any]], *, crash: bool = False) -> None:
+        """Continue with another release of the handler, over the same topics and state, as a rolling restart does.
+
+        The release before stops cleanly, or by kill -9 with `crash`. If the new one raises, nothing has changed, and
+        `upgrade` back to the release before continues.
+
+        :raises StateRefused: the new release cannot read the state, or would read other values.
+        :raises UsageError: it reads other inputs.
+        """
+        kind, topics = class_of(handler), list(self.names.inputs)
+        check_combinations(kind, self.settings.snapshot.delta_interval, topics)
+        encoders = _encoders(kind, topics)
+        if not crash:
+            self._settle()
+        for lane in self._lanes.values():
+            if lane.running and crash:
+                lane.crash()
+            elif lane.running:
+                lane.stop(self.settings.service.stop_timeout)
+        self._encoders = encoders
+        self._change_code(handler)
+        self.restore()
 
     def fail_effects(self, error: Exception | None, name: str = "") -> None:
         """Make effects of this function's name (by default all) raise `error` from now on; None ends that.
@@ -564,3 +585,7 @@ class Driver(Wiring):
         for lane in self._lanes.values():
             if self._autocommit and lane.running:
                 lane.commit()
+
+
+def _encoders(kind: type[Handler[Any]], topics: Sequence[str]) -> dict[str, Callable[[Any], bytes]]:
+    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, topics).items()}

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from statehold.api.handler import Handler
-from statehold.bound.attributes import schemas, sinks_of
+from statehold.bound.attributes import schemas, sinks_of, table_types
 from statehold.bound.handler import new_state
 from statehold.bound.reference import references
 from statehold.bound.sink import SinkPosition
@@ -54,8 +54,7 @@ class Wiring:
     _format = frame.NEWEST
 
     def __init__(self, factory: Callable[[], Handler[Any]], settings: Settings, names: Names, partitions: int) -> None:
-        self._factory, self.settings, self.names, self._partitions = factory, settings, names, partitions
-        self._kind: type[Handler[Any]] = factory if isinstance(factory, type) else type(factory())
+        self.settings, self.names, self._partitions = settings, names, partitions
         self.clock = ManualClock()
         #: the cluster in memory: for tests of faults
         self.broker = MemoryBroker(self.clock)
@@ -74,6 +73,12 @@ class Wiring:
         #: the states of a backup with which partitions have started
         self._beginnings: dict[int, Beginning] = {}
         self._inline: dict[int, InlineEffects] = {}
+        self._change_code(factory)
+
+    def _change_code(self, factory: Callable[[], Handler[Any]]) -> None:
+        """Give this release to the workers that start from now on."""
+        self._factory = factory
+        self._kind: type[Handler[Any]] = factory if isinstance(factory, type) else type(factory())
         self._references = References(self._sources())
         self._references.turn()
 
@@ -117,7 +122,9 @@ class Wiring:
         writer = Writer(instance="driver", reads=frame.NEWEST)
         snapshot = self.settings.snapshot
         roots = roots_of(self.settings) if snapshot.full_store != KAFKA or snapshot.former_stores else ()
-        return Place(names, partition, self._partitions, ids, writer, schemas(self._kind), roots)
+        return Place(
+            names, partition, self._partitions, ids, writer, schemas(self._kind), roots, table_types(self._kind)
+        )
 
     def _sources(self) -> Sources:
         declared = tuple(references(self._kind).values())

@@ -94,7 +94,7 @@ def _each(
     done, adoptions, count = [], [], facts[stopped.names.input].partitions
     for partition in range(count):
         place = stopped.place(partition, count, facts)
-        found = stopped.find(place)
+        found = stopped.find(msgspec.structs.replace(place, types=edits.read_types(place.types)))
         state = stopped.new_state(partition)
         counts = edits.apply(partition, found.state, state)
         inputs = inputs_at(found.commit_record, place.names)
@@ -107,7 +107,9 @@ def _each(
         )
         if lineage is not None:
             like = msgspec.structs.replace(
-                found.commit_record, schemas=place.merged_schemas(found.commit_record, edits.tables)
+                found.commit_record,
+                schemas=place.merged_schemas(found.commit_record, edits.tables),
+                types=edits.kept_types(found.commit_record.types),
             )
             adoption = stopped.adoption(place, lineage, found.commit_record, inputs, state, like)
             each.full = adoption.base.offset if adoption.base else None

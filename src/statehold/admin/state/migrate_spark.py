@@ -24,7 +24,7 @@ from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.full_producer import ManifestProducer
-from statehold.snapshot.format import frame, records
+from statehold.snapshot.format import frame, recorded_types, records
 from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.export.edit import EDITED, Born, Editor, decode_tally, having, packed, tables_of
@@ -95,7 +95,9 @@ class _Work:
         plans = {}
         for partition in range(count):
             with closing(CommittedReader(self._settings, self._names.group, self._stopped.admin)) as reader:
-                plan = planning.make(reader, self._stopped.place(partition, count, self._facts))
+                place = self._stopped.place(partition, count, self._facts)
+                reading = msgspec.structs.replace(place, types=self._edits.read_types(place.types))
+                plan = planning.make(reader, reading)
                 plan = planning.divided(reader, plan, pieces(self._spark, count))
             goal = plan.goal.commit_record
             self._stopped.require_complete(plan.place, plan.last, goal.position(self._names.input), goal.digest)
@@ -177,12 +179,17 @@ class _Work:
             digest=digest.to_bytes(self._digest(written)),
             format=frame.NEWEST,
             schemas=self._schemas(plan),
+            types=self._types(plan, written),
         )
         end = self._stopped.bounds(self._names.changelog, plan.partition)[1]
         return written.manifest(plan.place, like, end, "migration", time.time())
 
     def _schemas(self, plan: FoldPlan) -> dict[str, int]:
         return plan.place.merged_schemas(plan.last, self._edits.tables)
+
+    def _types(self, plan: FoldPlan, written: WrittenFull) -> dict[str, str]:
+        kept = msgspec.structs.replace(plan.last, types=self._edits.kept_types(plan.last.types))
+        return recorded_types.of_state(kept, self._stopped.types, written.sums, plan.place.input)
 
     def _adoption(self, plan: FoldPlan, written: WrittenFull, base: LocatedManifest, lineage: str) -> Adoption:
         last: CommitRecord = plan.last
@@ -197,4 +204,5 @@ class _Work:
             inputs=inputs_at(last, self._names),
             effects=last.effects,
             schemas=self._schemas(plan),
+            types=self._types(plan, written),
         )

@@ -15,6 +15,7 @@ from statehold.admin.state.stopped_service import StoppedService
 from statehold.common.names import Names
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
+from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.state_replacement import Adoption
@@ -134,6 +135,7 @@ class Redistribution:
             self.commit_records[0],
             format=max(commit_record.format for commit_record in self.commit_records),
             schemas=schemas,
+            types=recorded_types.joined([each.types for each in self.commit_records], self._stopped.types),
             positions={},
             inputs=names.recorded,
             digest=digest.to_bytes(0),

@@ -12,7 +12,7 @@ import msgspec
 from statehold.admin.executor_clients import SnapshotSinkFactory
 from statehold.api.handler import HandlerFactory
 from statehold.api.record import Message
-from statehold.bound.attributes import schemas
+from statehold.bound.attributes import schemas, table_types
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -23,7 +23,7 @@ from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.ports import OutOfRange
 from statehold.snapshot import state_replacement
-from statehold.snapshot.format import frame
+from statehold.snapshot.format import frame, recorded_types
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Writer
 from statehold.snapshot.full import FullUnusable, FullWriter, load
@@ -58,6 +58,7 @@ class StoppedService:
     def __init__(self, settings: Settings, names: Names, handler: HandlerFactory, tool: str) -> None:
         self.settings, self.names, self._handler = settings, names, handler
         self.kind = class_of(handler)
+        self.types = table_types(self.kind)
         self.admin = Admin(settings, names.group)
         self.tool = f"{tool} {__version__}"
         self._log = Log(service=names.group)
@@ -78,7 +79,9 @@ class StoppedService:
     def place(self, partition: int, partitions: int, facts: Mapping[str, TopicFacts]) -> Place:
         ids = {topic: fact.id for topic, fact in facts.items()}
         writer = Writer(instance=self.tool, version=__version__, reads=frame.NEWEST)
-        return Place(self.names, partition, partitions, ids, writer, schemas(self.kind), roots_of(self.settings))
+        return Place(
+            self.names, partition, partitions, ids, writer, schemas(self.kind), roots_of(self.settings), self.types
+        )
 
     def new_state(self, partition: int) -> State:
         return self.engine(partition).state
@@ -165,10 +168,11 @@ class StoppedService:
     ) -> Adoption:
         """Write the state as a full snapshot, to which the state-replacement record after `old` refers.
 
-        `inputs`: the next offset of each input.
+        `inputs`: the next offset of each input. `like`: has the versions and types with which the values were written.
 
-        :raises ToolRefused: the snapshot read back differs.
+        :raises ToolRefused: the snapshot read back differs. :raises TableTypeChanged: this code declares other types.
         """
+        types = recorded_types.of_state(like, self.types, state.used, place.input)
         base = self._write(place, lineage, 0 if old is None else old.n + 1, inputs, state, like)
         return Adoption(
             place=place,
@@ -179,6 +183,7 @@ class StoppedService:
             keys=state.keys,
             inputs=inputs,
             schemas=like.schemas,
+            types=types,
         )
 
     def _write(

@@ -33,7 +33,7 @@ def version_of(stored: bytes) -> int:
 class Versioned:
     """The serde of a table with a version above 1."""
 
-    __slots__ = ("_decode_current", "_prefix", "_serdes", "_steps", "current", "version")
+    __slots__ = ("_decode_current", "_prefix", "_steps", "current", "serdes", "version")
 
     def __init__(self, current: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]) -> None:
         """:raises UsageError: a version out of range, a missing step, or a serde that may write the marker."""
@@ -43,12 +43,12 @@ class Versioned:
         self._prefix = MARKER + bytes((version,))
         self._steps: dict[int, Callable[[Any], Any]] = {}
         #: the serde of each version
-        self._serdes: dict[int, Serde[Any]] = {version: current}
+        self.serdes: dict[int, Serde[Any]] = {version: current}
         for number, given in upcasters.items():
             step, what = given[1] if isinstance(given, tuple) else given, f"the upcaster of version {number}"
             require_plain(step, what)
             require_parameters(step, what, ("old",))
-            self._serdes[number], self._steps[number] = _parted(current, given)
+            self.serdes[number], self._steps[number] = _parted(current, given)
 
     def encode(self, value: Any, /) -> bytes:
         return self._prefix + self.current.encode(value)
@@ -63,7 +63,7 @@ class Versioned:
         found = version_of(data)
         if found not in self._steps:
             raise UnknownSchema(f"a value has version {found}, this code reads {self.oldest} to {self.version}")
-        value = self._serdes[found].decode(data if found == 1 else data[2:])
+        value = self.serdes[found].decode(data if found == 1 else data[2:])
         for number in range(found, self.version):
             value = self._as_stored(number + 1, self._steps[number](value))
         return value
@@ -77,7 +77,7 @@ class Versioned:
         :raises UsageError: no reader of that version could read it.
         """
         try:
-            return self._serdes[version].decode(self._serdes[version].encode(value))
+            return self.serdes[version].decode(self.serdes[version].encode(value))
         except Exception as error:  # a serde may raise anything
             raise UsageError(
                 f"the upcaster of version {version - 1} returned {value!r:.100}, which cannot be read as version "
@@ -147,3 +147,25 @@ def _parameter(function: Callable[[Any], Any]) -> Any:
         return Any
     hints.pop("return", None)
     return next(iter(hints.values()), Any)
+
+
+def renamed(names: Mapping[str, str]) -> Callable[[Any], Any]:
+    """Return the upcaster of fields with other names: `upcasters={1: renamed({"cents": "minor"})}`.
+
+    `names`: old stored name -> new stored name. A value without the old name keeps what it has. The upcaster raises
+    TypeError for values that are no objects, and ValueError if a value has both names.
+
+    :raises UsageError: two fields would get one name.
+    """
+    if len(set(names.values())) < len(names):
+        raise UsageError(f"renamed({dict(names)}): two fields would get one name")
+
+    def upcast(old: Any) -> Any:
+        if not isinstance(old, dict):
+            raise TypeError(f"fields are renamed in objects, and this value is {type(old).__name__}")
+        new = {names.get(name, name): value for name, value in old.items()}
+        if len(new) < len(old):
+            raise ValueError(f"it has both names of a renamed field: {', '.join(old)}")
+        return new
+
+    return upcast

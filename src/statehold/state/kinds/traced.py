@@ -77,7 +77,7 @@ class TracedTable(PartitionTable[K, V]):
         """:raises MutatedInPlace: a value of the open transaction was changed in place."""
         for key, before in self._reads.items():
             value = self._cache.get(key, ABSENT)
-            if key not in self._dirty and value is not ABSENT and self._serde.encode(value) != before:
+            if key not in self._dirty and value is not ABSENT and self.serde.encode(value) != before:
                 raise MutatedInPlace(
                     f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost. "
                     f"Next: put() a new value instead, best of a frozen type"
@@ -92,7 +92,7 @@ class TracedTable(PartitionTable[K, V]):
         """Also compare values that only the user's own serde knows: by their types and bytes."""
         if self._certainly_same is not None:
             return super()._difference(live, back)
-        if type(live) is type(back) and self._serde.encode(live) == self._serde.encode(back):
+        if type(live) is type(back) and self.serde.encode(live) == self.serde.encode(back):
             return None
         return f"{brief(live)} would be {brief(back)} after a restore"
 
@@ -100,5 +100,5 @@ class TracedTable(PartitionTable[K, V]):
         if key not in self._reads and key not in self._dirty:
             if not self._reads:
                 self._reads = {}
-            self._reads[key] = self._serde.encode(value)
+            self._reads[key] = self.serde.encode(value)
         return value

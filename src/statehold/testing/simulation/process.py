@@ -11,7 +11,7 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
-from statehold.bound.attributes import schemas, sinks_of, tables_and_outputs
+from statehold.bound.attributes import schemas, sinks_of, table_types, tables_and_outputs
 from statehold.bound.handler import new_state
 from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
@@ -58,7 +58,7 @@ class Application:
     ) -> None:
         self.handler, self.names, self.partitions, self.settings = handler, names, partitions, settings
         self.kind: type[Handler[Any]] = class_of(handler)
-        self.schemas = schemas(self.kind)
+        self.schemas, self.types = schemas(self.kind), table_types(self.kind)
         self.all_outputs = [
             *(output.topic for output in tables_and_outputs(self.kind)[1].values()),
             *failure_topics(self.kind, names),
@@ -75,7 +75,7 @@ class Application:
         ids = {topic: kafka.topics[topic].id for topic in topics if topic in kafka.topics}
         writer = Writer(instance=instance, reads=frame.NEWEST)
         partitions = kafka.partitions(names.input) or self.partitions
-        return Place(names, partition, partitions, ids, writer, self.schemas, roots_of(self.settings))
+        return Place(names, partition, partitions, ids, writer, self.schemas, roots_of(self.settings), self.types)
 
 
 @lru_cache

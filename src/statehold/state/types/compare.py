@@ -1,0 +1,244 @@
+"""Compares the types that a state was written with to those that the code declares, field by field.
+
+Compatible is what reads every stored value as the handler that wrote it did: fields with defaults were added, a union
+or an enum grew, a limit was loosened. Anything else is not, also where msgspec would read it without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+import msgspec
+
+from statehold.state.types.description import (
+    LEFT_OUT,
+    SHAPED,
+    VARYING,
+    Description,
+    Field,
+    Limit,
+    Node,
+    Shape,
+    TableType,
+)
+
+#: limits that a smaller value loosens, and those that a larger one does
+_LOW: Final = ("ge", "gt", "min_length")
+_HIGH: Final = ("le", "lt", "max_length")
+
+
+class TypeChange(NamedTuple):
+    """One difference, in words; `compatible`: stored values read as they did."""
+
+    text: str
+    compatible: bool
+
+
+class Use(Enum):
+    """How the code uses what it reads."""
+
+    VALUE = auto()
+    #: a key must also have the same bytes as before
+    KEY = auto()
+    #: an upcaster may ignore a field, and must not be given one that no stored value has
+    UPCAST = auto()
+
+
+def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
+    """Return the differences between a table's stored and declared types, those of its keys first."""
+    found = [TypeChange(f"key {each.text}", each.compatible) for each in compare(old.key, new.key, Use.KEY)]
+    current = max(new.values)
+    for version, description in old.values.items():
+        declared = new.values.get(version)
+        if version == current:
+            found += compare(description, new.values[version])
+        elif declared is not None and not _is_plain(declared):  # an upcaster without annotation gets plain data
+            for each in compare(description, declared, Use.UPCAST):
+                found.append(TypeChange(f"the upcaster of version {version}: {each.text}", each.compatible))
+    return found
+
+
+def table_merged(old: TableType, new: TableType) -> TableType:
+    """Return what the state carries once it has values of the declared types, besides those of `old`."""
+    values = dict(new.values)
+    for version, description in old.values.items():
+        if version in values:
+            declared = values[version]
+            values[version] = description if _is_plain(declared) else merged(description, declared)
+    return TableType(merged(old.key, new.key), values)
+
+
+def _is_plain(found: Description) -> bool:
+    return found.type is not None and found.type.kind == "any"
+
+
+def compare(old: Description, new: Description, use: Use = Use.VALUE) -> list[TypeChange]:
+    """Return the differences between a stored and a declared type, in the order of the fields."""
+    if (old.format, old.name, old.version) != (new.format, new.name, new.version):
+        return [TypeChange(f"{_format(old)} became {_format(new)}", compatible=False)]
+    if old.type is None or new.type is None:
+        return []
+    return list(_Comparison(old, new, use).nodes("", old.type, new.type))
+
+
+def merged(old: Description, new: Description) -> Description:
+    """Return the declared type, with the fields that stored values may be without: those of `old`, and those it lacks.
+
+    A later release must not change the default of such a field, because a stored value reads as it.
+    """
+    if old.type is None or new.type is None:
+        return new
+    known = _Comparison(old, new, Use.VALUE)
+    for _ in known.nodes("", old.type, new.type):
+        pass
+    shapes = list(new.shapes)
+    for before, now in known.pairs:
+        shapes[now] = _with_optional(old.shapes[before], shapes[now])
+    return msgspec.structs.replace(new, shapes=tuple(shapes))
+
+
+def _with_optional(old: Shape, new: Shape) -> Shape:
+    before = {field.name: field for field in old.fields}
+    return msgspec.structs.replace(new, fields=tuple(_stored(field, before.get(field.name)) for field in new.fields))
+
+
+def _stored(field: Field, old: Field | None) -> Field:
+    optional = field.optional or (field.default is not None and (old is None or old.optional))
+    return msgspec.structs.replace(field, optional=optional)
+
+
+class _Comparison:
+    def __init__(self, old: Description, new: Description, use: Use) -> None:
+        self._old, self._new, self._use = old.shapes, new.shapes, use
+        #: the shapes that were compared; a type that holds itself ends here
+        self.pairs: set[tuple[int, int]] = set()
+
+    def nodes(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
+        if "union" in (old.kind, new.kind):
+            yield from self._unions(path, old, new)
+        elif self._slot(old, self._old) != self._slot(new, self._new):
+            yield _broken(path, f"{self._said(old, self._old)} became {self._said(new, self._new)}")
+        elif old.kind in SHAPED:
+            yield from self._shapes(path, old.shape, new.shape)
+        else:
+            yield from _values(path, old, new)
+            yield from _limits(path, old, new)
+            for number, (before, now) in enumerate(zip(old.parts, new.parts, strict=True)):
+                yield from self.nodes(_within(path, old, number), before, now)
+
+    def _unions(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
+        news = {self._slot(member, self._new): member for member in _members(new)}
+        for member in _members(old):
+            found = news.pop(self._slot(member, self._old), None)
+            if found is None:
+                yield _broken(path, f"{self._said(member, self._old)} is no longer among its types")
+            else:
+                yield from self.nodes(path, member, found)
+        for member in news.values():
+            compatible = member.kind != "any"
+            yield TypeChange(f"{path or 'it'}: may be {self._said(member, self._new)}, too", compatible)
+
+    def _slot(self, node: Node, shapes: tuple[Shape, ...]) -> tuple[object, ...]:
+        """Return what must be equal for two types to be compared further."""
+        if node.kind in SHAPED:
+            return node.kind, shapes[node.shape].tag_field, shapes[node.shape].tag
+        return node.kind, len(node.parts)
+
+    def _shapes(self, path: str, old: int, new: int) -> Iterator[TypeChange]:
+        if (old, new) in self.pairs:
+            return
+        self.pairs.add((old, new))
+        before, now = self._old[old], self._new[new]
+        if now.array and [field.name for field in before.fields] != [
+            field.name for field in now.fields[: len(before.fields)]
+        ]:
+            yield _broken(path, f"an array of {_names(before)} became one of {_names(now)}")
+            return
+        known = {field.name: field for field in now.fields}
+        for field in before.fields:
+            at = f"{path}.{field.name}" if path else field.name
+            if (found := known.pop(field.name, None)) is None:
+                yield TypeChange(f"{at}: {self._said(field.type, self._old)} is gone", self._use is Use.UPCAST)
+                continue
+            if field.optional and field.default != found.default:
+                yield _broken(at, f"stored values without it read {_read(field)}, and now {_read(found)}")
+            yield from self.nodes(at, field.type, found.type)
+        for field in known.values():
+            yield self._added(f"{path}.{field.name}" if path else field.name, field)
+
+    def _added(self, at: str, field: Field) -> TypeChange:
+        said = self._said(field.type, self._new)
+        if self._use is not Use.VALUE:
+            return _broken(at, f"{said} is new, and nothing that is stored has it")
+        if field.default is None:
+            return _broken(at, f"{said} is new and has no default")
+        if field.default == VARYING:
+            return _broken(at, f"{said} is new, and each call makes another default")
+        return TypeChange(f"{at}: {said} is new; stored values read {_read(field)}", compatible=True)
+
+    def _said(self, node: Node, shapes: tuple[Shape, ...]) -> str:
+        if node.kind in SHAPED:
+            shape = shapes[node.shape]
+            return f"{node.kind} {shape.tag!r}" if shape.tag is not None else f"{node.kind} of {_names(shape)}"
+        if node.kind == "union":
+            return " | ".join(self._said(member, shapes) for member in node.parts)
+        if node.parts:
+            return f"{node.kind}[{', '.join(self._said(part, shapes) for part in node.parts)}]"
+        return node.kind
+
+
+def _members(node: Node) -> tuple[Node, ...]:
+    return node.parts if node.kind == "union" else (node,)
+
+
+def _values(path: str, old: Node, new: Node) -> Iterator[TypeChange]:
+    """Compare the values of enums and literals."""
+    if gone := [value for value in old.values if value not in new.values]:
+        yield _broken(path, f"{old.kind} without {', '.join(map(repr, gone))}")
+    if born := [value for value in new.values if value not in old.values]:
+        yield TypeChange(f"{path or 'it'}: {new.kind} with {', '.join(map(repr, born))}, too", compatible=True)
+
+
+def _limits(path: str, old: Node, new: Node) -> Iterator[TypeChange]:
+    for name in sorted(old.limits.keys() | new.limits.keys()):
+        before, now = old.limits.get(name), new.limits.get(name)
+        if before != now:
+            said = f"{path or 'it'}: {name} {_shown(before)} became {_shown(now)}"
+            yield TypeChange(said, compatible=now is None or _is_looser(name, before, now))
+
+
+def _is_looser(name: str, before: Limit | None, now: Limit) -> bool:
+    if not isinstance(before, int | float) or not isinstance(now, int | float):
+        return False
+    return (name in _LOW and now < before) or (name in _HIGH and now > before)
+
+
+def _broken(path: str, text: str) -> TypeChange:
+    return TypeChange(f"{path or 'it'}: {text}", compatible=False)
+
+
+def _within(path: str, node: Node, number: int) -> str:
+    place = ("key", "value")[number] if node.kind == "dict" else str(number) if node.kind == "tuple" else ""
+    return f"{path}[{place}]"
+
+
+def _names(shape: Shape) -> str:
+    return (
+        ", ".join(field.name for field in shape.fields[:8]) + (", ..." if len(shape.fields) > 8 else "") or "no field"
+    )
+
+
+def _read(field: Field) -> str:
+    if field.default is None:
+        return "nothing, because it is required"
+    return {VARYING: "another default each time", LEFT_OUT: "as left out"}.get(field.default, field.default)
+
+
+def _format(found: Description) -> str:
+    return f"the serde {found.name} {found.version}".rstrip() if found.format == "serde" else found.format
+
+
+def _shown(limit: Limit | None) -> str:
+    return "none" if limit is None else str(limit)
