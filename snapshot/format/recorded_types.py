@@ -60,7 +60,7 @@ def check(commit_record: CommitRecord, declared: Mapping[str, TableType], topic:
 
 def _said(table: str, broken: list[str], commit_record: CommitRecord, version: int) -> str:
     writer, more = commit_record.writer, len(broken) - _SHOWN
-    shown = "; ".join(broken[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    shown = "; ".join(f"{text:.200}" for text in broken[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
     code = f" (code {writer.code})" if writer.code else ""
     if any(text.startswith("key ") for text in broken):
         ways = "or give the keys their old type: keys of another type need a new table"

@@ -12,9 +12,10 @@ from tests.support.processes import await_true
 from tests.support.stage import Stage
 from tests.support.verify import fold, read_all
 
+from statehold import Handler, Record, Table
 from statehold.admin.state.migrate import Migration, migrate
 from statehold.admin.state.stopped_service import StoppedService, inputs_at
-from statehold.errors import MixedLineages, ToolRefused, UsageError
+from statehold.errors import MixedLineages, TableTypeChanged, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot.format import records
@@ -125,6 +126,44 @@ def test_the_service_continues_from_the_other_state(stopped: Stage) -> None:
             1, MixedLineages
         )
         local.await_failed(0, MixedLineages)
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    """The next release's total: `sum` has another name, and a default."""
+
+    count: int = 0
+    amount: int = 0
+
+
+class NextRelease(Handler[bytes]):
+    totals = Table(key=str, value=Renamed)
+
+    def on_record(self, record: Record[bytes]) -> None:
+        raise AssertionError
+
+
+def of_old(key: str, old: Old) -> Renamed:
+    return Renamed(old.count, old.sum)
+
+
+def unannotated(key, old):  # type: ignore[no-untyped-def]
+    return old
+
+
+def test_a_renamed_field_is_migrated_by_a_function_that_reads_the_old_type(stopped: Stage) -> None:
+    """Without the old type in its annotation the function would read the new one, so nothing is done."""
+    stage, before = stopped, states(stopped)
+    for edits in ({}, {"totals": unannotated}):
+        with pytest.raises(TableTypeChanged, match="sum: int is gone"):
+            migrate(stage.settings(), stage.names, NextRelease, edits, (), REASON, dry_run=True)
+    migrate(stage.settings(), stage.names, NextRelease, {"totals": of_old}, (), REASON)
+    with closing(StoppedService(stage.settings(), stage.names, NextRelease, "test")) as stopped_service:
+        for partition, totals in before.items():
+            found = stopped_service.find(stopped_service.place(partition, 2, stopped_service.facts()))
+            after = dict(found.state.tables["totals"].items())
+            assert after == {key: Renamed(total.count, total.sum) for key, total in totals.items()}
+    with Local(stage) as local:
+        assert "amount: int is gone" in local.await_failed(0, TableTypeChanged)
 
 
 def one_partition_alone(stage: Stage) -> None:
