@@ -35,6 +35,8 @@ TYPED = 5
 #: It exceeds the largest kafka.message_max_bytes, because otherwise a written value could be too large to restore.
 MAX_BODY = 128 * 1024 * 1024
 _COMPRESS_FROM = 512
+#: of commit records, which come one by one and repeat each other, so that the producer's compression does it for less
+_COMPRESS_RECORDS_FROM = 8192
 _HEAD = struct.Struct("<BcBBIQ")
 checksum = xxhash.xxh3_64_intdigest
 
@@ -54,7 +56,7 @@ class UnknownFormat(BadFrame):
 def pack(kind: bytes, body: bytes, version: int = OLDEST) -> bytes:
     """Return a frame around `body`; a large body is compressed."""
     codec, content = 0, body
-    if len(body) >= _COMPRESS_FROM:
+    if len(body) >= (_COMPRESS_RECORDS_FROM if kind == b"M" else _COMPRESS_FROM):
         codec, content = 1, zstd.compress(body, 1)
     return _HEAD.pack(version, kind, codec, 0, len(body), checksum(body)) + content
 

@@ -184,7 +184,8 @@ class _Attempt:
                     advice = "run the code that wrote them, or give the table the old type of its keys"
                     raise self._unknown_schema(commit_record, f"the state {error}: {advice}") from error
                 except UnknownTable as error:
-                    raise self._unknown_schema(commit_record, f"the state {error}: run the code that has it") from error
+                    advice = "run the code that has it, or name it in was=... of the table that has another name now"
+                    raise self._unknown_schema(commit_record, f"the state {error}: {advice}") from error
                 except (FullUnusable, DigestMismatch) as error:
                     if not base.from_disk:  # a fault of the local disk says nothing about Kafka
                         if isinstance(error, DigestMismatch):

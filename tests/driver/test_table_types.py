@@ -511,3 +511,68 @@ def test_what_cannot_be_renamed_is_an_error(old: Any, error: type[Exception]) ->
         renamed({"cents": "minor"})(old)
     with pytest.raises(UsageError, match="two fields would get one name"):
         renamed({"cents": "minor", "pence": "minor"})
+
+
+class Balances(Handler[str]):
+    """The first release."""
+
+    balances = Table(key=str, value=int)
+
+    def on_record(self, record: Record[str]) -> None:
+        self.balances[record.value] = self.balances.get(record.value, 0) + 1
+
+
+class Accounts(Handler[str]):
+    """The next one, in which the table has another name."""
+
+    accounts = Table(key=str, value=int, sorted=True, ttl=60, was="balances")
+
+    def on_record(self, record: Record[str]) -> None:
+        self.accounts[record.value] = self.accounts.get(record.value, 0) + 1
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["deltas", "full snapshot"])
+def test_a_renamed_table_stays_stored_under_its_first_name(full: bool) -> None:
+    driver = Driver(Balances)
+    driver.feed("ann")
+    driver.commit()
+    before = driver.commit_record().digest
+    driver.upgrade(Accounts, crash=not full)
+    assert driver.table("accounts") == driver.table(Accounts.accounts) == {"ann": 1}
+    assert driver.commit_record().digest == before
+    driver.feed("ann")
+    driver.commit()
+    assert driver.commit_record().types.keys() == {"balances"}
+    if full:
+        assert driver.take_full() is not None
+    driver.crash()
+    driver.restore()
+    assert driver.table("accounts") == {"ann": 2}
+
+
+def test_a_rename_that_the_code_does_not_name_is_an_error() -> None:
+    driver = Driver(Balances)
+    driver.feed("ann")
+    driver.commit()
+    unnamed = type("Accounts", (Handler,), {"on_record": Balances.on_record, "accounts": Table(key=str, value=int)})
+    with pytest.raises(
+        UnknownSchema, match=r"holds table 'balances', this code declares: accounts: .* name it in was="
+    ):
+        driver.upgrade(unnamed)
+    driver.upgrade(Accounts)
+
+
+def test_two_tables_cannot_be_stored_under_one_name() -> None:
+    both = type(
+        "Both",
+        (Handler,),
+        {
+            "on_record": Balances.on_record,
+            "balances": Table(key=str, value=int),
+            "accounts": Table(key=str, value=int, was="balances"),
+        },
+    )
+    with pytest.raises(UsageError, match="tables 'balances' and 'accounts' are both stored as 'balances'"):
+        Driver(both)
+    with pytest.raises(UsageError, match="give the name that the attribute had before"):
+        Table(key=str, value=int, was="statehold.timers")

@@ -157,7 +157,7 @@ class WindowTime(EventTime):
         table.delete(window)
         self._reach_row(table, key, end + table.grace)
         try:
-            self._handler.on_window(table.name, key, start, end, value)
+            self._handler.on_window(table.attribute, key, start, end, value)
         except Exception as error:
             error.add_note(f"in on_window of {table.name!r}, key {key!r}, from {start} to {end}")
             raise
@@ -171,7 +171,7 @@ class WindowTime(EventTime):
         table.delete(row)
         self._reach_row(table, key, table.due(row))
         try:
-            self._handler.on_unmatched(table.name, key, side, value, timestamp)
+            self._handler.on_unmatched(table.attribute, key, side, value, timestamp)
         except Exception as error:
             error.add_note(f"in on_unmatched of {table.name!r}, key {key!r}, {side} side, timestamp {timestamp}")
             raise

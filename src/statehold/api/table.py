@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from statehold.api.declaration import Declaration
 from statehold.api.values import serde, versioned_values
 from statehold.api.values.table_types import require_immutable, require_key_type, require_ordered_key
+from statehold.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -34,6 +35,8 @@ class TableOptions:
     serde: serde.Serde[Any]
     #: the attribute
     name: str = ""
+    #: the name under which it is stored, if it is another one
+    was: str = ""
 
 
 class Table(Declaration, Generic[K, V]):
@@ -54,6 +57,9 @@ class Table(Declaration, Generic[K, V]):
     With `ttl` (seconds, or a timedelta) a key expires that long after its last `put`, by the partition's own time
     (docs/how-to/write/timers.md).
 
+    A renamed attribute needs `was="its first name"`, from then on: the table stays stored under that name, so a rename
+    costs nothing. Commands, exports and requests over HTTP use the stored name, the handler's code the attribute.
+
     Use it on the partition's thread only.
 
     :raises UsageError: the type of the key or of the value is not supported, or a version has no upcaster.
@@ -70,6 +76,7 @@ class Table(Declaration, Generic[K, V]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         ttl: float | timedelta = 0,
         mutable: bool = False,
+        was: str = "",
     ) -> None: ...
 
     @overload
@@ -83,6 +90,7 @@ class Table(Declaration, Generic[K, V]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         ttl: float | timedelta = 0,
         mutable: bool = False,
+        was: str = "",
     ) -> None: ...
 
     def __init__(
@@ -95,7 +103,10 @@ class Table(Declaration, Generic[K, V]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         ttl: float | timedelta = 0,
         mutable: bool = False,
+        was: str = "",
     ) -> None:
+        if was and not was.isidentifier():
+            raise UsageError(f"Table(was={was!r}): give the name that the attribute had before")
         require_key_type(key)
         if sorted or ttl:
             require_ordered_key(key)
@@ -110,6 +121,7 @@ class Table(Declaration, Generic[K, V]):
             upcasters=steps,
             ttl=milliseconds(ttl),
             mutable=mutable,
+            was=was,
             serde=versioned_values.versioned(serde.for_state(value), version, steps),
         )
 

@@ -14,6 +14,7 @@ from statehold.bound.sink import PartitionSink
 from statehold.bound.system_tables import system_tables
 from statehold.bound.table import bind
 from statehold.common.class_body import class_attributes, once_per_class
+from statehold.errors import UsageError
 from statehold.state.partition_table import PartitionTable
 from statehold.state.types.describe import table_type
 from statehold.state.types.description import TableType
@@ -23,7 +24,7 @@ from statehold.state.types.description import TableType
 def tables_and_outputs(
     kind: type[Handler[Any]],
 ) -> tuple[dict[str, PartitionTable[Any, Any]], dict[str, PartitionOutput[Any]]]:
-    """Return the tables and outputs that a handler class declares, by attribute name, base classes first.
+    """Return a handler class's tables by stored name, and its outputs by attribute name, base classes first.
 
     The system tables that statehold needs for it follow its own (`statehold.bound.system_tables`).
     """
@@ -42,7 +43,11 @@ def bound_tables(kind: type[Handler[Any]], traced: bool) -> tuple[PartitionTable
 
 def _tables(kind: type[Handler[Any]], *, traced: bool) -> dict[str, PartitionTable[Any, Any]]:
     found: dict[str, Table[Any, Any] | Dedupe[Any]] = class_attributes(kind, (Table, Dedupe))
-    tables = {name: bind(table, traced=traced) for name, table in found.items()}
+    tables: dict[str, PartitionTable[Any, Any]] = {}
+    for table in (bind(each, traced=traced) for each in found.values()):
+        if (other := tables.get(table.name)) is not None:
+            raise UsageError(f"tables {other.attribute!r} and {table.attribute!r} are both stored as {table.name!r}")
+        tables[table.name] = table
     return tables | system_tables(kind, tables)
 
 

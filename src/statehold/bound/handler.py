@@ -41,6 +41,7 @@ def bind(
     rows: dict[str, ReferenceView[Any, Any]] = {}
     for name, reference in references(kind).items():
         rows[name] = reference.bind(shared.get(reference.topic) or SharedRows(0))
-    for attribute, value in (*state.tables.items(), *outputs.items(), *sinks.items(), *rows.items()):
+    tables = {table.attribute: table for table in state.tables.values()}
+    for attribute, value in (*tables.items(), *outputs.items(), *sinks.items(), *rows.items()):
         setattr(handler, attribute, value)
     return tuple(outputs.values()), Sinks(sinks.values()) if sinks else None, rows

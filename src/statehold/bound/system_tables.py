@@ -56,7 +56,7 @@ def system_tables(kind: type[Handler[Any]], tables: Tables) -> Tables:
     found |= _dead_letter_tables(kind)
     found = {f"{kind.system_prefix}{local_name(name)}": table for name, table in found.items()}
     for name, table in found.items():
-        table.name = name
+        table.name = table.attribute = name
     return found
 
 

@@ -59,8 +59,9 @@ class PartitionTable(Table[K, V]):
 
     def __init__(self, declaration: Table[K, V], name: str = "") -> None:
         options: TableOptions = options_of(declaration)
-        self.name, self.mutable, self.sorted, self.ttl = (
-            name or options.name,
+        #: the name under which it is stored, and that of the handler's attribute
+        self.name, self.attribute = name or options.was or options.name, name or options.name
+        self.mutable, self.sorted, self.ttl = (
             options.mutable,
             options.sorted,
             options.ttl,

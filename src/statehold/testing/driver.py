@@ -297,7 +297,7 @@ class Driver(Wiring):
         `table` is the declaration, such as `Book.totals`, or the attribute by name.
         """
         self._settle()
-        tables = self._lane(partition).engine().state.tables
+        tables = {table.attribute: table for table in self._lane(partition).engine().state.tables.values()}
         found = self._named("table", (Table, Dedupe), tables, table, lambda each: each.name)
         return dict(found.items())
 
