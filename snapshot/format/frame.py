@@ -35,8 +35,6 @@ TYPED = 5
 #: It exceeds the largest kafka.message_max_bytes, because otherwise a written value could be too large to restore.
 MAX_BODY = 128 * 1024 * 1024
 _COMPRESS_FROM = 512
-#: of commit records, which come one by one and repeat each other, so that the producer's compression does it for less
-_COMPRESS_RECORDS_FROM = 8192
 _HEAD = struct.Struct("<BcBBIQ")
 checksum = xxhash.xxh3_64_intdigest
 
@@ -53,10 +51,13 @@ class UnknownFormat(BadFrame):
         self.version = version
 
 
-def pack(kind: bytes, body: bytes, version: int = OLDEST) -> bytes:
-    """Return a frame around `body`; a large body is compressed."""
+def pack(kind: bytes, body: bytes, version: int = OLDEST, repeated: int = 0) -> bytes:
+    """Return a frame around `body`; a large body is compressed.
+
+    `repeated`: bytes that the frame before has, too; the producer compresses those of many frames for less.
+    """
     codec, content = 0, body
-    if len(body) >= (_COMPRESS_RECORDS_FROM if kind == b"M" else _COMPRESS_FROM):
+    if len(body) - repeated >= _COMPRESS_FROM:
         codec, content = 1, zstd.compress(body, 1)
     return _HEAD.pack(version, kind, codec, 0, len(body), checksum(body)) + content
 

@@ -301,9 +301,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def pack(record: Record, version: int = frame.OLDEST) -> bytes:
     """Return a frame of this format; commit records and manifests name their own."""
+    repeated = 0
     if isinstance(record, (CommitRecord, Manifest)):
-        version = record.format
-    return frame.pack(_LETTERS[type(record)], _encode(record), version)
+        version, repeated = record.format, sum(map(len, record.types.values()))
+    return frame.pack(_LETTERS[type(record)], _encode(record), version, repeated)
 
 
 def unpack(data: bytes | None) -> Record:
