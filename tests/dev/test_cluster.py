@@ -155,6 +155,7 @@ def committed(cluster: Cluster, topic: str, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_kill_9_and_restart_keep_what_was_committed(kafka_cluster: ClusterFactory, topic: str) -> None:
     cluster = kafka_cluster()
     create(cluster, topic)
@@ -170,6 +171,7 @@ def test_kill_9_and_restart_keep_what_was_committed(kafka_cluster: ClusterFactor
     assert committed(cluster, topic, 2) == ["before", "after"]
 
 
+@pytest.mark.long
 def test_a_paused_broker_is_silent_until_it_is_resumed(kafka_cluster: ClusterFactory) -> None:
     cluster = kafka_cluster()
 
@@ -196,6 +198,7 @@ def test_a_paused_broker_can_be_stopped_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_two_clusters_side_by_side_know_nothing_of_each_other(
     kafka: Cluster, kafka_cluster: ClusterFactory, topic: str
 ) -> None:
@@ -206,6 +209,7 @@ def test_two_clusters_side_by_side_know_nothing_of_each_other(
     assert topic not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics
 
 
+@pytest.mark.long
 def test_three_brokers_survive_one_and_replicate_everything(kafka_cluster: ClusterFactory, topic: str) -> None:
     cluster = kafka_cluster(brokers=3)
     create(cluster, topic)
