@@ -3,9 +3,10 @@
     .ci/run             script/test, its fast tests and some others in the minimal Debian
     .ci/run --long      all tests, also there
 
-The minimal Debian comes first and alone, because in parallel with the tests both exceed their time limits on two cores.
-What ran there does not run here again, but for the files of which it skipped a fast test. The last line is pytest's
-closing line, or the sum of several as `N passed, N failed`.
+The minimal Debian comes first, because in parallel with the tests both exceed their time limits on two cores. The
+checks run while it downloads; after them the commands of a user run in a second one. What ran there does not run here
+again, but for the files of which it skipped a fast test. The last line is pytest's closing line, or the sum of several
+as `N passed, N failed`.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ BROKER: Final = ("script/test", "-q", "-n", "0", "tests/kafka/test_seek.py")
 SMALL_DEMO: Final = ("script/demo", "--records", "20000")
 #: What the README says in its first block of commands, then a test of what it installs.
 INSTALL: Final = ("bash", "-c", f"{first_commands(ROOT / 'README.md')} && statehold --version")
-AS_A_USER: Final = {False: (INSTALL, BROKER), True: (INSTALL, SMALL_DEMO, BROKER)}
 SLOW_HERE: Final = ("-m", "not long and (kafka or root or spark or slow)")
-TESTS: Final = {False: (FAST, PARTS), True: (("script/test", "--long", "-q"),)}
+#: by the user who runs them, then by whether all tests run
+COMMANDS: Final[dict[str, dict[bool, tuple[tuple[str, ...], ...]]]] = {
+    "root": {False: (DEMO, FAST, PARTS), True: (DEMO, ("script/test", "--long", "-q"))},
+    "user": {False: (INSTALL, BROKER), True: (INSTALL, SMALL_DEMO, BROKER)},
+}
 LOGS: Final = ROOT / "build" / "ci"
 #: Written after the fast tests have run in the minimal Debian: the files of which it skipped a test.
 SKIPPED: Final = LOGS / "skipped"
@@ -58,24 +62,20 @@ PARTS_PASSED: Final = LOGS / "parts-passed"
 COULD_NOT: Final = 75
 
 
-def in_minimal_debian(*, long: bool) -> int:
-    """Run the README's commands as root and as a user; return how many failed."""
-    failed = 0
+def in_minimal_debian(who: str, *, long: bool) -> int:
+    """Run the commands of this user, `root` or `user`; return how many failed."""
     try:
-        with machine() as fresh:
-            failed += sum(not succeeds(fresh, "root", *command) for command in (DEMO, *TESTS[long]))
-        with machine(user=True) as fresh:
-            failed += sum(not succeeds(fresh, "a user without root", *command) for command in AS_A_USER[long])
+        with machine(user=who == "user") as fresh:
+            return sum(not succeeds(fresh, who, *command) for command in COMMANDS[who][long])
     except Unavailable as error:
-        sys.stdout.write(f"bare: the README's commands did not run in a minimal Debian: {error}\n")
-        return failed or COULD_NOT
-    return failed
+        sys.stdout.write(f"bare: the README's commands did not run in a minimal Debian as {who}: {error}\n")
+        return COULD_NOT
 
 
 def succeeds(fresh: Machine, who: str, *command: str) -> bool:
     """Run a command; report it in one line, with the end of its output if it failed."""
     started = time.monotonic()
-    with (LOGS / "output").open("w+", encoding="utf-8", errors="replace") as output:
+    with (LOGS / f"output-{who}").open("w+", encoding="utf-8", errors="replace") as output:
         code = fresh.run(*command, stdout=output.fileno())
         output.seek(0)
         lines = output.readlines()
@@ -104,23 +104,24 @@ def main(arguments: list[str]) -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     if arguments[:1] == ["--bare"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        return in_minimal_debian(long="--long" in arguments)
+        return in_minimal_debian(arguments[1], long="--long" in arguments)
     for each in (SKIPPED, PARTS_PASSED):
         each.unlink(missing_ok=True)
     long = "--long" in arguments
-    with (LOGS / "bare").open("w+", encoding="utf-8") as report:
-        checks = subprocess.run([ROOT / "script" / "check"], check=False).returncode
-        failed = start_bare(report, *arguments).wait()
-        runs = [run_tests(*arguments, *(() if long else (*SLOW_HERE, *passed_there())))]
-        report.seek(0)
-        reported = report.read()
+    root = start_bare("root", *arguments)
+    checks = subprocess.run([ROOT / "script" / "check"], check=False).returncode
+    user = start_bare("user", *arguments)
+    ends = [code for code in (root.wait(), user.wait()) if code not in (0, COULD_NOT)]
+    failed = sum(max(code, 1) for code in ends)  # a signal's is negative
+    runs = [run_tests(*arguments, *(() if long else (*SLOW_HERE, *passed_there())))]
+    reported = "".join((LOGS / f"bare-{who}").read_text(encoding="utf-8") for who in COMMANDS)
     if not long and (left := fast_here()) is not None:
         sys.stdout.write(runs[-1][1])
         runs.append(run_tests(*left, *arguments))
     sys.stdout.write(reported)
     if checks:
         sys.stdout.write("script/check FAILED: see the beginning\n")
-    last, code = verdict(runs, reported, (failed if failed != COULD_NOT else 0) + (checks != 0))
+    last, code = verdict(runs, reported, failed + (checks != 0))
     sys.stdout.write(last)
     return code
 
@@ -154,15 +155,16 @@ def verdict(runs: list[tuple[int, str]], reported: str, others: int) -> tuple[st
     return f"{passed} passed, {failed} failed\n", code
 
 
-def start_bare(report: IO[str], *arguments: str) -> subprocess.Popen[bytes]:
+def start_bare(who: str, *arguments: str) -> subprocess.Popen[bytes]:
     """Start the part in the minimal Debian; it ends with this process, even if that is killed."""
-    return subprocess.Popen(
-        ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "script.ci", "--bare", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=report,
-        stderr=subprocess.STDOUT,
-    )
+    with (LOGS / f"bare-{who}").open("wb") as report:
+        return subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "script.ci", "--bare", who, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=report,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def run_tests(*arguments: str) -> tuple[int, str]:

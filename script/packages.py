@@ -1,6 +1,7 @@
 """Install programs that only tests and examples need: from Debian's packages as root; elsewhere print the command.
 
     python -m script.packages java chromium prometheus postgresql
+    python -m script.packages --for ARGUMENTS       what the tests that these arguments of pytest name use
 
 The exit code is always 0, because the tests of a missing program are skipped. A second run does nothing.
 """
@@ -27,6 +28,8 @@ class Program(NamedTuple):
     #: names for systems without apt-get
     elsewhere: str
     needed_by: str
+    #: a word in the imports of each test file that uses it, or of its folder's conftest.py
+    used_as: str = ""
 
 
 def on_path(*names: str) -> bool:
@@ -60,15 +63,24 @@ PROGRAMS: Final = {
         ("chromium", "chromium-driver", "fonts-dejavu-core"),
         "chromium and chromedriver",
         "the tests of the console in a browser",
+        "browser",
     ),
     "prometheus": Program(
         lambda: on_path("prometheus", "promtool"),
         ("prometheus",),
         "prometheus and promtool",
         "the tests of alerts and dashboard",
+        "prometheus",
     ),
-    "postgresql": Program(has_postgresql, ("postgresql",), "a PostgreSQL server", "the tests and the example of sinks"),
+    "postgresql": Program(
+        has_postgresql,
+        ("postgresql",),
+        "a PostgreSQL server",
+        "the tests and the example of sinks",
+        "sinks",
+    ),
 }
+ROOT: Final = Path(__file__).resolve().parent.parent
 #: The package would create a database cluster and start it; the tests create theirs.
 NO_CLUSTER: Final = Path("/etc/postgresql-common/createcluster.d/statehold.conf")
 #: RUNLEVEL=1: packages start no servers.
@@ -106,8 +118,21 @@ def install(programs: list[Program]) -> bool:
     return apt_get("update") and apt_get("install", "-y", "--no-install-recommends", *packages)
 
 
+def used_by(arguments: list[str]) -> list[str]:
+    """Return the programs that the test files among these arguments of pytest use; all if they name no file alone."""
+    named = [ROOT / each.partition("::")[0] for each in arguments if each.startswith("tests/")]
+    offered = [name for name, program in PROGRAMS.items() if program.used_as]
+    if not named or not all(each.is_file() for each in named):
+        return offered
+    files = {file for each in named for file in (each, each.with_name("conftest.py")) if file.exists()}
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    return [name for name in offered if PROGRAMS[name].used_as in text]
+
+
 def main(names: list[str]) -> None:
     """Install what is missing of `names`; report what is skipped without it."""
+    if names[:1] == ["--for"]:
+        names = used_by(names[1:])
     missing = [program for program in map(PROGRAMS.__getitem__, names) if not program.is_there()]
     debian = shutil.which("apt-get") is not None
     if missing and debian and os.geteuid() == 0 and install(missing):

@@ -12,21 +12,29 @@ if TYPE_CHECKING:
     import pytest
 
 #: their conftest starts something for the whole session: Spark, a recorded run, a guarded broker, a proxied one, ...
-TOGETHER: Final = ("tests/spark/", "tests/tools/", "tests/security/", "tests/assumptions/", "tests/sinks/")
+TOGETHER: Final = (
+    "tests/spark/",
+    "tests/tools/",
+    "tests/security/",
+    "tests/assumptions/",
+    "tests/sinks/",
+    "tests/contracts/",
+)
 #: from the closing lines of a whole run; files that compute are between files that wait
 LONGEST: Final = (
     "tests/spark/",
-    "tests/contracts/test_groups.py",
-    "tests/packaging/test_interpreters.py",
+    "tests/contracts/",
     "tests/tools/",
+    "tests/chaos/test_chaos.py",
     "tests/security/",
     "tests/docs/test_tutorial.py",
-    "tests/chaos/test_chaos.py",
+    "tests/network/test_three.py",
     "tests/system/test_several_inputs.py",
     "tests/simulation/test_schedules.py",
     "tests/ops/test_console_group.py",
     "tests/dev/test_cluster.py",
-    "tests/examples/test_risk.py",
+    "tests/docs/test_site.py",
+    "tests/monitoring/test_live.py",
     "tests/system/test_rebalance.py",
     "tests/system/test_snapshots.py",
 )

@@ -29,7 +29,11 @@ class LazyCommand(TyperCommand):
 
     def load(self) -> Any:
         """Import the command and return it: a click command or group."""
-        from statehold.ops.cli.common.shared_options import share  # here, because it imports rich
+        # Here, because not every call loads a command; structlog first, or it finds rich and imports its tracebacks.
+        from statehold.telemetry.structlog_import import import_structlog
+
+        import_structlog()
+        from statehold.ops.cli.common.shared_options import share
 
         module, _, attribute = self._entry.place.partition(":")
         found = getattr(importlib.import_module(f"statehold.ops.cli.{module}"), attribute)

@@ -81,6 +81,9 @@ def named(text: str) -> Iterator[list[str]]:
         yield found.split("#")[0].split()
 
 
+once_loaded = cache(loaded)
+
+
 def unknown(words: list[str], command: Any) -> str:
     """The first word that no command below `command` has; '' if every word is a command."""
     while words and words != ["--help"] and hasattr(command, "commands"):
@@ -89,7 +92,7 @@ def unknown(words: list[str], command: Any) -> str:
             return ""
         if missing := [each for each in word.strip(".,;").split("|") if each and each not in command.commands]:
             return missing[0]
-        command = loaded(command.commands[word.strip(".,;").split("|")[0]])
+        command = once_loaded(command.commands[word.strip(".,;").split("|")[0]])
     known = {"--help", *(name for each in command.params for name in (*each.opts, *each.secondary_opts))}
     options = [word.split("=")[0] for word in words if re.match("--[a-z]", word)]
     return next((each for each in options if not known.intersection(each.split("|"))), "")

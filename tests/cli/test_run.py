@@ -107,6 +107,7 @@ def test_reload_starts_the_fixed_handler(on_kafka: Commands) -> None:
     assert on_kafka.run("status", "--name", on_kafka.name).returncode == 3
 
 
+@pytest.mark.long
 def test_reload_waits_for_a_change_when_the_module_is_broken(on_kafka: Commands) -> None:
     on_kafka.create_topics(1)
     on_kafka.write_app("service = \n")

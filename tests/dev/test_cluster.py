@@ -16,13 +16,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from statehold.dev import Cluster
+from statehold.dev.broker import Broker
 from statehold.dev.cluster import archive_classes
-from statehold.dev.jars import DEFAULT_VERSION, class_archive, class_path
+from statehold.dev.jars import DEFAULT_VERSION, class_archive, class_path, kept_format
 from statehold.dev.java import find_java, shares_classes
 from statehold.dev.process import Identity
 from statehold.dev.properties import parse, shipped
 from statehold.dev.pytest_plugin import ClusterFactory
-from statehold.dev.state import load
+from statehold.dev.state import assign_ports, load
 from statehold.kafka.common.broker_probe import listed_brokers
 
 pytestmark = pytest.mark.kafka
@@ -86,6 +87,30 @@ def test_a_java_rejects_an_archive_of_classes_that_was_not_written_to_its_end(tm
     assert not shares_classes(find_java(), f"-XX:SharedArchiveFile={torn}", *jars)
 
 
+def test_a_copy_of_a_formatted_directory_has_names_of_its_own_and_what_kafka_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = assign_ports(3, None, {}, None)
+    brokers = [Broker(each, tmp_path / f"broker-{each.node}", class_path()) for each in addresses]
+    for broker in brokers:
+        broker.configure(addresses, {})
+    with monkeypatch.context() as patch:
+        patch.setattr("statehold.dev.broker.kept_format", lambda version: None)
+        brokers[0].format("a-cluster", DEFAULT_VERSION)
+    assert kept_format(DEFAULT_VERSION) is not None
+    for broker in brokers[1:]:
+        broker.format("a-cluster", DEFAULT_VERSION)
+
+    directories = [broker.directory / "data" for broker in brokers]
+    assert len({tuple(sorted(each.relative_to(d) for each in d.rglob("*"))) for d in directories}) == 1
+    names = [parse((each / "meta.properties").read_text(encoding="utf-8")) for each in directories]
+    assert [each.keys() - {"directory.id"} for each in names] == [{"cluster.id", "node.id", "version"}] * 3
+    assert [(each["cluster.id"], each["node.id"], each["version"]) for each in names] == [
+        ("a-cluster", str(node), "1") for node in (1, 2, 3)
+    ]
+    assert len({each["directory.id"] for each in names}) == 3
+
+
 def maps_of(cluster: Cluster) -> str:
     """Return what its broker has mapped into memory."""
     identity = cluster._brokers[1].identity
@@ -130,6 +155,7 @@ def committed(cluster: Cluster, topic: str, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_kill_9_and_restart_keep_what_was_committed(kafka_cluster: ClusterFactory, topic: str) -> None:
     cluster = kafka_cluster()
     create(cluster, topic)
@@ -145,6 +171,7 @@ def test_kill_9_and_restart_keep_what_was_committed(kafka_cluster: ClusterFactor
     assert committed(cluster, topic, 2) == ["before", "after"]
 
 
+@pytest.mark.long
 def test_a_paused_broker_is_silent_until_it_is_resumed(kafka_cluster: ClusterFactory) -> None:
     cluster = kafka_cluster()
 
@@ -171,6 +198,7 @@ def test_a_paused_broker_can_be_stopped_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_two_clusters_side_by_side_know_nothing_of_each_other(
     kafka: Cluster, kafka_cluster: ClusterFactory, topic: str
 ) -> None:
@@ -181,6 +209,7 @@ def test_two_clusters_side_by_side_know_nothing_of_each_other(
     assert topic not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics
 
 
+@pytest.mark.long
 def test_three_brokers_survive_one_and_replicate_everything(kafka_cluster: ClusterFactory, topic: str) -> None:
     cluster = kafka_cluster(brokers=3)
     create(cluster, topic)

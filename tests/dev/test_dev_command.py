@@ -117,6 +117,7 @@ def test_a_port_in_use_names_the_holder(dev: Command, kafka: Cluster) -> None:
     assert kafka.is_alive(1)
 
 
+@pytest.mark.long
 def test_a_cluster_of_a_test_is_not_taken_over(dev: Command) -> None:
     with Cluster(directory=dev.directory) as mine:
         rejected = dev.run("up")

@@ -20,6 +20,8 @@ from statehold.dev.jars import (
     class_archive,
     class_path,
     keep_archive,
+    keep_format,
+    kept_format,
     shipped_sums,
 )
 from statehold.dev.java import find_java, find_spark_java, parse_major
@@ -60,6 +62,24 @@ def test_a_damaged_archive_of_classes_is_named_because_a_jvm_may_crash_on_it(cac
     kept.write_bytes(b"class")
     with pytest.raises(JarsDamaged, match=rf"classes\.jsa has another checksum than recorded; .*rm -rf {kept.parent}"):
         class_archive("0.0.1")
+
+
+def test_a_formatted_directory_is_kept_without_names_and_a_damaged_one_is_named(cached: Path) -> None:
+    formatted = cached.parent / "formatted"
+    (formatted / "log-0").mkdir(parents=True)
+    (formatted / "log-0" / "0.checkpoint").write_bytes(b"features")
+    (formatted / "meta.properties").write_text("node.id=1\n")
+    assert kept_format("0.0.1") is None
+    keep_format("0.0.1", formatted)
+    kept = kept_format("0.0.1")
+    assert kept is not None
+    assert (kept / "log-0" / "0.checkpoint").read_bytes() == b"features"
+    assert not (kept / "meta.properties").exists()
+    keep_format("0.0.1", formatted)
+
+    (kept / "log-0" / "0.checkpoint").write_bytes(b"feature")
+    with pytest.raises(JarsDamaged, match=rf"log-0/0\.checkpoint has another checksum .*rm -rf {kept}"):
+        kept_format("0.0.1")
 
 
 def test_a_missing_jar_is_named(cached: Path) -> None:

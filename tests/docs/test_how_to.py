@@ -34,7 +34,18 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     made.end()
 
 
-@pytest.mark.parametrize("page", [page for page in PROGRAMS if page.startswith("how-to/")])
+#: their kind is shown by the others
+LONG = {"how-to/operate/scale.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] if page in LONG else [])
+        for page in PROGRAMS
+        if page.startswith("how-to/")
+    ],
+)
 def test_a_page_shows_what_happens(page: str, shell: Shell) -> None:
     done = steps(DOCS / page)
     assert len(done) > 3

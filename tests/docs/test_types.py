@@ -207,15 +207,14 @@ def pyright(directory: Path) -> list[str]:
 
 
 Checker = Callable[[Path], list[str]]
-CHECKERS: list[Checker] = [mypy, pyright]
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize("checker", [mypy, pytest.param(pyright, marks=pytest.mark.long)])
 def test_the_python_of_the_pages_has_no_error_of_types(checker: Checker, pages: Path) -> None:
     assert checker(pages) == []
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize("checker", [mypy, pyright])
 def test_declarations_have_the_types_that_they_name(checker: Checker, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     wrong = [number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# wrong")]

@@ -106,7 +106,7 @@ def feed(driver: Driver, value: Bid | Ask, seconds: float, input: str = "", *, f
         driver.restore()
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
+@pytest.mark.parametrize("interval", ["commit", "off", pytest.param(5.0, marks=pytest.mark.long)])
 @given(steps=STEPS, batch=st.integers(1, 4))
 @example(steps=TICK_IN_A_TRUNCATED_COMMIT_RECORD, batch=1)
 @hypothesis_settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -486,7 +486,7 @@ def apply(driver: Driver, step: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     steps=steps,
     kind=st.sampled_from([Ledger, Ordered, Trying]),

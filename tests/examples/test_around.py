@@ -175,6 +175,7 @@ def movements(first: int, count: int, run: str) -> list[tuple[bytes, bytes]]:
     ]
 
 
+@pytest.mark.long
 def test_every_movement_is_in_one_statement_though_the_clock_closes_the_day(kafka: Cluster, tmp_path: Path) -> None:
     """Nothing but marks: each owner replays it all, ticks included, and its digest must be that of the last one."""
     scene = Scene(

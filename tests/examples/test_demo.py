@@ -69,6 +69,7 @@ def test_an_end_in_the_middle_leaves_nothing(tmp_path: Path, number: signal.Sign
     assert left_by(folder) == []
 
 
+@pytest.mark.long
 def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with demo(folder) as process:

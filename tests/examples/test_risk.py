@@ -64,7 +64,7 @@ def differing(driver: Driver, books: Books) -> set[str]:
 
 @pytest.fixture(scope="module")
 def market() -> list[Arrival]:
-    return sorted(ticks(1_500, seed=3, begin=0), key=rank)
+    return sorted(ticks(500, seed=3, begin=0), key=rank)
 
 
 def test_an_account_above_its_limit_is_reported_once() -> None:
@@ -80,7 +80,7 @@ def test_an_account_above_its_limit_is_reported_once() -> None:
 
 
 def test_the_service_agrees_with_the_verifier_across_a_crash(market: list[Arrival]) -> None:
-    driver, books = process(market, crash_after=4_000), expected(market)
+    driver, books = process(market, crash_after=1_300), expected(market)
     assert differing(driver, books) == set()
     assert all(driver.outputs(name) for name in OUTPUTS)
     tables = books.tables()
@@ -91,12 +91,12 @@ def test_the_service_agrees_with_the_verifier_across_a_crash(market: list[Arriva
 
 
 def without_a_price(market: list[Arrival]) -> list[Arrival]:
-    place = next(n for n, each in enumerate(market) if n > 4_000 and isinstance(each[1], Price))
+    place = next(n for n, each in enumerate(market) if n > 1_300 and isinstance(each[1], Price))
     return market[:place] + market[place + 1 :]
 
 
 def with_a_trade_twice(market: list[Arrival]) -> list[Arrival]:
-    place = next(n for n, each in enumerate(market) if n > 4_000 and isinstance(each[1], Trade))
+    place = next(n for n, each in enumerate(market) if n > 1_300 and isinstance(each[1], Trade))
     return list(chain(market[: place + 1], market[place:]))
 
 
@@ -114,6 +114,7 @@ def test_the_verifier_finds(
     assert output in differing(process(defect(market)), expected(market))
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_nothing_is_lost_in_the_demo() -> None:
     command = [sys.executable, "-m", "examples.risk.demo", "--ticks", "2000"]

@@ -82,7 +82,7 @@ def test_a_client_is_never_freed_on_its_own_thread(kind: str, code: int, collect
     assert ("rd_kafka_destroy" in found.stderr) == (code < 0), found.stderr
 
 
-@pytest.mark.parametrize("times", [50])
+@pytest.mark.parametrize("times", [10, pytest.param(50, marks=pytest.mark.long)])
 def test_dropped_clients_end_and_their_answers_do_not_arrive(times: int) -> None:
     before, clients_before = threading.active_count(), set(tracked_client._clients)  # other tests keep some
     answers = []

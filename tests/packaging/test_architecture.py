@@ -169,7 +169,7 @@ ALLOWED: dict[str, str] = {
         "admin.state admin.backup admin.repair admin.inspection ops.process ops.cli.common ops.cli.service"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
-    "ops.cli": "errors common ports ops.reports ops.process ops.cli.common",
+    "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",
     "__main__": "ops.cli",
     "testing": (
         "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "

@@ -174,5 +174,53 @@ def test_without_root_the_run_says_so_and_goes_on(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    assert ci.in_minimal_debian(long=False) == ci.COULD_NOT
-    assert "did not run in a minimal Debian: only root can make one" in capsys.readouterr().out
+    assert ci.in_minimal_debian("user", long=False) == ci.COULD_NOT
+    assert "did not run in a minimal Debian as user: only root can make one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ends", "last", "code"),
+    [((0, 0), "7 passed, 0 failed\n", 0), ((0, -9), "7 passed, 1 failed\n", 1), ((75, 75), "7 passed, 0 failed\n", 0)],
+)
+def test_the_checks_run_while_root_downloads_then_a_user_and_the_tests_when_both_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    ends: tuple[int, int],
+    last: str,
+    code: int,
+) -> None:
+    happened: list[str] = []
+    codes = dict(zip(ci.COMMANDS, ends, strict=True))
+
+    class Started:
+        def __init__(self, who: str) -> None:
+            happened.append(f"{who} begins")
+            self._who = who
+            (tmp_path / f"bare-{who}").write_text("bare: ok: as they are, 1 s: 2 passed\n")
+
+        def wait(self) -> int:
+            happened.append(f"{self._who} ended")
+            return codes[self._who]
+
+    def check(command: list[Path], *, check: bool) -> subprocess.CompletedProcess[str]:
+        happened.append(command[0].name)
+        return subprocess.CompletedProcess([], 0)
+
+    def test(*arguments: str) -> tuple[int, str]:
+        happened.append("test")
+        return 0, "3 passed\n"
+
+    for name in ("SKIPPED", "PARTS_PASSED"):
+        monkeypatch.setattr(ci, name, tmp_path / name)
+    monkeypatch.setattr(ci, "LOGS", tmp_path)
+    monkeypatch.setattr(ci, "start_bare", Started)
+    monkeypatch.setattr(ci, "run_tests", test)
+    monkeypatch.setattr(ci, "fast_here", lambda: None)
+    monkeypatch.setattr(subprocess, "run", check)
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
+
+    assert ci.main([]) == code
+    assert happened == ["root begins", "check", "user begins", "root ended", "user ended", "test"]
+    sys.stdout.flush()
+    assert output.getvalue().decode().endswith(last)

@@ -131,6 +131,32 @@ def test_a_user_reads_the_command(
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "used"),
+    [
+        (["-q"], ["chromium", "prometheus", "postgresql"]),
+        (["tests/ops", "tests/kafka/test_seek.py"], ["chromium", "prometheus", "postgresql"]),
+        (["-q", "tests/kafka/test_seek.py", "tests/docs/test_tutorial.py"], []),
+        (["tests/docs/test_site.py::test_every_link_and_picture_is_there"], ["chromium"]),
+        (["tests/monitoring/test_live.py", "tests/sinks/test_session.py"], ["prometheus", "postgresql"]),
+    ],
+    ids=["all", "a folder", "neither", "one test", "two files"],
+)
+def test_a_run_of_some_files_installs_what_they_use(arguments: list[str], used: list[str]) -> None:
+    assert packages.used_by(arguments) == used
+
+
+def test_a_test_that_is_skipped_without_a_program_is_found_by_its_word(root: Path) -> None:
+    helpers = {"chromium": "support.browser", "prometheus": "support.prometheus", "postgresql": "sinks.server"}
+    for file in (root / "tests").rglob("test_*.py"):
+        found = packages.used_by([str(file.relative_to(root))])
+        for program, helper in helpers.items():
+            if f"from {'examples' if 'sinks' in helper else 'tests'}.{helper} import" in file.read_text(
+                encoding="utf-8"
+            ):
+                assert program in found, file
+
+
 def test_another_system_reads_what_to_install(
     calls: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_the_example_runs_from_the_wheel(root: Path, wheel: Path, python: str, t
     assert reported.stdout.splitlines()[-1] == "demo ok"
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_the_quick_start_runs_from_the_wheel(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
     """As a stranger pastes it: an environment with the wheel and pytest alone, and a directory without the clone."""

@@ -116,7 +116,7 @@ def wrong(broker: Secured, what: str, directory: Path) -> tuple[dict[str, str], 
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("what", ["password", "CA", "missing CA file"])
+@pytest.mark.parametrize("what", ["password", pytest.param("CA", marks=pytest.mark.long), "missing CA file"])
 def test_a_rejected_login_is_named(guarded: Secured, stage: Stage, tmp_path: Path, what: str) -> None:
     login, said = wrong(guarded, what, tmp_path)
     failed, other = look(stage, login, *BOTH)

@@ -16,7 +16,7 @@ from statehold.testing.simulation.simulation import RunReport, run
 #: schedules of one test
 BLOCK = 100
 #: blocks of the fast tier, of the default one, and of the long tests
-FAST, DEFAULT, ALL = 5, 12, 50
+FAST, DEFAULT, ALL = 4, 8, 50
 
 
 @pytest.fixture(autouse=True)

@@ -76,6 +76,7 @@ def exported(look: Looking, view: TopicView, to: Path) -> dict[int, str]:
     return {each.partition: each.digest for each in done.partitions}
 
 
+@pytest.mark.long
 def test_a_damaged_full_snapshot_is_named_and_an_older_one_used(
     look: Looking, view: TopicView, spark_broker: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def changed(key: str, link: int) -> int | None:
     return None if key == "key-7" else link + 1
 
 
+@pytest.mark.long
 def test_spark_compacts_exports_and_migrates_the_state_of_two_inputs(
     spark: Session, pair: Keyed, tmp_path: Path
 ) -> None:

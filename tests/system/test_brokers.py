@@ -20,6 +20,7 @@ from statehold.kafka.admin.topics import TopicAdmin
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 def test_the_only_broker_is_killed_and_comes_back(kafka_cluster: ClusterFactory, tmp_path: Path) -> None:
     cluster = kafka_cluster(settings=SETTINGS)
     stage = Stage(cluster.bootstrap_servers, tmp_path, 2).create_topics()

@@ -17,6 +17,7 @@ NO_FULL = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_S
 FULL_AT_STOP = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off"}
 
 
+@pytest.mark.long
 def test_the_prediction_is_within_a_factor_of_two(stages: StageFactory, figure: Figure) -> None:
     """The worker that stops says how long the next one will take: from deltas alone, and from a full and deltas.
 

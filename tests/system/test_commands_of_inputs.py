@@ -112,6 +112,7 @@ def test_a_command_goes_to_the_first_input_only(live: Keyed) -> None:
     assert [each.id for chain in live.key_links().values() for each in chain if each.topic == second].count(100) == 1
 
 
+@pytest.mark.long
 def test_an_open_transaction_of_the_second_input_is_found_and_aborted(live: Keyed) -> None:
     second = live.second
     producer = Producer({"bootstrap.servers": live.stage.servers, "transactional.id": f"hanging-{second}"})

@@ -45,6 +45,7 @@ def pinned_of(stage: Stage) -> dict[int, list[PinnedCommand]]:
     return found
 
 
+@pytest.mark.long
 def test_kills_between_reading_and_committing_lose_and_double_none(stages: StageFactory, seed: int) -> None:
     stage, rng = stages(2), random.Random(seed)
     topics = ServiceTopics(stage.settings(), stage.names, [stage.output])

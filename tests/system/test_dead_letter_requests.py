@@ -147,6 +147,7 @@ def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
     assert process.stop() == 0
 
 
+@pytest.mark.long
 def test_a_service_that_started_before_these_topics_existed_obeys_at_once(stages: StageFactory) -> None:
     stage = stages(1)
     stage.create_topics()

@@ -70,6 +70,7 @@ def test_dead_letters_are_named_by_their_input_and_those_of_a_key_keep_the_order
     assert process.stop() == 0
 
 
+@pytest.mark.long
 def test_dlq_add_passes_over_a_failed_record_of_the_second_input(stages: StageFactory) -> None:
     pair = Pair(stages(1))
     first, second = pair.names.inputs

@@ -65,7 +65,7 @@ def await_held(process: Process, offset: int) -> str:
     return cause
 
 
-@pytest.mark.parametrize("way", ["leave", "crash", "take"])
+@pytest.mark.parametrize("way", ["crash", *(pytest.param(each, marks=pytest.mark.long) for each in ("leave", "take"))])
 def test_the_record_is_found_and_an_operator_gets_past_it(stages: StageFactory, way: str) -> None:
     stage = stages(1)
     process = begin(stage, way)
@@ -119,6 +119,7 @@ def test_a_policy_for_it_needs_no_operator(stages: StageFactory) -> None:
     assert follower.headers["statehold-dead-why"] == b"followed"
 
 
+@pytest.mark.long
 def test_a_retry_gives_the_fixed_handler_the_record(stages: StageFactory) -> None:
     stage = stages(1)
     process = begin(stage, "leave")
@@ -148,7 +149,8 @@ def test_kills_from_outside_blame_no_record(stages: StageFactory) -> None:
     check(stage, [])
 
 
-@pytest.mark.parametrize("handler", ["", pytest.param("batched", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("handler", ["", "batched"])
 def test_one_far_behind_the_position_is_found(stages: StageFactory, handler: str) -> None:
     """Farther than the records that are handled one by one, so a death names a batch first."""
     stage, good = stages(1), CAREFUL + 5_000

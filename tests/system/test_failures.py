@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 
 
 def test_one_poison_record_leaves_seven_of_eight_partitions_live(stages: StageFactory) -> None:
-    outlast_poison(stages(8).create_topics(), 15)
+    outlast_poison(stages(8).create_topics(), 8)
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.long
 def test_an_idle_producer_keeps_no_events(cluster: Cluster, tmp_path: Path) -> None:
     """Statistics and log lines wait in memory of librdkafka until something polls, and an idle partition does not."""
     stage = Stage(cluster.bootstrap_servers, tmp_path, 2)

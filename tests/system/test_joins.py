@@ -21,6 +21,7 @@ class JoinedProcess(Process):
     command = ("-m", "tests.support.apps.joined")
 
 
+@pytest.mark.long
 def test_killed_while_two_inputs_are_joined(stages: StageFactory) -> None:
     """Each pair, unmatched record and late record comes out once, as a comparison of all pairs says."""
     # Ticks would come between the records, and their place is not in the outputs.

@@ -170,6 +170,7 @@ def test_a_repartition_grows_both_inputs_and_moves_windows_and_joins(keyed: Keye
     keyed.check()
 
 
+@pytest.mark.long
 def test_the_state_moves_to_new_topics_for_both_inputs(keyed: Keyed, stages: StageFactory) -> None:
     ends = ",".join(f"{topic}:{p}={at}" for (topic, p), at in positions(keyed).items())
     words = ("state", "repartition", "--to", "3", "--quiet", "0.2", *WHY, *KEYS, "--yes")
@@ -212,6 +213,7 @@ def elsewhere() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
+@pytest.mark.long
 def test_a_backup_of_both_inputs_continues_on_another_cluster(keyed: Keyed, elsewhere: str, tmp_path: Path) -> None:
     keyed.stage.delete_records(keyed.second, 0, 30)  # so that the offsets of the second input change
     rows = {topic: verify.read_all(keyed.stage.servers, topic) for topic in keyed.names.inputs}

@@ -33,8 +33,8 @@ def stage(proxied: tuple[Cluster, Proxy], tmp_path: Path) -> Iterator[Stage]:
     ("protocol", "request_kind"),
     [
         ("classic", ApiKey.JOIN_GROUP),
-        ("classic", ApiKey.SYNC_GROUP),
-        ("consumer", ApiKey.CONSUMER_GROUP_HEARTBEAT),
+        pytest.param("classic", ApiKey.SYNC_GROUP, marks=pytest.mark.long),
+        pytest.param("consumer", ApiKey.CONSUMER_GROUP_HEARTBEAT, marks=pytest.mark.long),
     ],
     ids=["join", "sync", "heartbeat"],
 )

@@ -12,7 +12,7 @@ from tests.support.stage import KIP848, Stage, StageFactory
 pytestmark = pytest.mark.kafka
 
 #: each cycle revokes half of the partitions from the host, then from the guest
-PARTITIONS, CYCLES = 10, 4
+PARTITIONS, CYCLES = 10, 2
 #: a commit is always under way
 SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "10"}
 PROTOCOLS = pytest.mark.parametrize(
@@ -21,14 +21,14 @@ PROTOCOLS = pytest.mark.parametrize(
 
 
 @PROTOCOLS
-def test_twenty_revokes_under_load_and_every_drain_commits(stages: StageFactory, protocol: dict[str, str]) -> None:
+def test_ten_revokes_under_load_and_every_drain_commits(stages: StageFactory, protocol: dict[str, str]) -> None:
     come_and_go(stages(PARTITIONS).create_topics(), CYCLES, protocol)
 
 
 @pytest.mark.long
 @PROTOCOLS
 def test_two_hundred_revokes_under_load(stages: StageFactory, protocol: dict[str, str]) -> None:
-    come_and_go(stages(PARTITIONS).create_topics(), 10 * CYCLES, protocol)
+    come_and_go(stages(PARTITIONS).create_topics(), 20 * CYCLES, protocol)
 
 
 def come_and_go(stage: Stage, cycles: int, protocol: dict[str, str]) -> None:

@@ -123,6 +123,7 @@ def test_a_repartition_is_rejected_while_a_record_is_unread_new_or_misplaced(two
     stage.verify()
 
 
+@pytest.mark.long
 def test_a_repartition_that_was_killed_half_way_runs_again_at_once(two_partitions: Stage) -> None:
     """Killed after it extended changelog and snapshot topic, and before the input: it watches for producers then."""
     stage = two_partitions

@@ -176,7 +176,7 @@ def test_complete_inputs_are_merged_by_time(pairs: Callable[[int], Pair]) -> Non
         assert [(each.topic, each.offset) for each in links] == list(merged(links, pair.names.inputs))
 
 
-@pytest.mark.parametrize("order", ["time", "arrival"])
+@pytest.mark.parametrize("order", ["time", pytest.param("arrival", marks=pytest.mark.long)])
 def test_killed_while_both_inputs_flow(pairs: Callable[[int], Pair], order: str) -> None:
     """The gap is handled again in the order of live: else the links would not fit, and the digest would differ."""
     pair = pairs(2).create_topics(**GAPS)

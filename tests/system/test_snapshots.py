@@ -42,6 +42,7 @@ def test_without_a_full_snapshot_the_deltas_alone_bring_the_state_back(one_parti
     stage.verify()
 
 
+@pytest.mark.long
 def test_a_full_snapshot_that_a_crash_cut_off_between_its_chunks_is_passed_over(one_partition: Stage) -> None:
     stage = one_partition
     stage.feed(30_000, keys=1_000_000)
@@ -165,7 +166,8 @@ def test_an_empty_table_and_a_partition_without_input(two_partitions: Stage) -> 
     stage.verify()
 
 
-@pytest.mark.parametrize("partitions", [20, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("partitions", [20, 100])
 def test_many_partitions_in_one_process(stages: StageFactory, partitions: int) -> None:
     stage = stages(partitions).create_topics()
     stage.feed(10_000)

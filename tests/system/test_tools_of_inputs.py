@@ -77,7 +77,7 @@ def test_two_gaps_are_accepted_each_where_the_operator_says(stopped: Pair) -> No
     assert sorted(offset for topic, offset in found if topic == second)[200:] == [*range(203, 210)]
 
 
-@pytest.mark.parametrize("source", ["commit-record", "group"])
+@pytest.mark.parametrize("source", ["commit-record", pytest.param("group", marks=pytest.mark.long)])
 def test_offsets_of_the_second_input_that_were_reset_are_adopted_or_put_right(stopped: Pair, source: str) -> None:
     stage, second = stopped.stage, stopped.second
     place = ConsumerGroupTopicPartitions(stopped.names.group, [TopicPartition(second, 0, 160)])
@@ -137,6 +137,7 @@ def test_a_rebase_replays_both_inputs_in_the_order_of_live(gap: Pair) -> None:
     gap.verify()
 
 
+@pytest.mark.long
 def test_a_rebase_without_commit_records_does_not_guess_the_order(gap: Pair) -> None:
     gap.stage.delete_records(gap.names.changelog, 0)
     words = ("repair", "rebase", "--why", "a test", "--records")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kafka
 OPEN = {"STATEHOLD_COMMIT__INTERVAL": "10"}
 
 
-@pytest.mark.parametrize("protocol", [{}, KIP848], ids=["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [{}, pytest.param(KIP848, marks=pytest.mark.long)], ids=["classic", "consumer"])
 def test_a_zombie_commits_nothing_and_does_not_fence_back(stage: Stage, protocol: dict[str, str]) -> None:
     zombie = stage.process("zombie", **OPEN, **protocol).await_live(0, 1, 2, 3)
     stage.feed(1000)

@@ -1,4 +1,4 @@
-"""An embedded service imports no rich, and takes nothing from a program that uses it."""
+"""An embedded service imports no rich and a command none of its tracebacks; a program that uses rich keeps them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,26 @@ def test_an_embedded_service_imports_no_rich(before: str, loaded: str, keeps: st
     program = EMBEDDED.format(before=before)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split("\n")[-4:-1] == ["Misconfigured", loaded, keeps], done.stdout
+
+
+COMMAND = """
+import sys
+from statehold.ops.cli.entry import main
+sys.argv = ["statehold", "explain", "--json", "Misconfigured"]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0, end.code
+import structlog
+sys.stderr.write(str({"rich", "structlog", "pygments"} & sys.modules.keys() == {"rich", "structlog"}))
+"""
+
+
+@pytest.mark.slow
+def test_a_command_uses_rich_and_imports_none_of_its_tracebacks() -> None:
+    """They and pygments would be a sixth of what a short command computes."""
+    done = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stderr == "True", done.stderr
 
 
 def test_another_thread_may_import_rich_meanwhile() -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 from types import FrameType
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _asked = False
 
 

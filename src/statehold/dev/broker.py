@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import shutil
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from statehold.dev.errors import BrokerFailed
+from statehold.dev.jars import keep_format, kept_format
 from statehold.dev.java import find_java
 from statehold.dev.ports import HOST, require_free, require_unheld
 from statehold.dev.process import DeathGuard, Identity
@@ -68,9 +72,18 @@ class Broker:
         logging = (shipped() / "log4j2.properties").read_text(encoding="utf-8")
         (self.directory / "log4j2.properties").write_text(logging, encoding="utf-8")
 
-    def format(self, cluster_id: str) -> None:
-        """Prepare an empty data directory; leave a formatted one unchanged."""
-        if (self.directory / "data" / "meta.properties").exists():
+    def format(self, cluster_id: str, version: str) -> None:
+        """Prepare an empty data directory; leave a formatted one unchanged.
+
+        Kafka's own tool takes a second, so it formats the first directory of a version, and later ones are copies.
+        """
+        data = self.directory / "data"
+        if (data / "meta.properties").exists():
+            return
+        if (kept := kept_format(version)) is not None:
+            shutil.copytree(kept, data, ignore=shutil.ignore_patterns("SHA256SUMS"), dirs_exist_ok=True)
+            # last, because its existence says that the directory is formatted
+            (data / "meta.properties").write_text(render(_meta(self.address.node, cluster_id)), encoding="utf-8")
             return
         config = str(self.directory / "server.properties")
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config]
@@ -78,6 +91,7 @@ class Broker:
             done = subprocess.run(command, stdout=log, stderr=log, check=False, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
             raise BrokerFailed(f"broker {self.address.node} rejects its settings: see {self.log}")
+        keep_format(version, data)
 
     def launch(self, *, guarded: bool, remove: bool) -> None:
         """Start the process without waiting for it; a `guarded` one is killed when this process ends in any way."""
@@ -149,3 +163,12 @@ class Broker:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         errors = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
         return f"{errors[-1][:160]} ({self.log})" if errors else f"see {self.log}"
+
+
+def new_id() -> str:
+    """Return an id as Kafka makes them, without a dash at its start, which Kafka's tools would take for an option."""
+    return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
+def _meta(node: int, cluster_id: str) -> dict[str, str]:
+    return {"version": "1", "cluster.id": cluster_id, "node.id": str(node), "directory.id": new_id()}

@@ -8,18 +8,16 @@ Calls block and belong to one thread at a time. Brokers are numbered from 1.
 
 from __future__ import annotations
 
-import base64
 import shutil
 import signal
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from statehold.dev.broker import Broker
+from statehold.dev.broker import Broker, new_id
 from statehold.dev.errors import DevError
 from statehold.dev.jars import (
     DEFAULT_VERSION,
@@ -68,7 +66,7 @@ class Cluster:
         self.directory = Path(directory or tempfile.mkdtemp(prefix="statehold-kafka-")).absolute()
         known = _recall(self.directory, brokers, version)
         self.version = known.version if known else version or DEFAULT_VERSION
-        self._cluster_id = known.cluster_id if known else _new_cluster_id()
+        self._cluster_id = known.cluster_id if known else new_id()
         self._addresses = assign_ports(brokers, port, dict(advertised or {}), known)
         self._addresses = [_placed(address, (hosts or {}).get(address.node)) for address in self._addresses]
         self._overrides = dict(settings or {})
@@ -127,10 +125,13 @@ class Cluster:
         self._of(broker).signal(signal.SIGCONT)
 
     def stop(self, broker: int | None = None) -> None:
-        """Shut down one broker, or all; after all, remove the temporary directory."""
+        """Shut down one broker, or all; if the directory is temporary, kill all and remove it."""
         going = [self._of(broker)] if broker is not None else list(self._brokers.values())
         for each in going:
-            each.request_stop()
+            if broker is None and self._temporary:  # an orderly end is of use to the data alone
+                each.signal(signal.SIGKILL)
+            else:
+                each.request_stop()
         for each in going:
             each.wait_stopped()
         if self._brokers:
@@ -162,7 +163,7 @@ class Cluster:
             broker.require_free()
         for broker in brokers.values():
             broker.configure(self._addresses, self._overrides)
-            broker.format(self._cluster_id)
+            broker.format(self._cluster_id, self.version)
         self._brokers = brokers
 
     def _remember(self) -> None:
@@ -191,7 +192,7 @@ def archive_classes(version: str = DEFAULT_VERSION, *, report: Callable[[str], o
         for broker in cluster._brokers.values():
             broker.jvm = (f"-XX:ArchiveClassesAtExit={written}",)
         with cluster:
-            pass  # the JVM writes it at its exit
+            cluster.stop(1)  # the JVM writes it at its orderly exit
         usable = shares_classes(find_java(), *_sharing(written), "-cp", path)
         if usable:
             keep_archive(version, written)
@@ -221,8 +222,3 @@ def _placed(address: Address, host: Host | None) -> Address:
     if host is None:
         return address
     return replace(address, host=host.host, name=host.name, command=host.command)
-
-
-def _new_cluster_id() -> str:
-    """Return an id without a dash at its start, because Kafka's tools would take it for an option."""
-    return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

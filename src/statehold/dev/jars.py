@@ -6,7 +6,8 @@ The cache is `$XDG_CACHE_HOME/statehold` or `~/.cache/statehold`. Each folder is
     kafka-logging-2.25.5/*.jar     log4j, first on the class path because Kafka's packages bring no binding for it
     kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `statehold txn`
     kafka-classes-4.4.0-JAVA/*.jsa the broker's classes as that build of Java has loaded them
-    .../SHA256SUMS                 the checksum of every jar or archive of that folder
+    kafka-format-4.4.0/            a formatted data directory without the names of its broker and cluster
+    .../SHA256SUMS                 the checksum of every file of that folder
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,6 +127,33 @@ def keep_archive(version: str, written: Path) -> None:
 
 def _archive_home(version: str) -> Path:
     return cache_root() / f"kafka-classes-{version}-{build_of(find_java())}"
+
+
+def kept_format(version: str) -> Path | None:
+    """Return the formatted data directory of this broker, without the broker's name; None before the first format.
+
+    Raises `JarsDamaged` when a checksum differs.
+    """
+    home = _format_home(version)
+    if not home.exists():
+        return None
+    _verify(home)
+    return home
+
+
+def keep_format(version: str, formatted: Path) -> None:
+    """Copy what the format of a data directory wrote into the cache, but for the names in `meta.properties`."""
+    home = _format_home(version)
+    with one_at_a_time(cache_root()), tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as work:
+        if home.exists():  # another process was first
+            return
+        ready = Path(work) / "ready"
+        shutil.copytree(formatted, ready, ignore=shutil.ignore_patterns("meta.properties"))
+        _publish(ready, home, {name: _sha256(ready / name) for name in _files(ready)})
+
+
+def _format_home(version: str) -> Path:
+    return cache_root() / f"kafka-format-{version}"
 
 
 def tools_class_path(*, report: ReportProgress = lambda _: None) -> str:
@@ -259,7 +288,8 @@ def _parse_sums(text: str) -> dict[str, str]:
 
 
 def _files(home: Path) -> list[str]:
-    return sorted(path.name for path in home.iterdir() if path.suffix in (".jar", ".jsa"))
+    found = (path for path in home.rglob("*") if path.suffix in (".jar", ".jsa", ".checkpoint"))
+    return sorted(str(path.relative_to(home)) for path in found)
 
 
 def _sha256(path: Path) -> str:
