@@ -240,3 +240,31 @@ def test_full_snapshots_in_a_directory_are_read_from_there_and_lost_ones_are_rep
     assert first.fault
     assert "is not in the store" in first.text
     assert held(at(driver)) == fold(ops)[0], "the deltas from the beginning lead there too"
+
+
+def test_a_transaction_between_two_replacements_has_its_own_state() -> None:
+    """The last commit record refers to no full snapshot of that generation, and an earlier state is another one."""
+    driver, ops = fed("commit", 20)
+    driver.crash()
+    between = Tool(driver).replace_state(double)
+    driver.restore()
+    driver.feed(Op("k1", 1000))
+    driver.commit()
+    wanted, n = driver.table("balances"), driver.commit_record().n
+    driver.crash()
+    Tool(driver).replace_state(double, "third")
+    for point, balances in (n, wanted), (between.n, None), (between.n - 1, fold(ops)[0]):
+        found = at(driver, Point("n", point))
+        assert found.n == point
+        assert balances is None or held(found) == balances
+
+
+def test_a_state_whose_base_is_gone_is_not_taken_for_an_earlier_one() -> None:
+    driver, _ = fed("commit", 20)
+    driver.crash()
+    between = Tool(driver).replace_state(double)
+    assert between.full_snapshots
+    Tool(driver).replace_state(double, "third")
+    driver.broker.log(driver.names.snapshot, 0).replace(between.full_snapshots[0].low, b"damaged")
+    with pytest.raises(UsageError, match=f"n {between.n} "):
+        at(driver, Point("n", between.n))
