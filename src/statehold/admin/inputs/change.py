@@ -161,7 +161,7 @@ class _Change:
             raise ToolRefused(
                 f"{names.dead}: change the inputs: dead letters are unresolved ({counts}), and they are named by their "
                 f"place among {', '.join(self.before)}. Nothing was changed. Next: start the service with the former "
-                f"code and use `statehold dlq redrive` or `statehold dlq discard`"
+                f"code and use `statehold dlq replay` or `statehold dlq discard`"
             )
 
     def _compare_sinks(self) -> None:

@@ -37,8 +37,8 @@ class InputEnds:
 
     def _require_topics(self) -> None:
         for topic, fact in self.facts.items():
-            if fact is None and topic in self._request.removed:
-                continue
+            if topic in self._request.removed:
+                continue  # it may be gone, or be another topic now
             if fact is None:
                 raise TopicMissing(
                     f"{topic}: change the inputs: the topic does not exist. Nothing was changed. Next: create it with "
@@ -158,11 +158,11 @@ class InputEnds:
     def _ends(self) -> dict[tuple[str, int], int]:
         """Return the ends of the inputs whose records must all be processed."""
         closed = self._request.renamed if self._request.discard else self._request.closed
+        there = [fact for topic in closed if (fact := self.facts.get(topic)) is not None]
         return {
-            (topic, partition): self._stopped.bounds(topic, partition)[1]
-            for topic in closed
-            if self.facts.get(topic) is not None
-            for partition in range(self._partitions)
+            (fact.name, partition): self._stopped.bounds(fact.name, partition)[1]
+            for fact in there
+            for partition in range(min(fact.partitions, self._partitions))
         }
 
 
