@@ -21,6 +21,7 @@ from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import event
 
 from statehold import Service
+from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.inputs.change import change
 from statehold.admin.inputs.report import ChangedInputs
 from statehold.admin.inputs.requested import request_of
@@ -28,8 +29,10 @@ from statehold.admin.inspection.topic_view import topic_view
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.errors import InputsChanged, StateMoved, ToolRefused, TopicMissing, UsageError
+from statehold.messages.dead_letter import DISCARD
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.state_replacement import ReplacementReason
+from statehold.state import digest
 
 pytestmark = pytest.mark.kafka
 
@@ -63,7 +66,8 @@ class Changing:
         return Names(self.stage.names.service, first, "", tuple(others))
 
     def create_topics(self) -> Changing:
-        topics = ServiceTopics(self.stage.settings(), self.names, [self.stage.output])
+        dead = [self.names.dead] if "PROBE_DEAD_LETTERS" in os.environ else []
+        topics = ServiceTopics(self.stage.settings(), self.names, [self.stage.output, *dead])
         assert all(each.good for each in topics.create("beginning", partitions=self.stage.partitions))
         return self
 
@@ -354,3 +358,33 @@ def test_an_input_whose_topic_is_gone_is_removed(service: Changing) -> None:
     service.feed(a=10)
     service.handle_all()
     assert sum(map(len, service.links().values())) == 60 + 20 + 10
+
+
+def test_dead_letters_are_resolved_before_the_change_and_their_list_is_removed(
+    stages: StageFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of either state has the place 0: the list of the former one must not say that it is resolved."""
+    monkeypatch.setenv("PROBE_DEAD_LETTERS", "1")
+    service = Changing(stages(1)).read("a").create_topics()
+    service.feeders[service.topic("a")].send(b'{"id":1,"amount":-1}', 0, "k")
+    service.feed(a=9)
+    service.handle_all()
+    service.read("a", "b")
+    add = f"--add {service.topic('b')}=beginning"
+    with pytest.raises(ToolRefused, match=r"dead letters are unresolved \(partition 0: 1\)"):
+        service.change(add)
+    service.read("a")
+    dead_letters = DeadLetters(service.stage.settings(), service.names)
+    with Local(service) as local:
+        local.await_live(0)
+        assert dead_letters.resolve(DISCARD, [0], lambda _: True, "a test", 60)[0].done == 1
+    before = service.digests()
+    service.read("a", "b").feed(b=5)
+    shown = service.change(add, dry_run=True)
+    done = service.change(add)
+    for each in (shown, done):
+        assert [(p.resolved, p.old_digest == p.digest) for p in each.partitions] == [(1, False)]
+    assert digest.show(before[0]) == done.old_digest
+    assert digest.show(service.digests()[0]) == done.digest
+    service.handle_all()
+    assert len(service.links()[0]) == 9 + 5
