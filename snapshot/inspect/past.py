@@ -5,7 +5,7 @@ Needs no code of the service, because full snapshots and deltas hold absolute va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -55,6 +55,17 @@ class PastState(msgspec.Struct, frozen=True):
     #: The full snapshot it was built from (None: the beginning), and the number of deltas.
     base: Full | None
     deltas: int
+    #: The inputs from which it was built, in their order.
+    inputs: tuple[str, ...]
+
+    def offsets(self, inputs: Sequence[str]) -> dict[str, int]:
+        """Return the next offset of each input. :raises UsageError: the state had other inputs then."""
+        if self.inputs != tuple(inputs):
+            raise UsageError(
+                f"transaction {self.n}: the state had the inputs {', '.join(self.inputs)} then, not "
+                f"{', '.join(inputs)}. Next: choose a later point, or use code with the inputs of that time"
+            )
+        return {topic: self.positions[topic] for topic in inputs}
 
 
 def parse(text: str) -> Point:
@@ -225,7 +236,18 @@ def _is_counted(made: CommitRecord | Manifest, place: Place, point: Point) -> bo
 
 def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> PastState:
     position = made.position(place.input)
-    return PastState(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
+    return PastState(
+        contents,
+        made.first,
+        position,
+        made.positions,
+        made.digest,
+        made.time,
+        made.lineage,
+        full,
+        0,
+        made.inputs or (place.input,),
+    )
 
 
 def _at_commit_record(
@@ -242,6 +264,7 @@ def _at_commit_record(
         commit_record.lineage,
         full,
         deltas,
+        commit_record.inputs or (place.input,),
     )
 
 

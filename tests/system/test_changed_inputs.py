@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,16 +22,20 @@ from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import event
 
 from statehold import Service
+from statehold.admin.backup.backup import backup
+from statehold.admin.backup.cut_offsets import CutOffPositions
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.inputs.change import change
 from statehold.admin.inputs.report import ChangedInputs
 from statehold.admin.inputs.requested import request_of
+from statehold.admin.inspection.replay_check import replay
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.errors import InputsChanged, StateMoved, ToolRefused, TopicMissing, UsageError
 from statehold.messages.dead_letter import DISCARD
 from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.inspect import proof
 from statehold.snapshot.state_replacement import ReplacementReason
 from statehold.state import digest
 
@@ -169,7 +174,7 @@ def service(stages: StageFactory) -> Changing:
     return found
 
 
-def test_an_input_is_added_and_later_removed(service: Changing) -> None:
+def test_an_input_is_added_and_later_removed(service: Changing, tmp_path: Path) -> None:
     before = service.digests()
     service.read("a", "b").feed(b=50)
     with Local(service) as local:
@@ -195,7 +200,9 @@ def test_an_input_is_added_and_later_removed(service: Changing) -> None:
     with topic_view(service.stage.settings(), service.names) as view:
         with pytest.raises(UsageError, match=r"a position counts the records of a-\w+, b-\w+, and earlier states had"):
             view.state(0, "5")
-        assert view.state(0, "n:1").positions == {service.topic("a"): view.state(0, "n:1").position}
+        assert view.state(0, "n:1").inputs == (service.topic("a"),)
+
+    require_tools_to_know_both_sides(service, tmp_path)
 
     service.read("a")
     with Local(service) as local:
@@ -215,6 +222,24 @@ def test_an_input_is_added_and_later_removed(service: Changing) -> None:
     assert sum(map(len, service.links().values())) == 60 + 50 + 20 + 10
     with topic_view(service.stage.settings(), service.names) as view:  # a point before the change
         assert view.state(0, f"n:{n}").positions[service.topic("b")] > 0
+
+
+def require_tools_to_know_both_sides(service: Changing, directory: Path) -> None:
+    """A backup has the added input, and no tool takes the state before the change for one of the present inputs."""
+    settings, names, handler = service.stage.settings(), service.names, changing(service.inputs, service.stage.output)
+    made = backup(settings, names, [service.stage.output], directory / "backup", with_input=True)
+    files = [(each.role, each.start) for each in made.files if each.role == "input"]
+    assert files == [("input", 0)] * 4  # both inputs of both partitions, from the first record
+    cut_offs = CutOffPositions(names, directory / "backup", made)
+    with topic_view(settings, names) as view:
+        with pytest.raises(UsageError, match=r"the state had the inputs a-\w+ then, not a-\w+, b-\w+"):
+            cut_offs.find_time(view.state(0, "n:1").time + 500)
+        with pytest.raises(UsageError, match="a command has replaced the state between them"):
+            replay(view, handler, 0, "n:1", None)
+        replayed = replay(view, handler, 0, None, None)
+        assert (replayed.records > 0, replayed.differences) == (True, [])
+        with pytest.raises(UsageError, match="Next: choose a later point, or use code with the inputs of that time"):
+            proof.partition(0, view.state(0, "n:1"), names.inputs)
 
 
 def test_the_first_input_gets_another_name_after_a_killed_command(service: Changing) -> None:
