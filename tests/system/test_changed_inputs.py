@@ -212,6 +212,10 @@ def test_an_input_is_added_and_later_removed(service: Changing, tmp_path: Path) 
         service.change(f"--remove {service.topic('b')}")
     before = service.read("a", "b").digests()
     service.read("a")
+    said = service.command("--remove", service.topic("b"), "--discard", "--dry-run")
+    assert "never processed" in said
+    assert "pairs: 80 left and 50 right rows stay until their time is over" in said
+    assert "7 unread records of removed inputs are never processed nothing was changed" in said
     done = service.change(f"--remove {service.topic('b')}", "--discard")
     assert (done.total("removed", "unread"), done.old_digest) == (7, done.digest)
     assert service.digests() == before
