@@ -16,6 +16,7 @@ from statehold.kafka.admin.admin import TopicFacts
 from statehold.snapshot.format.records import CommitRecord
 from statehold.testing.memory.broker import MemoryBroker
 from statehold.testing.memory.clients import MemoryReader
+from statehold.testing.memory.clock import ManualClock
 
 RECORD = commit_record(
     3, positions={"trades": 4, "prices": 2}, inputs=("trades", "prices"), topic_ids={"trades": "t", "prices": "p"}
@@ -26,7 +27,7 @@ class Stopped:
     """The part of a stopped service that looks at topics; it stands for its own admin client, too."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker(lambda: 0.0)
+        self.broker = MemoryBroker(ManualClock())
         self.topics: dict[str, TopicFacts] = {}
         for topic, count in {"trades": 4, "prices": 2, "quotes": 5}.items():
             self.topics[topic] = TopicFacts(topic, topic[0], 1, 1)
