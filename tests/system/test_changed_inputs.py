@@ -373,10 +373,14 @@ def test_a_change_that_would_lose_something_changes_nothing(service: Changing) -
     assert [each.lineage for each in service.read("a").commit_records()] == [each.lineage for each in before]
 
 
-def test_an_input_whose_topic_is_gone_is_removed(service: Changing) -> None:
+def test_an_input_with_old_records_is_added_and_removed_when_its_topic_is_gone(service: Changing) -> None:
     service.read("a", "b").feed(b=20)
+    service.read("a").feed(a=40)
+    service.handle_all()
+    service.read("a", "b")
     b = service.topic("b")
-    service.change(f"--add {b}=beginning")
+    done = service.change(f"--add {b}=beginning")
+    assert (done.total("added", "older"), done.total("added", "unread")) == (20, 20)
     service.handle_all()
     service.stage.admin.delete_topics([b])[b].result(30)
     await_true(lambda: b not in service.stage.topics(), "the topic is gone")
@@ -386,7 +390,7 @@ def test_an_input_whose_topic_is_gone_is_removed(service: Changing) -> None:
     service.change(f"--remove {b}", "--discard")
     service.feed(a=10)
     service.handle_all()
-    assert sum(map(len, service.links().values())) == 60 + 20 + 10
+    assert sum(map(len, service.links().values())) == 60 + 20 + 40 + 10
 
 
 def test_dead_letters_are_resolved_before_the_change_and_their_list_is_removed(
