@@ -63,7 +63,7 @@ class PastState(msgspec.Struct, frozen=True):
         if self.inputs != tuple(inputs):
             raise UsageError(
                 f"transaction {self.n}: the state had the inputs {', '.join(self.inputs)} then, not "
-                f"{', '.join(inputs)}. Next: choose a later point, or use code with the inputs of that time"
+                f"{', '.join(inputs)}. Next: choose a later point, or use a backup that was made before the change"
             )
         return {topic: self.positions[topic] for topic in inputs}
 

@@ -242,7 +242,9 @@ def require_tools_to_know_both_sides(service: Changing, directory: Path) -> None
             replay(view, handler, 0, "n:1", None)
         replayed = replay(view, handler, 0, None, None)
         assert (replayed.records > 0, replayed.differences) == (True, [])
-        with pytest.raises(UsageError, match="Next: choose a later point, or use code with the inputs of that time"):
+        with pytest.raises(
+            UsageError, match="Next: choose a later point, or use a backup that was made before the change"
+        ):
             proof.partition(0, view.state(0, "n:1"), names.inputs)
 
 
