@@ -261,6 +261,7 @@ def test_a_transaction_between_two_replacements_has_its_own_state() -> None:
         found = at(driver, Point("n", point))
         assert found.n == point
         assert balances is None or held(found) == balances
+    assert at(driver, Point("full", between.full_snapshots[0].offset)).n == between.n
 
 
 def test_a_state_whose_base_is_gone_is_not_taken_for_an_earlier_one() -> None:
