@@ -118,19 +118,21 @@ def require(
 
 
 def _of_former_input(admin: Admin, names: Names, missing: Collection[str]) -> str:
-    """Return a hint if the group has a changelog of another first input; '' otherwise."""
+    """Return a hint if there is a changelog of another first input, of which the group has an offset; '' otherwise."""
     begin, end = f"{names.group}.", ".changelog"
     if names.changelog not in missing:
         return ""
     try:
         there = sorted(topic for topic in TopicAdmin(admin).listed() if topic.startswith(begin) and topic.endswith(end))
+        inputs = [topic.removeprefix(begin).removesuffix(end) for topic in there]
+        # Another service's name may begin in the same way.
+        first = next((topic for topic in inputs if admin.committed(topic, 0) is not None), "")
     except KafkaTrouble:
         return ""
-    if not there:
+    if not first:
         return ""
-    first = there[0].removeprefix(begin).removesuffix(end)
     return (
-        f". But the cluster has {', '.join(there)}: if the service had another first input, create no topics, because "
+        f". But the cluster has {begin}{first}{end}: if the service had another first input, create no topics, because "
         f"its state would begin again; stop the service: `statehold state inputs MODULE:SERVICE --rename "
         f"{first}={names.input} --why TEXT --dry-run`"
     )
