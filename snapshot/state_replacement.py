@@ -18,7 +18,7 @@ from statehold.errors import UsageError
 from statehold.ports import Transactions
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, Effect, FullRef, Header, StateReplacement
+from statehold.snapshot.format.records import CommitRecord, Effect, FullRef, Header, StateReplacement, position_of
 from statehold.state import digest
 from statehold.state.state import State
 
@@ -47,6 +47,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     #: next offset of each input
     inputs: Mapping[str, int]
+    #: the inputs of the old state, if the tool changes them (rule M5); empty: they stay
+    former_inputs: tuple[str, ...] = ()
     #: pending side effects that stay pending
     effects: tuple[Effect, ...] = ()
     #: versions of the values in the state; by default those of the old commit record
@@ -73,8 +75,9 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
         """Require that a restore could use the records. :raises UsageError: it could not."""
         base, names = self.base, self.place.names
         like = self.old or self.source
-        built = (like.inputs if like is not None else names.recorded) or (names.input,)
-        if (built, tuple(self.inputs)) != (names.inputs, names.inputs):
+        built = (like.inputs if like is not None else names.recorded) or self.former_inputs or (names.input,)
+        known = like is None or not self.former_inputs or position_of(like.positions, self.former_inputs) >= 0
+        if not known or (built, tuple(self.inputs)) != (self.former_inputs or names.inputs, names.inputs):
             raise UsageError(
                 f"{names.changelog}[{self.place.partition}]: replace the state: it was built from {', '.join(built)} "
                 f"with positions of {', '.join(self.inputs)}, not from {', '.join(names.inputs)}"

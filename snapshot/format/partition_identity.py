@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from statehold.common.input_changes import difference
 from statehold.common.names import Names
 from statehold.errors import (
     DamagedIncrement,
@@ -51,8 +52,8 @@ class Place(msgspec.Struct, frozen=True):
         """
         if commit_record.moved:
             raise StateMoved(
-                f"the state has moved to the input {commit_record.moved} (`statehold state repartition --into`, "
-                f"transaction {commit_record.n}): run the service with that input. Nothing was changed",
+                f"the state has moved to the input {commit_record.moved} (`statehold state repartition --into` or "
+                f"`state inputs`, transaction {commit_record.n}): run the service with that input. Nothing was changed",
                 topic=self.input,
                 partition=self.partition,
                 position=commit_record.position(self.input),
@@ -84,11 +85,12 @@ class Place(msgspec.Struct, frozen=True):
                 topic=self.input,
                 partition=self.partition,
             )
-        if (commit_record.inputs or (names.input,)) != names.inputs:
+        if (built := commit_record.inputs or (names.input,)) != names.inputs:
+            changed = difference(built, names.inputs)
             raise InputsChanged(
-                f"the state was built from {', '.join(commit_record.inputs or (names.input,))}, this code reads "
-                f"{', '.join(names.inputs)}. Nothing was changed. Next: run the code with the state's inputs, "
-                f"in that order",
+                f"the state was built from {', '.join(built)}, this code reads {', '.join(names.inputs)}. Nothing was "
+                f"changed. Next: run the code with the state's inputs, in that order; or stop the service and change "
+                f"them: `statehold state inputs MODULE:SERVICE {changed.options} --why TEXT --dry-run`{changed.hint}",
                 topic=self.input,
                 partition=self.partition,
                 position=position,

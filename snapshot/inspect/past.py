@@ -5,7 +5,7 @@ Needs no code of the service, because full snapshots and deltas hold absolute va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -55,6 +55,17 @@ class PastState(msgspec.Struct, frozen=True):
     #: The full snapshot it was built from (None: the beginning), and the number of deltas.
     base: Full | None
     deltas: int
+    #: The inputs from which it was built, in their order.
+    inputs: tuple[str, ...]
+
+    def offsets(self, inputs: Sequence[str]) -> dict[str, int]:
+        """Return the next offset of each input. :raises UsageError: the state had other inputs then."""
+        if self.inputs != tuple(inputs):
+            raise UsageError(
+                f"transaction {self.n}: the state had the inputs {', '.join(self.inputs)} then, not "
+                f"{', '.join(inputs)}. Next: choose a later point, or use a backup that was made before the change"
+            )
+        return {topic: self.positions[topic] for topic in inputs}
 
 
 def parse(text: str) -> Point:
@@ -118,16 +129,20 @@ def at(reader: Reader, place: Place, point: Point) -> PastState:
             f"{place.input}[{place.partition}]: {point} is beyond the end: the last commit record has position "
             f"{commit_record.position(place.input)}, transaction {commit_record.n}. Next: use latest, or --partitions"
         )
-    known = full_listing.find(reader, place, commit_record, everything=point.kind == "full")
     mismatch: DigestMismatch | None = None
-    for full in candidates(known, place, point):
-        try:
-            found = _from(reader, place, full, point)
-        except DigestMismatch as error:
-            mismatch = mismatch or error
-            continue
-        if found is not None:
-            return found
+    known: list[Full] = []
+    # The last commit record refers to no full snapshot of an earlier state generation; finding those takes longer.
+    for everything in (False, True) if point.kind != "full" else (True,):
+        before = {full.offset for full in known}
+        known = full_listing.find(reader, place, commit_record, everything=everything)
+        for full in candidates([each for each in known if each.offset not in before], place, point):
+            try:
+                found = _from(reader, place, full, point)
+            except DigestMismatch as error:
+                mismatch = mismatch or error
+                continue
+            if found is not None:
+                return found
     raise mismatch or _not_kept(place, point, known)
 
 
@@ -141,7 +156,7 @@ def candidates(known: list[Full], place: Place, point: Point) -> Iterator[Full |
         fits = {
             "latest": True,
             "n": made.through <= point.value,
-            "position": 0 <= position <= point.value,
+            "position": _is_counted(made, place, point) and 0 <= position <= point.value,
             "full": full.offset == point.value,
         }
         if fits[point.kind]:
@@ -175,8 +190,11 @@ def _onwards(
     deltas = 0
     for increment in increments(reader, place, made.increment if made else -1, chain):
         commit_record, replacement = increment.commit_record, increment.replacement
-        if _beyond(commit_record, place, point) or (replacement is not None and replacement.base is not None):
+        if _beyond(commit_record, place, point):
             break
+        if replacement is not None and replacement.base is not None:
+            # The state at a later point is built from the replacement's full snapshot.
+            return found if point.kind == "full" else None
         if replacement is not None:
             contents, found, full, made, deltas = Contents(), None, None, None, 0
         elif made is None and chain.first == commit_record.n and commit_record.n > 0:
@@ -185,7 +203,7 @@ def _onwards(
             continue
         contents.apply_parts(increment.parts)
         deltas += 1
-        if made is None or commit_record.n >= made.through:
+        if _is_counted(commit_record, place, point) and (made is None or commit_record.n >= made.through):
             found = _at_commit_record(place, commit_record, contents, full, deltas)
             if point.kind == "full":
                 break
@@ -206,14 +224,30 @@ def _beyond(commit_record: CommitRecord, place: Place, point: Point) -> bool:
         case "n":
             return commit_record.n > point.value
         case "position":
-            return commit_record.position(place.input) > point.value
+            return _is_counted(commit_record, place, point) and commit_record.position(place.input) > point.value
         case _:
             return False
 
 
+def _is_counted(made: CommitRecord | Manifest, place: Place, point: Point) -> bool:
+    """Return whether the point can name this state: a position counts the present inputs, no former ones."""
+    return point.kind != "position" or (made.inputs or (place.input,)) == place.names.inputs
+
+
 def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> PastState:
     position = made.position(place.input)
-    return PastState(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
+    return PastState(
+        contents,
+        made.first,
+        position,
+        made.positions,
+        made.digest,
+        made.time,
+        made.lineage,
+        full,
+        0,
+        made.inputs or (place.input,),
+    )
 
 
 def _at_commit_record(
@@ -230,6 +264,7 @@ def _at_commit_record(
         commit_record.lineage,
         full,
         deltas,
+        commit_record.inputs or (place.input,),
     )
 
 
@@ -256,8 +291,18 @@ def _not_kept(place: Place, point: Point, known: list[Full]) -> UsageError:
         return UsageError(
             f"{where}: {point} cannot be reached: no full snapshot is usable, and the deltas do not begin at 0"
         )
-    oldest = bases[-1]
-    return UsageError(
+    counted = [made for made in bases if _is_counted(made, place, point)]
+    inputs = f"a position counts the records of {', '.join(place.names.inputs)}"
+    if not counted:
+        return UsageError(
+            f"{where}: {point} cannot be reached: {inputs}, and the stored states had other inputs. Next: name the "
+            f"state by its transaction, such as n:{bases[-1].first}"
+        )
+    oldest = counted[-1]
+    text = (
         f"{where}: {point} is not stored any more: the oldest usable full snapshot has position "
         f"{oldest.position(place.input)} (transaction {oldest.first})"
     )
+    if any(full.manifest is not None and not _is_counted(full.manifest, place, point) for full in known):
+        text += f"; {inputs}, and earlier states had others. Next: name such a state by its transaction"
+    return UsageError(text)

@@ -26,8 +26,11 @@ def partition(number: int, found: PastState, inputs: Sequence[str]) -> dict[str,
     """Return the entry of one partition, whose rebuilt state had the digest that its writer recorded.
 
     With several inputs `positions` has the next offset of each, and `position` is their sum.
+
+    :raises UsageError: the state had other inputs then.
     """
-    several = {"positions": {topic: found.positions[topic] for topic in inputs}} if len(inputs) > 1 else {}
+    offsets = found.offsets(inputs)
+    several = {"positions": offsets} if len(inputs) > 1 else {}
     return {
         "partition": number,
         "position": found.position,

@@ -23,6 +23,7 @@ def halve(key, old):
         (["migrate", "--why", "x", "--table", "pairs=fixes:double"], "fixes:double: there is no such function"),
         (["migrate", "--why", "x", "--table", "pair=fixes:halve"], "no table 'pair'; there are: pairs"),
         (["repartition", "--to", "3", "--why", "x", "--partitioner", "fixes"], "fixes: there is no such function"),
+        (["inputs", "--why", "x", "--add", "quotes"], "--add quotes: write quotes=beginning, quotes=end"),
     ],
 )
 def test_a_wrong_command_is_rejected_in_one_line(statehold: Commands, options: list[str], reported: str) -> None:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.driver.test_compaction import compacted
 from tests.driver.test_fallback import switched
-from tests.driver.test_state_replacement import Tool, double
+from tests.driver.test_state_replacement import REASON, Tool, double
 from tests.support import inside
 from tests.support.handlers import Accounts, Balance, Interval, Op, commit_records, events, fold, many, sliced, snapshot
 
 from statehold.errors import NoUsableFull, UsageError
+from statehold.snapshot import state_replacement
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord, Part
+from statehold.snapshot.full import FullWriter
 from statehold.snapshot.inspect import forecast, past
 from statehold.snapshot.inspect.compare import history
 from statehold.snapshot.inspect.past import PastState, Point
 from statehold.snapshot.inspect.survey import Survey, survey
 from statehold.snapshot.inspect.verify import PartitionVerification, verify
 from statehold.snapshot.restore.estimate import Workload
+from statehold.snapshot.state_replacement import Adoption
 from statehold.state.partition_table import Changes
 from statehold.testing import Driver
-from statehold.testing.memory.clients import MemoryReader
+from statehold.testing.memory.clients import MemoryFullSink, MemoryReader
 
 MODES: list[Interval] = ["commit", 0.5, "off"]
 
@@ -240,3 +244,63 @@ def test_full_snapshots_in_a_directory_are_read_from_there_and_lost_ones_are_rep
     assert first.fault
     assert "is not in the store" in first.text
     assert held(at(driver)) == fold(ops)[0], "the deltas from the beginning lead there too"
+
+
+def test_a_transaction_between_two_replacements_has_its_own_state() -> None:
+    """The last commit record refers to no full snapshot of that generation, and an earlier state is another one."""
+    driver, ops = fed("commit", 20)
+    driver.crash()
+    between = Tool(driver).replace_state(double)
+    driver.restore()
+    driver.feed(Op("k1", 1000))
+    driver.commit()
+    wanted, n = driver.table("balances"), driver.commit_record().n
+    driver.crash()
+    Tool(driver).replace_state(double, "third")
+    for point, balances in (n, wanted), (between.n, None), (between.n - 1, fold(ops)[0]):
+        found = at(driver, Point("n", point))
+        assert found.n == point
+        assert balances is None or held(found) == balances
+    assert at(driver, Point("full", between.full_snapshots[0].offset)).n == between.n
+
+
+def test_a_state_whose_base_is_gone_is_not_taken_for_an_earlier_one() -> None:
+    driver, _ = fed("commit", 20)
+    driver.crash()
+    between = Tool(driver).replace_state(double)
+    assert between.full_snapshots
+    Tool(driver).replace_state(double, "third")
+    driver.broker.log(driver.names.snapshot, 0).replace(between.full_snapshots[0].low, b"damaged")
+    with pytest.raises(UsageError, match=f"n {between.n} "):
+        at(driver, Point("n", between.n))
+
+
+def test_a_position_counts_the_present_inputs_only() -> None:
+    """A second input is added at its offset 1000, so that a position says something else than before."""
+    driver, ops = fed("commit", 30)
+    n, position = driver.commit_record().n, driver.commit_record().positions["input"]
+    driver.crash()
+    tool = Tool(driver)
+    place = msgspec.structs.replace(tool.place, names=replace(driver.names, others=("prices",)))
+    state, inputs = tool.state(), {"input": position, "prices": 1000}
+    shown = state_replacement.boundary(place, "second", n + 1, inputs, state, tool.old)
+    sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
+    base = FullWriter(place, state, shown, 10_000, -1, sink, 4096).advance(n + 1, -1, driver.clock)
+    adoption = Adoption(
+        place=place,
+        old=tool.old,
+        lineage="second",
+        base=base,
+        digest=state.digest,
+        keys=state.keys,
+        inputs=inputs,
+        former_inputs=("input",),
+    )
+    state_replacement.commit(tool.producer, driver.broker.generation, [adoption], REASON, 0.0)
+
+    reader = MemoryReader(driver.broker, lambda: False)
+    assert past.at(reader, place, Point("position", position + 1000)).n == n + 1
+    assert held(past.at(reader, place, Point("n", n))) == fold(ops)[0]
+    for former in (position, position + 999):
+        with pytest.raises(UsageError, match="a position counts the records of input, prices, and"):
+            past.at(reader, place, Point("position", former))

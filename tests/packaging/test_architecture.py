@@ -106,6 +106,10 @@ ALLOWED: dict[str, str] = {
         "snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io admin "
         "worker.handler snapshot.inspect snapshot.spark.export"
     ),
+    "admin.inputs": (
+        "errors config common api state state.kinds messages bound kafka.admin snapshot.format kafka.tools snapshot "
+        "admin admin.state"
+    ),
     "snapshot.backup": "errors common api ports snapshot.format snapshot.store",
     "admin.backup": (
         "errors config common api state ports kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
@@ -165,8 +169,9 @@ ALLOWED: dict[str, str] = {
         "ops.process ops.cli.common"
     ),
     "ops.cli.state": (
-        "errors config common bound snapshot snapshot.spark.io admin snapshot.inspect snapshot.spark.export "
-        "admin.state admin.backup admin.repair admin.inspection ops.process ops.cli.common ops.cli.service"
+        "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.inspect "
+        "snapshot.spark.export admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports "
+        "ops.process ops.cli.common ops.cli.service"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",

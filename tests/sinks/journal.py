@@ -10,7 +10,7 @@ from statehold import Handler, Record, Service, Sink, Table, on
 from statehold.config import load
 
 PREFIX = os.environ.get("JOURNAL_PREFIX", "")
-ORDERS, CANCELS = f"{PREFIX}orders", f"{PREFIX}cancels"
+ORDERS, CANCELS, REFUNDS = f"{PREFIX}orders", f"{PREFIX}cancels", f"{PREFIX}refunds"
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -42,4 +42,13 @@ class Journal(Handler[Amount]):
         self.entries.put(entry)
 
 
+class LaterJournal(Journal):
+    """The next release, which reads a third input."""
+
+    @on(REFUNDS, value=Amount)
+    def on_refund(self, record: Record[Amount]) -> None:
+        self._enter(record, 41)
+
+
 service = Service("journal", inputs=[ORDERS, CANCELS], handler=Journal, settings=load())
+later = Service("journal", inputs=[ORDERS, CANCELS, REFUNDS], handler=LaterJournal, settings=load())

@@ -24,13 +24,14 @@ from statehold.dev import Cluster
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 STATEHOLD = str(Path(sys.executable).with_name("statehold"))
 SERVICE = "tests.sinks.journal:service"
+LATER = "tests.sinks.journal:later"
 
 
 class Journals:
     """One partition of two inputs, its rows and its process."""
 
     def __init__(self, servers: str, postgres: Postgres, directory: Path) -> None:
-        self.prefix = f"journal{uuid.uuid4().hex[:8]}"
+        self.servers, self.prefix = servers, f"journal{uuid.uuid4().hex[:8]}"
         self.url = f"{postgres.url}?options=-csearch_path%3D{self.prefix}"
         self.environment = {
             **os.environ,
@@ -58,18 +59,18 @@ class Journals:
         )
         return done.returncode, done.stdout, done.stderr
 
-    def sink(self, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    def sink(self, *arguments: str, service: str = SERVICE) -> tuple[int, dict[str, Any], str]:
         """Exit code, the standing of the partition, and stderr."""
-        code, out, said = self.call("sink", arguments[0], SERVICE, *arguments[1:], "--json")
+        code, out, said = self.call("sink", arguments[0], service, *arguments[1:], "--json")
         (found,) = json.loads(out)
         return code, found, said
 
     process: subprocess.Popen[bytes] | None
 
-    def start(self) -> None:
+    def start(self, service: str = SERVICE) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [STATEHOLD, "run", SERVICE], cwd=ROOT, env=self.environment, stdout=log, stderr=log
+                [STATEHOLD, "run", service], cwd=ROOT, env=self.environment, stdout=log, stderr=log
             )
 
     def end(self, how: signal.Signals = signal.SIGKILL) -> None:
@@ -85,13 +86,20 @@ class Journals:
             feed.send((b"key", json.dumps({"value": at}).encode()) for at in range(first, first + count))
             self.fed[name] += count
 
-    def await_rows(self) -> None:
-        wanted = sum(self.fed.values())
+    def await_rows(self, skipped: int = 0) -> None:
+        wanted = sum(self.fed.values()) - skipped
         await_true(lambda: int(self.run("SELECT count(*) FROM entries")[0][0]) >= wanted, self.log.read_text)
 
-    def require_chain(self) -> None:
-        """Each row follows from the one before it: no record is missing, twice, or in another place of its input."""
-        link, positions, factors = 7, dict.fromkeys(self.feeds, 0), {"orders": 31, "cancels": 37}
+    def require_chain(self, **starts: int) -> None:
+        """Each row follows from the one before it: no record is missing, twice, or in another place of its input.
+
+        `starts`: the first offset of an input.
+        """
+        link, positions, factors = (
+            7,
+            dict.fromkeys(self.feeds, 0) | starts,
+            {"orders": 31, "cancels": 37, "refunds": 41},
+        )
         for number, (found, topic, kept) in enumerate(self.run("SELECT * FROM entries ORDER BY number"), 1):
             name = topic.removeprefix(f"{self.prefix}-")
             at = positions[name]
@@ -134,3 +142,35 @@ def test_positions_of_two_inputs_are_compared_and_adopted(journal: Journals) -> 
     code, found, _ = journal.sink("show")
     assert (code, found["commit_record"], found["position"], found["trouble"]) == (0, 80, 80, "")
     journal.require_chain()
+
+
+def test_an_input_is_added_if_the_database_is_at_the_last_commit_record(journal: Journals) -> None:
+    """The position is a sum of offsets: it says something else with another input, and is set before the next start."""
+    assert journal.call("topics", "create", SERVICE, "--start-at", "beginning", "--partitions", "1")[0] == 0
+    assert journal.sink("init")[0] == 0
+    journal.start()
+    journal.feed(20)
+    journal.await_rows()
+    journal.end(signal.SIGTERM)
+    assert journal.call("topics", "create", LATER, "--start-at", "beginning", "--partitions", "1")[0] == 0
+    journal.feeds["refunds"], journal.fed["refunds"] = Feed(journal.servers, f"{journal.prefix}-refunds"), 0
+    journal.feed(10)
+    words = ("state", "inputs", LATER, "--add", f"{journal.prefix}-refunds=3", "--why", "a test", "--yes")
+
+    journal.run("UPDATE statehold_sink SET position = 41")
+    code, _, said = journal.call(*words)
+    assert (code, "the database of the sinks is at 41: ahead, by one transaction" in " ".join(said.split())) == (
+        1,
+        True,
+    )
+    journal.run("UPDATE statehold_sink SET position = 40")
+    code, out, said = journal.call(*words)
+    assert code == 0, said
+    assert f"statehold sink init {LATER} --adopt" in " ".join(out.split() + said.split())
+    code, found, _ = journal.sink("show", service=LATER)
+    assert (code, found["commit_record"], found["position"]) == (1, 43, 40)
+    assert journal.sink("init", "--adopt", service=LATER)[0] == 0
+    journal.start(LATER)
+    journal.await_rows(skipped=3)
+    journal.end(signal.SIGTERM)
+    journal.require_chain(refunds=3)

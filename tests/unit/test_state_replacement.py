@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.support.snapshot_records import PLACE, commit_record, header, part
 
+from statehold.common.names import Names
 from statehold.errors import DamagedIncrement, UsageError
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import records
@@ -84,6 +85,32 @@ def test_a_first_replacement_is_number_0() -> None:
 )
 def test_a_replacement_that_could_not_be_restored_is_not_written(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
+        written(**wrong)
+
+
+TWO = changed(OLD, inputs=("input", "prices"), positions={"input": 60, "prices": 5})
+
+
+def test_a_tool_that_changes_the_inputs_names_the_former_ones() -> None:
+    head, record, closing = written(old=TWO, former_inputs=("input", "prices"))
+    assert (closing.inputs, closing.positions, head.position) == ((), {"input": 60}, 60)
+    assert (record.old_positions, record.positions) == (TWO.positions, closing.positions)
+    three = changed(PLACE, names=Names("service", "input", "", ("prices",)))
+    more = written(place=three, former_inputs=("input",), inputs={"input": 60, "prices": 7})
+    assert (more.commit_record.inputs, more.commit_record.start) == (("input", "prices"), 67)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"old": TWO},
+        {"old": TWO, "former_inputs": ("prices", "input")},
+        {"former_inputs": ("prices",)},
+        {"old": TWO, "former_inputs": ("input", "prices"), "inputs": {"prices": 5}},
+    ],
+)
+def test_inputs_that_the_state_was_not_built_from_are_rejected(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="replace the state: it was built from"):
         written(**wrong)
 
 

@@ -24,9 +24,11 @@ from statehold.ops.cli.common.spark import spark_options
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
 from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
+from statehold.ops.cli.state.inputs import inputs
 from statehold.snapshot.state_edits import read_patches
 
-app = typer.Typer(help="Migrate and repartition the state of a stopped service.", no_args_is_help=True)
+app = typer.Typer(help="Change the state of a stopped service, its partitions, or its inputs.", no_args_is_help=True)
+app.command("inputs")(inputs)
 
 
 @app.command("migrate")

@@ -94,7 +94,7 @@ def require(
         raise TopicMissing(
             f"missing on the cluster: {', '.join(missing)}. Nothing was created. Next: run `statehold topics create "
             f"{named} --start-at beginning|end|TIME`, which creates the changelog and snapshot topics; with "
-            f"--partitions N it also creates the input and the outputs"
+            f"--partitions N it also creates the input and the outputs{_of_former_input(admin, names, missing)}"
         )
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
     for topic in names.others:
@@ -115,6 +115,27 @@ def require(
                 f"--partitions {facts[names.input].partitions}`"
             )
     return facts
+
+
+def _of_former_input(admin: Admin, names: Names, missing: Collection[str]) -> str:
+    """Return a hint if there is a changelog of another first input, of which the group has an offset; '' otherwise."""
+    begin, end = f"{names.group}.", ".changelog"
+    if names.changelog not in missing:
+        return ""
+    try:
+        there = sorted(topic for topic in TopicAdmin(admin).listed() if topic.startswith(begin) and topic.endswith(end))
+        inputs = [topic.removeprefix(begin).removesuffix(end) for topic in there]
+        # Another service's name may begin in the same way.
+        first = next((topic for topic in inputs if admin.committed(topic, 0) is not None), "")
+    except KafkaTrouble:
+        return ""
+    if not first:
+        return ""
+    return (
+        f". But the cluster has {begin}{first}{end}: if the service had another first input, create no topics, because "
+        f"its state would begin again; stop the service: `statehold state inputs MODULE:SERVICE --rename "
+        f"{first}={names.input} --why TEXT --dry-run`"
+    )
 
 
 def largest_count(facts: Mapping[str, TopicFacts], names: Names) -> int:

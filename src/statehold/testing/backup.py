@@ -48,7 +48,7 @@ class BackupPartition:
         found = past.at(self._reader, self._place, past.parse(at))
         tables = found.contents.tables.items()
         changes = tuple(Changes(name, [*rows], [*rows.values()]) for name, rows in tables if rows)
-        positions = tuple(found.positions[topic] for topic in self.inputs)
+        positions = tuple(found.offsets(self.inputs).values())
         return Beginning(changes, found.digest, found.contents.keys, positions)
 
     def records(self, positions: Mapping[int, int], until: int | None) -> Iterator[tuple[int, Message]]:

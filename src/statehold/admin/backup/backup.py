@@ -104,7 +104,7 @@ def _partition(
                 partition=partition,
                 position=position,
             )
-        start = max(low, min((each[topic] for each in oldest), default=0))
+        start = max(low, min((each[topic] for each in oldest if topic in each), default=0))
         number = names.inputs.index(topic) + 1
         manifest.files.append(_copy(reader, to, "input", topic, partition, start, number))
 
@@ -163,4 +163,5 @@ def _oldest(reader: ArchiveReader, place: Place) -> list[dict[str, int]]:
     first = next(past.increments(reader, place), None)
     if first is not None and (first.commit_record.n == 0 or first.replacement is not None):
         found.append(first.commit_record.positions)
-    return [{topic: positions[topic] for topic in place.names.inputs} for positions in found]
+    # A state of before a change of the inputs does not know an input that was added.
+    return [{topic: positions[topic] for topic in place.names.inputs if topic in positions} for positions in found]

@@ -71,8 +71,7 @@ class CutOffPositions:
     def _cut(self, point: Point) -> None:
         partition = len(self._points)
         self._points.append(point)
-        positions = self.at(partition).positions
-        self.positions[partition] = {topic: positions[topic] for topic in self.names.inputs}
+        self.positions[partition] = self.at(partition).offsets(self.names.inputs)
 
     def at(self, partition: int) -> PastState:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])

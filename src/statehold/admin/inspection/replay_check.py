@@ -45,7 +45,14 @@ def replay(view: TopicView, factory: HandlerFactory, partition: int, since: str 
     """
     place = view.place(partition)
     old, new = _points(view, place, since, until)
-    return _Replay(view, factory, place, past.at(view.reader, place, old), past.at(view.reader, place, new)).run()
+    first, last = past.at(view.reader, place, old), past.at(view.reader, place, new)
+    if first.lineage != last.lineage:
+        raise UsageError(
+            f"{place.input}[{place.partition}]: replay transactions {first.n} to {last.n}: a command has replaced the "
+            f"state between them, and no record explains that. Next: choose both points on one side of it; `statehold "
+            f"snapshot list --all` shows the state generations"
+        )
+    return _Replay(view, factory, place, first, last).run()
 
 
 def _points(view: TopicView, place: Place, since: str | None, until: str | None) -> tuple[Point, Point]:

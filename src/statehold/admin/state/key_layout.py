@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from statehold.api.timer import Timer
@@ -22,13 +22,13 @@ KeyOf = Callable[[Any, Any], bytes | str]
 _PIECE: Final = 1000
 
 
-def drop_partition_data(state: State) -> None:
+def drop_partition_data(state: State, tables: Collection[str] = (CLOCK, RESOLVED)) -> None:
     """Remove the entries that belong to the partition rather than to a key.
 
-    These are the partition's event time, which restarts with the next record, and the offsets of resolved dead letters.
+    These are the partition's event time, which restarts with the next record, and the places of resolved dead letters.
     """
     for name, table in state.tables.items():
-        if default_name(name) in (CLOCK, RESOLVED) and table.stored:
+        if default_name(name) in tables and table.stored:
             state.digest = (state.digest - table_digest(name, list(table.stored), table.stored.values())) % MODULUS
             table.stored.clear()
 

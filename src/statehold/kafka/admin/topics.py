@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, require_offset, result
-from statehold.kafka.common.error_actions import about, code_of
+from statehold.kafka.common.error_actions import about, code_of, translate
 
 
 class TopicAdmin:
@@ -24,6 +24,13 @@ class TopicAdmin:
     def _client(self) -> AdminClient:
         """The present client, because it changes with the login, or when it has forgotten its brokers."""
         return self._admin.client
+
+    def listed(self) -> list[str]:
+        """Return the names of all topics that this login may see."""
+        try:
+            return list(self._client.list_topics(timeout=ATTEMPT).topics)
+        except KafkaException as error:
+            raise translate(error) from error
 
     def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> bool:
         """Create a topic. Return False if it exists already."""

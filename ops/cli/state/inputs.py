@@ -1,0 +1,143 @@
+"""`statehold state inputs`: changes the inputs of a stopped service (docs/how-to/state/change-inputs.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from statehold.admin.inputs import change as changing
+from statehold.admin.inputs.report import ChangedInputs, InputResult, PartitionResult
+from statehold.admin.inputs.requested import request_of
+from statehold.bound.attributes import sinks_of
+from statehold.bound.topics import class_of
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import ToolRefused
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import with_settings
+from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
+from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
+from statehold.ops.reports.sinks import compared
+from statehold.snapshot.format.records import CommitRecord
+
+
+@with_settings
+def inputs(
+    settings: Settings,
+    target: Code,
+    why: Why,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add",
+            metavar="TOPIC=POSITION",
+            help="Read this topic, too, from beginning, end, a time or an offset; for each partition "
+            "TOPIC:P=POSITION,... May be repeated.",
+        ),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="Read this topic no more. May be repeated."),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OLD=NEW", help="Continue at the first record of NEW, at the place of OLD, which has ended."
+        ),
+    ] = None,
+    reorder: Annotated[
+        bool, typer.Option("--reorder", help="Confirm that the code has the inputs in another order.")
+    ] = False,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Never process the unread records of the inputs that --remove names.")
+    ] = False,
+    quiet: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Watch inputs that end for producers at least this long.")
+    ] = 5.0,
+    who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change the inputs of a stopped service to those of the code; its state stays. Each difference needs its option.
+
+    statehold state inputs order_totals.app:service \\
+        --add corrections=beginning --why "ticket 8" --dry-run
+
+    Without --yes it changes nothing and shows what each input would continue with, and what is never processed.
+
+    Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
+    """
+    service = service_of(settings, target)
+    request = request_of(add or (), remove or (), rename or (), reorder=reorder, discard=discard)
+    reason = replacement_reason(changing.TOOL, who, why)
+    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
+    has_sinks = bool(sinks_of(class_of(service.handler)))
+
+    def compare_sinks(names: Names, commit_records: Sequence[CommitRecord]) -> None:
+        for each in compared(settings, names, commit_records):
+            if each.trouble or each.position != each.commit_record:
+                raise ToolRefused(
+                    f"{names.input}[{each.partition}]@{each.commit_record}: change the inputs: the database of the "
+                    f"sinks is at {each.position}: {each.trouble or 'ahead, by one transaction'}. Nothing was changed. "
+                    f"Next: start the service with the former code, which repeats that transaction, and stop it"
+                )
+
+    done = changing.change(
+        settings,
+        service.names,
+        service.handler,
+        request,
+        reason,
+        quiet=quiet,
+        dry_run=not act,
+        compare_sinks=compare_sinks if has_sinks else None,
+    )
+    if as_json:
+        output.print_json(done)
+        return
+    columns = ("partition", "input", "", "offset before", "after", "unread", "")
+    output.print_table(columns, [_row(partition, each) for partition in done.partitions for each in partition.inputs])
+    for line in _lines(done):
+        output.report(line)
+    output.report(f"changed, state generation {done.lineage}" if act else SHOWN)
+    if act and has_sinks:
+        output.report(f"before the next start, set the position in the database: statehold sink init {target} --adopt")
+
+
+def _row(partition: PartitionResult, each: InputResult) -> tuple[object, ...]:
+    what = f"instead of {each.former}" if each.former else "" if each.what == "kept" else each.what
+    notes = []
+    if each.what == "removed" and (each.unread or each.gone):
+        notes.append("never processed")
+    if each.gone:
+        notes.append(f"{each.gone} offsets deleted before")
+    if each.older:
+        notes.append(f"{each.older} offsets older than the partition's time")
+    unread = f"{each.unread} or more" if each.more else each.unread
+    return partition.partition, each.topic, what, each.old_position, each.position, unread, "; ".join(notes)
+
+
+def _lines(done: ChangedInputs) -> list[str]:
+    """Return what the table does not say."""
+    keys = sum(each.keys for each in done.partitions)
+    lines = [f"{keys} keys; digest of all {done.digest}"]
+    resolved = sum(each.resolved for each in done.partitions)
+    if resolved:
+        lines[0] += f", {done.old_digest} before: without {resolved} entries about resolved dead letters"
+    else:
+        lines[0] += ", as before"
+    joins = [each for partition in done.partitions for each in partition.joins]
+    for table in dict.fromkeys(each.table for each in joins):
+        left = sum(each.left for each in joins if each.table == table)
+        right = sum(each.right for each in joins if each.table == table)
+        lines.append(f"{table}: {left} left and {right} right rows stay until their time is over")
+    lost = done.total("removed", "unread")
+    if lost:
+        lines.append(f"{lost} unread records of removed inputs are never processed")
+    if done.moved:
+        lines.append(f"statehold's topics get the name of {done.after[0]}; those of {done.before[0]} are closed")
+    return lines

@@ -1,0 +1,1 @@
+"""Change the inputs of a stopped service that has state: add, remove, rename, reorder."""
