@@ -202,18 +202,19 @@ class TransactionComparison:
         self, found: TransactionDifferences, live: LiveResults, given: LiveTransaction, results: NewResults
     ) -> None:
         """Add the differences of a transaction, which is part of the state now."""
-        record = live.commit_record
+        record, report = live.commit_record, self._report
         span = _span([coordinates_text(each) for each in (*given.messages[:1], *given.messages[-1:], *given.pinned)])
         self._take_outputs(found, results, span)
         self._take_failures(found, results, span)
         self._take_effects(found, results)
+        for rows in results.rows:
+            report.of("sink", rows.table).not_compared += len(rows.puts) + len(rows.deletes)
         self._pending = {each.key for each in record.effects}
         self._since_delta = self._since_delta or span
         if record.delta:
             self._take_keys(found, results, span)
             self._since_delta = ""
         self._check_digest(record, span)
-        report = self._report
         report.records += len(given.messages)
         report.transactions += 1
         report.to_n, report.end = record.n, record.position(self._place.input)
