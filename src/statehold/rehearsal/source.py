@@ -11,6 +11,7 @@ import msgspec
 from statehold.admin.inspection.topic_view import TopicView
 from statehold.common.names import Names
 from statehold.errors import UsageError
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ports import Reader
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.reading import ArchiveReader, place_of
@@ -52,7 +53,8 @@ class LiveTopics:
         self.partitions = view.partitions
 
     def reader(self) -> Reader:
-        return self._view.another_reader()
+        view = self._view
+        return CommittedReader(view.settings, view.names.group, view.admin, small=True)
 
     def place(self, partition: int) -> Place:
         return self._view.place(partition)

@@ -30,8 +30,8 @@ from statehold.worker.inputs.recorded_order import RecordedOrder
 
 #: transactions, outputs and bytes of deltas that are held at a time
 _TRANSACTIONS: Final = 2_000
-_OUTPUTS: Final = 50_000
-_BYTES: Final = 16_000_000
+_OUTPUTS: Final = 10_000
+_BYTES: Final = 4_000_000
 
 
 class RehearsedTransactions:
