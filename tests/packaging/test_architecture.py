@@ -126,8 +126,8 @@ ALLOWED: dict[str, str] = {
         "snapshot.inspect"
     ),
     "rehearsal": (
-        "errors config common api.values api state messages bound ports health snapshot.format snapshot "
-        "snapshot.restore worker.handler worker.failures worker.inputs snapshot.inspect snapshot.backup "
+        "errors config common api.values api state messages bound ports health snapshot.format kafka.clients "
+        "snapshot snapshot.restore worker.handler worker.failures worker.inputs snapshot.inspect snapshot.backup "
         "admin.inspection"
     ),
     "snapshot.spark": "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.kafka
 
 #: of the recorded ledger: the position of its oldest full snapshot, and its end
 OLDEST, END = 300, 970
+NUMBER = "(number of outputs)"
 
 
 def ends(ledger: Ledger) -> dict[tuple[str, int], int]:
@@ -248,3 +250,35 @@ def test_the_text_ends_with_the_verdict(ledger: Ledger) -> None:
     assert (
         done.stdout.count("\n  live ") == done.stdout.count("\n  new  ") == 4
     )  # an output and a key of each partition
+
+
+def test_a_backup_is_rehearsed_without_kafka(ledger: Ledger, tmp_path: Path) -> None:
+    """It has no outputs: their number is compared."""
+    directory = str(tmp_path / "saved")
+    done = ledger.run("snapshot", "backup", ledger.target, "--to", directory, "--with-input")
+    assert done.returncode == 0, done.stderr
+    nowhere = ("--backup", directory, "--bootstrap-server", "127.0.0.1:1")
+
+    found = rehearse(ledger, ledger.target, *nowhere, code=0)
+
+    assert (found["start"], found["end"], found["records"]) == (OLDEST, END, END - OLDEST)
+    assert of(found, "outputs", NUMBER)["not_compared"] == END - OLDEST - 20
+
+    faulty = rewritten(ledger, "saved", ("entry.amount \n", "entry.amount + (record.offset == 650)\n"))
+    (shown,) = rehearse(ledger, faulty, *nowhere)["examples"]
+    first, _, last = shown["record"].partition(" to ")
+    assert (shown["kind"], shown["key"]) == ("table", f"a{650 % 40}")
+    assert int(first.rpartition("@")[2]) <= 650
+    assert int((last or first).rpartition("@")[2]) >= 650
+    more = rewritten(
+        ledger,
+        "more_saved",
+        ("        self.booked.send", "        self.booked.send(Booked('', 0))\n        self.booked.send"),
+    )
+    assert of(rehearse(ledger, more, *nowhere), "outputs", NUMBER)["added"] == END - OLDEST - 20
+
+    other = ledger.write("other_saved")
+    path = ledger.directory / "other_saved.py"
+    path.write_text(path.read_text().replace(f'Service("{ledger.name}"', 'Service("another"'))
+    wrong = ledger.run("rehearse", other, *nowhere)
+    assert (wrong.returncode, "is a backup of" in wrong.stderr) == (1, True)

@@ -304,7 +304,7 @@ class TransactionComparison:
             new = self._state.tables[key[0]].stored.get(key[1])
             if (difference := tables.difference(key, judged.differ[key], new)) is not None:
                 since = _span([self._since_delta.partition(" to ")[0], span.rpartition(" to ")[2]])
-                where = _writer(key, found, results) or since
+                where = _writers(key, found, results) or since
                 shown = difference.fields, difference.live, difference.new
                 self._show("table", key[0], difference.how, where, typed.key(key[1]), *shown)
         tables.take(judged)
@@ -366,14 +366,19 @@ def _record_of(pair: OutputPair, equal: Sequence[OutputPair], results: NewResult
     return _span([records[low], records[high]])
 
 
-def _writer(key: Key, found: TransactionDifferences, results: NewResults) -> str:
-    """Return the record to name for a key: of those that wrote it the first one from the first other output on."""
+def _writers(key: Key, found: TransactionDifferences, results: NewResults) -> str:
+    """Return the first and last record that may have made a key differ: a delta holds the last value only.
+
+    If an output of the transaction differs, this is the first record from it on that wrote the key.
+    """
     written = results.wrote.get(key)
     if not written:
         return ""
     pairs = found.matched.differ if found.matched is not None else []
-    since = min((results.sent_by[pair.new] for pair in pairs if pair.new >= 0), default=written[-1])
-    return results.records[next((number for number in written if number >= since), written[-1])]
+    since = min((results.sent_by[pair.new] for pair in pairs if pair.new >= 0), default=-1)
+    if since >= 0:
+        return results.records[next((number for number in written if number >= since), written[-1])]
+    return _span([results.records[written[0]], results.records[written[-1]]])
 
 
 def _span(coordinates: Sequence[str]) -> str:
