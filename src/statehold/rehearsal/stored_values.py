@@ -38,6 +38,10 @@ def load(contents: Contents, state: State, report: RehearsedPartition) -> None:
         held = contents.tables.pop(name)
         if name not in state.tables or not held:
             continue
+        table = state.tables[name]
+        if type(table).load is PartitionTable.load and all(type(key) is table.key_type for key in held):
+            table.stored = held  # no copy: it would take half of the state's memory again
+            continue
         try:
             keys = msgspec.convert(list(held), GenericAlias(list, (state.tables[name].key_type,)))
         except (msgspec.ValidationError, TypeError) as error:
