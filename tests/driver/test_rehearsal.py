@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,6 +14,7 @@ from tests.support.rehearsing import compared, rehearsed, shown
 from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, dead_letter, on, retry, retry_later
 from statehold.api.handler import EffectKey
 from statehold.errors import UsageError
+from statehold.rehearsal.saved_results import EarlierResults, ResultFiles, ResultsWriter
 from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0]
@@ -120,6 +122,17 @@ def run(interval: Interval = "commit") -> Driver:
     return driver
 
 
+def test_an_old_point_has_its_own_state() -> None:
+    """A rehearsal that read the newest state for an old point would add each amount to later balances."""
+    driver = run()
+
+    for n in (0, 3, 6, 9):
+        found = rehearsed(driver, released(), f"n:{n}")
+        assert (found.verdict, found.from_n) == ("equal", n)
+    assert rehearsed(driver, released(), "n:0").keys == 0
+    assert rehearsed(driver, released(), "latest").records == 0
+
+
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_the_same_code_is_equal_in_everything(interval: Interval) -> None:
     driver = run(interval)
@@ -129,7 +142,7 @@ def test_the_same_code_is_equal_in_everything(interval: Interval) -> None:
     assert (found.verdict, found.examples, found.notes) == ("equal", [], [])
     assert found.records == 18
     assert compared(found, "outputs", "lines").compared == len(driver.outputs(Bank.lines))
-    assert compared(found, "dead letters").compared >= 5
+    assert compared(found, "dead entries").compared >= 5
     assert compared(found, "effects").compared == 4
     assert {topic: driver.broker.log(topic, 0).end for topic in ends} == ends
 
@@ -138,9 +151,9 @@ def test_a_record_that_the_new_code_handles_is_a_dead_letter_only_live() -> None
     driver = run()
     found = rehearsed(driver, released(rejected=-1))
 
-    letters = shown(found, "dead letters")
-    assert [each.how for each in letters] == ["missing"] * 3
-    assert [(each.record, each.live["what"]) for each in letters[:2]] == [
+    entries = shown(found, "dead entries")
+    assert [each.how for each in entries] == ["missing"] * 3
+    assert [(each.record, each.live["what"]) for each in entries[:2]] == [
         ("input[0]@9", "dead letter, raised"),
         ("input[0]@10", "dead letter, followed"),
     ]
@@ -153,8 +166,8 @@ def test_a_record_that_only_the_new_code_fails_at_is_a_dead_letter_there() -> No
     driver = run()
     found = rehearsed(driver, released(rejected=9), examples=20)
 
-    letters = shown(found, "dead letters")
-    assert ("added", "input[0]@15") in [(each.how, each.record) for each in letters]
+    entries = shown(found, "dead entries")
+    assert ("added", "input[0]@15") in [(each.how, each.record) for each in entries]
     assert compared(found, "outputs", "lines").missing >= 1
 
 
@@ -162,7 +175,7 @@ def test_a_record_that_the_new_code_does_not_retry_later_is_handled_once() -> No
     driver = run()
     found = rehearsed(driver, released(later=-1))
 
-    assert compared(found, "dead letters").missing == 1
+    assert compared(found, "dead entries").missing == 1
     assert found.of("table", "balances").changed == 0
     assert [each.how for each in shown(found, "outputs")] == ["added", "missing"]
 
@@ -240,20 +253,63 @@ def test_several_inputs_are_handled_in_the_recorded_order() -> None:
     assert shown(found, "outputs")[0].record == "trades[0]@4"
 
 
-def test_sink_rows_are_counted() -> None:
-    class Rows(Handler[Posting]):
-        rows = Sink("rows", value=Row, key="account")
+class Stored(Handler[Posting]):
+    rows = Sink("rows", value=Row, key="account")
+    factor: ClassVar[int] = 1
 
-        def on_record(self, record: Record[Posting]) -> None:
-            self.rows.put(Row(record.value.account, record.value.amount))
+    def on_record(self, record: Record[Posting]) -> None:
+        posting = record.value
+        if posting.amount == 0:
+            self.rows.delete(posting.account)
+        else:
+            self.rows.put(Row(posting.account, posting.amount * self.factor))
 
-    driver = Driver(Rows)
-    for amount in range(5):
-        driver.feed(Posting("ann", amount))
+
+def test_sink_rows_are_compared_with_those_of_the_old_code(tmp_path: Path) -> None:
+    driver = Driver(Stored)
+    for i in range(10):
+        driver.feed(Posting(f"k{i % 3}", i % 4))
+        driver.feed(Posting(f"k{i % 3}", i % 5))  # the last change of a transaction counts
         driver.commit()
+    file = tmp_path / "old.jsonl"
 
-    found = rehearsed(driver, Rows)
-    assert (found.verdict, compared(found, "sink", "rows").not_compared) == ("equal", 5)
+    with file.open("w") as opened:
+        alone = rehearsed(driver, Stored, files=ResultFiles(ResultsWriter(opened)))
+    assert (alone.verdict, compared(alone, "sink", "rows").not_compared) == ("equal", 10)
+
+    same = rehearsed(driver, Stored, files=ResultFiles(against=EarlierResults(file)))
+    assert (same.verdict, compared(same, "sink", "rows").compared) == ("equal", 10)
+    assert same.old_handler_seconds > 0 < same.old_memory
+
+    other = type("Stored", (Stored,), {"factor": 2})
+    found = rehearsed(driver, other, files=ResultFiles(against=EarlierResults(file)))
+    rows = compared(found, "sink", "rows")
+    assert (rows.changed, rows.not_compared, rows.fields) == (8, 0, {"balance": 8})
+    (first, *_) = shown(found, "sink")
+    assert (first.key, first.live, first.new) == (["k1"], row(1), row(2))
+    assert first.record == "input[0]@2 to input[0]@3"
+    ignoring = rehearsed(driver, other, files=ResultFiles(against=EarlierResults(file)), ignore=("rows:balance",))
+    assert ignoring.verdict == "equal"
+
+
+def row(balance: int) -> dict[str, object]:
+    return {"account": "k1", "balance": balance}
+
+
+def test_results_of_another_beginning_are_rejected(tmp_path: Path) -> None:
+    driver = Driver(Stored)
+    for i in range(4):
+        driver.feed(Posting("ann", i))
+        driver.commit()
+    file = tmp_path / "old.jsonl"
+    with file.open("w") as opened:
+        rehearsed(driver, Stored, "n:2", files=ResultFiles(ResultsWriter(opened)))
+
+    with pytest.raises(UsageError, match=r"Next: --from n:2 --partitions 0"):
+        rehearsed(driver, Stored, files=ResultFiles(against=EarlierResults(file)))
+    file.write_text("{")
+    with pytest.raises(UsageError, match=r"old\.jsonl:1: this is no result of --save"):
+        EarlierResults(file)
 
 
 def test_a_handler_with_reference_data_is_rejected() -> None:

@@ -11,6 +11,7 @@ from statehold.api.handler import Handler
 from statehold.ports import Reader
 from statehold.rehearsal.rehearse import RehearsalLimits, rehearse
 from statehold.rehearsal.report import Compared, DifferenceExample, RehearsedPartition
+from statehold.rehearsal.saved_results import ResultFiles
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import Point
@@ -41,10 +42,12 @@ class DriverTopics:
         return self._outputs
 
 
-def rehearsed(driver: Driver, code: type[Handler[Any]], since: str = "n:0", **limits: Any) -> RehearsedPartition:
+def rehearsed(
+    driver: Driver, code: type[Handler[Any]], since: str = "n:0", files: ResultFiles | None = None, **limits: Any
+) -> RehearsedPartition:
     """Rehearse the code over what the driver has committed, from the beginning."""
     driver.commit()
-    return rehearse(DriverTopics(driver), code, 0, RehearsalLimits(since, **limits))
+    return rehearse(DriverTopics(driver), code, 0, RehearsalLimits(since, **limits), files=files or ResultFiles())
 
 
 def compared(found: RehearsedPartition, kind: str, name: str = "") -> Compared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.rehearsal.rehearse import RehearsalLimits, rehearse
 from statehold.rehearsal.report import Compared, DifferenceExample, RehearsedPartition, Verdict, verdict_of
+from statehold.rehearsal.saved_results import EarlierResults, ResultFiles, ResultsWriter
 from statehold.rehearsal.source import BackupFiles, LiveTopics, RehearsalSource
 
 _CODES: Final[dict[Verdict, Answer]] = {
@@ -69,6 +71,14 @@ def rehearse_(
         Path | None,
         typer.Option("--backup", metavar="DIR", help="Read this backup, made with --with-input, instead of Kafka."),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Write sink rows, time and memory to this new file."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="FILE", help="Compare with the file that --save of the old code wrote."),
+    ] = None,
     examples: Annotated[
         int, typer.Option("--show", metavar="N", min=0, help="Show N differences of each topic and table.")
     ] = 3,
@@ -89,13 +99,14 @@ def rehearse_(
         raise WrongOption("a rehearsal needs the new code: name it as module:service")
     seconds = _seconds(time_)
     found: list[RehearsedPartition] = []
-    with _source(about, backup) as (source, numbers):
+    with _source(about, backup) as (source, numbers), _saving(save) as writer:
+        files = ResultFiles(writer, EarlierResults(against) if against is not None else None)
         wanted = numbers(partitions_of(partitions))
         end = time.monotonic() + seconds
         for i, partition in enumerate(wanted):
             share = max(0.001, (end - time.monotonic()) / (len(wanted) - i)) if seconds else 0.0
             limits = RehearsalLimits(since, records, share, tuple(ignore or ()), examples)
-            found.append(rehearse(source, about.service.handler, partition, limits, about.settings))
+            found.append(rehearse(source, about.service.handler, partition, limits, about.settings, files))
             if not as_json:
                 _print(found[-1])
     verdict = verdict_of(found)
@@ -114,6 +125,20 @@ def _source(about: Subject, backup: Path | None) -> Iterator[tuple[RehearsalSour
         return
     with topic_view(about.settings, about.names) as view:
         yield LiveTopics(view), view.numbers
+
+
+@contextmanager
+def _saving(path: Path | None) -> Iterator[ResultsWriter | None]:
+    """Open the file of --save. :raises WrongOption: it exists, or cannot be written."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+    except OSError as error:
+        raise WrongOption(f"--save {path}: {error.strerror}. Next: name a new file") from error
+    with file:
+        yield ResultsWriter(file)
 
 
 def _existing(wanted: list[int], partitions: int) -> list[int]:
@@ -150,6 +175,11 @@ def _print(found: RehearsedPartition) -> None:
         output.report(
             f"  {each_record:.1f} microseconds per record in the handler, {found.memory / 1e6:.0f} MB of memory, "
             f"{found.seconds:.1f} s"
+        )
+    if found.records and found.old_handler_seconds:
+        output.report(
+            f"  the old code: {found.old_handler_seconds / found.records * 1e6:.1f} microseconds per record, "
+            f"{found.old_memory / 1e6:.0f} MB of memory"
         )
     for example in found.examples:
         _print_example(example)

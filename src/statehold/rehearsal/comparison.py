@@ -16,10 +16,10 @@ from statehold.bound.policies import raised
 from statehold.common.names import Names
 from statehold.rehearsal.failing import FailureEntry, entries
 from statehold.rehearsal.fields import WHOLE, IgnoredFields, changed
-from statehold.rehearsal.live_outputs import SentOutput
+from statehold.rehearsal.live_outputs import MatchedOutputs, OutputPair, SentOutput, match
 from statehold.rehearsal.new_code import LiveTransaction, NewResults, coordinates_text
-from statehold.rehearsal.output_matching import MatchedOutputs, OutputPair, match
 from statehold.rehearsal.report import DifferenceExample, How, Kind, RehearsedPartition
+from statehold.rehearsal.saved_results import ResultFiles, RowChanges, row_changes
 from statehold.rehearsal.table_comparison import Judged, Key, TableComparison
 from statehold.snapshot.format.chain_check import Increment
 from statehold.snapshot.format.partition_identity import Place
@@ -90,10 +90,11 @@ class TransactionComparison:
         report: RehearsedPartition,
         ignored: IgnoredFields,
         examples: int,
+        files: ResultFiles,
     ) -> None:
         """`outputs`: the serde of each topic that the new code declares."""
         self._place, self._state, self._outputs = place, state, outputs
-        self._report, self._ignored, self._most = report, ignored, examples
+        self._report, self._ignored, self._most, self._files = report, ignored, examples, files
         self.tables = TableComparison(state, ignored)
         self._shown: Counter[tuple[Kind, str]] = Counter()
         #: keys of the effects that the last commit record names; None at the beginning
@@ -207,8 +208,8 @@ class TransactionComparison:
         self._take_outputs(found, results, span)
         self._take_failures(found, results, span)
         self._take_effects(found, results)
-        for rows in results.rows:
-            report.of("sink", rows.table).not_compared += len(rows.puts) + len(rows.deletes)
+        if results.rows or self._files.against is not None:
+            self._take_rows(record.n, row_changes(results.rows), span)
         self._pending = {each.key for each in record.effects}
         self._since_delta = self._since_delta or span
         if record.delta:
@@ -281,6 +282,33 @@ class TransactionComparison:
             self._report.of("failures", name).compared += 1
             self._count("failures", name, "added", ())
             self._show("failures", name, "added", failure.record, None, [], None, str(failure.error))
+
+    def _take_rows(self, n: int, rows: RowChanges, span: str) -> None:
+        """Compare the sink rows with those of the run before, because no topic has them."""
+        files = self._files
+        if files.save is not None:
+            files.save.add(self._place.partition, n, rows)
+        earlier = files.against.rows(n) if files.against is not None else None
+        for table in dict.fromkeys((*rows, *(earlier or ()))):
+            new, old = rows.get(table, {}), earlier.get(table, {}) if earlier is not None else {}
+            found = self._report.of("sink", table)
+            if earlier is None:
+                found.not_compared += len(new)
+                continue
+            found.compared += len(new.keys() | old.keys())
+            for key in dict.fromkeys((*old, *new)):
+                self._take_row(table, key, old, new, span)
+
+    def _take_row(self, table: str, key: str, old: Mapping[str, Any], new: Mapping[str, Any], span: str) -> None:
+        if key in old and key in new:
+            fields = self._ignored.left(table, changed(old[key], new[key]))
+            if not fields:
+                return
+            how: How = "changed"
+        else:
+            how, fields = ("missing", []) if key in old else ("added", [])
+        self._count("sink", table, how, fields)
+        self._show("sink", table, how, span, msgspec.json.decode(key), fields, old.get(key), new.get(key))
 
     def _take_effects(self, found: TransactionDifferences, results: NewResults) -> None:
         if results.effects or found.effects:

@@ -27,6 +27,7 @@ from statehold.health import process_memory
 from statehold.ports import OutOfRange, Reader
 from statehold.rehearsal.fields import IgnoredFields
 from statehold.rehearsal.report import RehearsedPartition
+from statehold.rehearsal.saved_results import ResultFiles
 from statehold.rehearsal.source import RehearsalSource, with_versions
 from statehold.rehearsal.stored_values import examine, load
 from statehold.rehearsal.transactions import RehearsedTransactions
@@ -62,6 +63,7 @@ def rehearse(
     partition: int,
     limits: RehearsalLimits,
     settings: Settings | None = None,
+    files: ResultFiles = ResultFiles(),  # noqa: B008  immutable
     clock: Callable[[], float] = time.monotonic,
 ) -> RehearsedPartition:
     """Rehearse one partition: it reads, and writes nothing anywhere.
@@ -75,7 +77,9 @@ def rehearse(
             f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw long "
             f"ago cannot be shown to them again. Next: rehearse the other handlers, and test this one with `Driver`"
         )
-    return _Rehearsal(source, factory, kind, source.place(partition), limits, settings or Settings(), clock).run()
+    return _Rehearsal(
+        source, factory, kind, source.place(partition), limits, settings or Settings(), files, clock
+    ).run()
 
 
 class _Rehearsal:
@@ -87,10 +91,11 @@ class _Rehearsal:
         place: Place,
         limits: RehearsalLimits,
         settings: Settings,
+        files: ResultFiles,
         clock: Callable[[], float],
     ) -> None:
         self._source, self._factory, self._kind, self._place = source, factory, kind, place
-        self._limits, self._settings, self._clock = limits, settings, clock
+        self._limits, self._settings, self._files, self._clock = limits, settings, files, clock
         self._report = RehearsedPartition(place.partition)
         self._ignored = IgnoredFields(limits.ignore)
 
@@ -101,6 +106,8 @@ class _Rehearsal:
         report = self._report
         report.ignored = dict(self._ignored.used)
         report.seconds, report.memory = self._clock() - began, process_memory.used()
+        if not report.unreadable:
+            self._files.end(report)
         report.conclude()
         return report
 
@@ -128,7 +135,9 @@ class _Rehearsal:
         examine(engine.state.tables, self._ignored, report, self._limits.examples)
         if report.unreadable:
             return
-        live = RehearsedTransactions(self._source, place, engine, state, report, self._ignored, self._limits.examples)
+        self._files.begin(place.partition, state.n)
+        examples = self._limits.examples
+        live = RehearsedTransactions(self._source, place, engine, state, report, self._ignored, examples, self._files)
         readers = [self._source.reader() for _ in range(2 + len(place.names.inputs))]
         try:
             live.run(readers, topics, last, self._until())

@@ -18,6 +18,7 @@ from statehold.rehearsal.fields import IgnoredFields
 from statehold.rehearsal.live_outputs import LiveOutputs
 from statehold.rehearsal.new_code import LiveTransaction, NewCode, NewResults
 from statehold.rehearsal.report import RehearsedPartition
+from statehold.rehearsal.saved_results import ResultFiles
 from statehold.rehearsal.source import RehearsalSource
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
@@ -46,12 +47,13 @@ class RehearsedTransactions:
         report: RehearsedPartition,
         ignored: IgnoredFields,
         examples: int,
+        files: ResultFiles,
     ) -> None:
         """`engine` holds the state at the point, of which `state` says where it is."""
         self._source, self._place, self._engine, self._old, self._report = source, place, engine, state, report
         declared: list[OutputOptions] = [*map(options_of, class_attributes(type(engine.handler), Output).values())]
         serdes = {output.topic: output.serde for output in declared}
-        self._comparison = TransactionComparison(place, engine.state, serdes, report, ignored, examples)
+        self._comparison = TransactionComparison(place, engine.state, serdes, report, ignored, examples, files)
         self._failures = NewFailures(engine, place.names)
         self._new = NewCode(engine, self._failures, state.positions)
         self._positions: Mapping[str, int] = state.positions
