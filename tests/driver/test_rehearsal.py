@@ -142,7 +142,7 @@ def test_the_same_code_is_equal_in_everything(interval: Interval) -> None:
     assert (found.verdict, found.examples, found.notes) == ("equal", [], [])
     assert found.records == 18
     assert compared(found, "outputs", "lines").compared == len(driver.outputs(Bank.lines))
-    assert compared(found, "dead entries").compared >= 5
+    assert compared(found, "dead letters").compared >= 5
     assert compared(found, "effects").compared == 4
     assert {topic: driver.broker.log(topic, 0).end for topic in ends} == ends
 
@@ -151,7 +151,7 @@ def test_a_record_that_the_new_code_handles_is_a_dead_letter_only_live() -> None
     driver = run()
     found = rehearsed(driver, released(rejected=-1))
 
-    entries = shown(found, "dead entries")
+    entries = shown(found, "dead letters")
     assert [each.how for each in entries] == ["missing"] * 3
     assert [(each.record, each.live["what"]) for each in entries[:2]] == [
         ("input[0]@9", "dead letter, raised"),
@@ -166,7 +166,7 @@ def test_a_record_that_only_the_new_code_fails_at_is_a_dead_letter_there() -> No
     driver = run()
     found = rehearsed(driver, released(rejected=9), examples=20)
 
-    entries = shown(found, "dead entries")
+    entries = shown(found, "dead letters")
     assert ("added", "input[0]@15") in [(each.how, each.record) for each in entries]
     assert compared(found, "outputs", "lines").missing >= 1
 
@@ -175,9 +175,28 @@ def test_a_record_that_the_new_code_does_not_retry_later_is_handled_once() -> No
     driver = run()
     found = rehearsed(driver, released(later=-1))
 
-    assert compared(found, "dead entries").missing == 1
+    assert compared(found, "dead letters").missing == 1
     assert found.of("table", "balances").changed == 0
     assert [each.how for each in shown(found, "outputs")] == ["added", "missing"]
+
+
+def test_a_key_that_the_new_code_does_not_write_is_missing() -> None:
+    driver = Driver(Bank)
+    for account in ("ann", "bob", "ann"):
+        driver.feed(Posting(account, 1), key=account)
+        driver.commit()
+
+    class Skips(Bank):
+        def on_record(self, record: Record[Posting]) -> None:
+            if record.value.account != "bob":
+                super().on_record(record)
+
+    found = rehearsed(driver, Skips)
+
+    balances = compared(found, "table", "balances")
+    assert (balances.missing, balances.changed, balances.added) == (1, 0, 0)
+    (key,) = [each for each in shown(found, "table") if each.name == "balances"]
+    assert (key.how, key.key, key.live, key.new, key.record) == ("missing", "bob", 1, None, "input[0]@1")
 
 
 def test_another_timer_is_named() -> None:
