@@ -282,3 +282,16 @@ def test_a_backup_is_rehearsed_without_kafka(ledger: Ledger, tmp_path: Path) -> 
     path.write_text(path.read_text().replace(f'Service("{ledger.name}"', 'Service("another"'))
     wrong = ledger.run("rehearse", other, *nowhere)
     assert (wrong.returncode, "is a backup of" in wrong.stderr) == (1, True)
+
+
+def test_a_run_is_compared_with_the_saved_one_of_the_old_code(ledger: Ledger, tmp_path: Path) -> None:
+    file = str(tmp_path / "old.jsonl")
+    assert rehearse(ledger, ledger.target, "--save", file, code=0)["old_memory"] == 0
+
+    found = rehearse(ledger, ledger.target, "--against", file, code=0)
+
+    assert found["old_handler_seconds"] > 0 < found["old_memory"]
+    again = ledger.run("rehearse", ledger.target, "--save", file)
+    assert (again.returncode, "name a new file" in again.stderr) == (2, True)
+    elsewhere = ledger.run("rehearse", ledger.target, "--from", "600", "--partitions", "0", "--against", file)
+    assert (elsewhere.returncode, "Next: --from n:" in elsewhere.stderr) == (1, True)
