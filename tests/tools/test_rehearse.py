@@ -10,6 +10,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.tools.recorded import Ledger
 
+from statehold.dev import Cluster
+
 pytestmark = pytest.mark.kafka
 
 #: of the recorded ledger: the position of its oldest full snapshot, and its end
@@ -295,3 +297,16 @@ def test_a_run_is_compared_with_the_saved_one_of_the_old_code(ledger: Ledger, tm
     assert (again.returncode, "name a new file" in again.stderr) == (2, True)
     elsewhere = ledger.run("rehearse", ledger.target, "--from", "600", "--partitions", "0", "--against", file)
     assert (elsewhere.returncode, "Next: --from n:" in elsewhere.stderr) == (1, True)
+
+
+def test_it_works_while_the_service_runs(kafka: Cluster, tmp_path: Path) -> None:
+    made = Ledger(kafka.bootstrap_servers, tmp_path, partitions=1).create()
+    with made.running():
+        made.feed_in_turns(50, 50)
+
+        found = made.json("rehearse", made.target, "--from", "n:0")
+
+        (partition,) = found["partitions"]
+        assert (found["verdict"], partition["records"], partition["end"]) == ("equal", 100, 100)
+        made.feed_in_turns(50)  # the service has kept its partition, and continues
+    assert made.commit_records(0)[-1]["positions"][made.names.input] == 150
