@@ -60,6 +60,9 @@ class _Commands(LazyGroup):
                 "Change the state, or its number of partitions, while the service is stopped.",
             ),
             CommandEntry("repair", "state.repair:app", "Let partitions continue that refuse to start."),
+            CommandEntry(
+                "rehearse", "state.rehearse:rehearse_", "Run a release over past records, and compare its results."
+            ),
             CommandEntry("sink", "topics.sink:app", "Prepare and check the database of a service's sinks."),
         ),
     }

@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 PURPOSES: Final = {
     "ops": "commands, ops server",
     "testing": "driver and simulation",
+    "rehearsal": "tries a release",
     "dev": "a broker for development",
     "service": "what a program starts",
     "runtime": "wires a service",

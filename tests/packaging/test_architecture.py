@@ -130,6 +130,11 @@ ALLOWED: dict[str, str] = {
         "snapshot.store snapshot snapshot.restore admin worker.handler worker.failures worker.inputs "
         "snapshot.inspect"
     ),
+    "rehearsal": (
+        "errors config common api.values api state messages bound ports health snapshot.format kafka.clients "
+        "snapshot snapshot.restore worker.handler worker.failures worker.inputs snapshot.inspect snapshot.backup "
+        "admin.inspection"
+    ),
     "snapshot.spark": "",
     "testing.memory": "errors common api messages bound ports",
     "testing.kafka": "errors api ports testing.memory",
@@ -169,9 +174,9 @@ ALLOWED: dict[str, str] = {
         "ops.process ops.cli.common"
     ),
     "ops.cli.state": (
-        "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.inspect "
-        "snapshot.spark.export admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports "
-        "ops.process ops.cli.common ops.cli.service"
+        "errors config.common config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.inspect "
+        "snapshot.spark.export admin.state admin.backup admin.repair admin.inspection admin.inputs rehearsal "
+        "ops.reports ops.process ops.cli.common ops.cli.service"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",

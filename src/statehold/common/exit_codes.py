@@ -52,6 +52,7 @@ class Answer(IntEnum):
     USAGE = 2
     NOTHING_RUNS = 3
     DIFFERENT = 4
+    UNREADABLE = 5
     WARNED = 10
     UNKNOWN = 11
     FAILED = 12
@@ -85,7 +86,9 @@ ANSWERS: Final[dict[Answer, str]] = {
     Answer.NO: "an error, or a problem was found; standard error names it",
     Answer.USAGE: "a wrong command line: an option that is missing, contradicts another one or cannot be read",
     Answer.NOTHING_RUNS: "`status`, `dev status`: nothing runs here; `compact`: another compaction is running",
-    Answer.DIFFERENT: "`snapshot diff`: they differ; `snapshot show --key`, `history`: the key does not exist",
+    Answer.DIFFERENT: "`snapshot diff`: they differ; `snapshot show --key`, `history`: the key does not exist; "
+    "`rehearse`: results differ",
+    Answer.UNREADABLE: "`rehearse`: the new code cannot take over the stored state",
     Answer.WARNED: "`doctor`: at least one warning, no failed check, no check skipped",
     Answer.UNKNOWN: "`doctor`, `txn`: at least one check could not run, no failed check",
     Answer.FAILED: "`doctor`: at least one check failed; `txn list`: a transaction hangs",

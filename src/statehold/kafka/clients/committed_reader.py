@@ -26,9 +26,15 @@ class CommittedReader(KafkaReader):
     """`ports.FollowingReader`. Its bounds end at the last stable offset. It joins no group and commits nothing."""
 
     def __init__(
-        self, settings: Settings, group: str, admin: Admin, cancelled: Callable[[], bool] = lambda: False
+        self,
+        settings: Settings,
+        group: str,
+        admin: Admin,
+        cancelled: Callable[[], bool] = lambda: False,
+        *,
+        small: bool = False,
     ) -> None:
-        super().__init__(settings, group, admin, cancelled, time.monotonic)
+        super().__init__(settings, group, admin, cancelled, time.monotonic, small=small)
         self._topics = TopicAdmin(admin)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:

@@ -39,10 +39,13 @@ class KafkaReader:
         cancelled: Callable[[], bool],
         clock: Clock,
         contact: NoContact | None = None,
+        *,
+        small: bool = False,
     ) -> None:
+        """`small`: read little ahead; see `config.client.reader`."""
         self._settings, self._admin, self._contact = settings, admin, contact or NoContact()
         self._cancelled, self._clock = cancelled, clock
-        config = quiet(client.reader(settings, group), "reader")
+        config = quiet(client.reader(settings, group, small=small), "reader")
         self._consumer = Consumer(config)
         self._known: set[str] = set()
 

@@ -1,0 +1,207 @@
+"""`statehold rehearse`: runs new code from a stored state over the records after it, and compares."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from statehold.admin.inspection.topic_view import topic_view
+from statehold.common.exit_codes import Answer
+from statehold.config.common.units import parse_duration
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.rehearsal.rehearse import RehearsalLimits, rehearse
+from statehold.rehearsal.report import Compared, DifferenceExample, RehearsedPartition, Verdict, verdict_of
+from statehold.rehearsal.saved_results import EarlierResults, ResultFiles, ResultsWriter
+from statehold.rehearsal.source import BackupFiles, LiveTopics, RehearsalSource
+
+_CODES: Final[dict[Verdict, Answer]] = {
+    "equal": Answer.YES,
+    "different": Answer.DIFFERENT,
+    "unreadable": Answer.UNREADABLE,
+}
+_SAID: Final[dict[Verdict, str]] = {
+    "equal": "EQUAL: the new code reads the state, and does the same as the running service",
+    "different": "DIFFERENT: the new code does something else than the running service. Nothing was changed",
+    "unreadable": (
+        "UNREADABLE: the new code cannot take over the stored state. Nothing was changed. Next: give the table a "
+        "version and an upcaster, or run the code that wrote it"
+    ),
+}
+#: characters of a value in the report
+_WIDTH: Final = 300
+
+
+@with_subject
+def rehearse_(
+    about: Subject,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="POINT",
+            help="Begin with the state at this point. [default: the newest full snapshot that enough records follow]",
+        ),
+    ] = "",
+    records: Annotated[
+        int, typer.Option("--records", metavar="N", min=0, help="End after N records of each partition. [default: all]")
+    ] = 0,
+    time_: Annotated[
+        str | None,
+        typer.Option("--time", metavar="TIME", help="End after this time, such as 5m, shared by the partitions."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ignore",
+            metavar="FIELD",
+            help="Leave out a field of outputs and values, such as timestamp or totals:address.zip; may be repeated.",
+        ),
+    ] = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option("--backup", metavar="DIR", help="Read this backup, made with --with-input, instead of Kafka."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Write sink rows, time and memory to this new file."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="FILE", help="Compare with the file that --save of the old code wrote."),
+    ] = None,
+    examples: Annotated[
+        int, typer.Option("--show", metavar="N", min=0, help="Show N differences of each topic and table.")
+    ] = 3,
+    partitions: Partitions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rehearse a release: run the new code over records that the service has handled, and compare.
+
+    statehold rehearse order_totals.app:service --records 100000
+
+    It reads the state at a point, decodes every key and value with the code named here, and hands its handler the
+    records after the point. Then it compares outputs, tables, timers, dead letters and side effects with what the
+    service committed. It writes nothing to Kafka and joins no group; the service may be running.
+
+    Exit code 0: equal; 4: results differ; 5: the code cannot take over the stored state; 1: it could not be rehearsed.
+    """
+    if about.service is None:
+        raise WrongOption("a rehearsal needs the new code: name it as module:service")
+    seconds = _seconds(time_)
+    found: list[RehearsedPartition] = []
+    with _source(about, backup) as (source, numbers), _saving(save) as writer:
+        files = ResultFiles(writer, EarlierResults(against) if against is not None else None)
+        wanted = numbers(partitions_of(partitions))
+        end = time.monotonic() + seconds
+        for i, partition in enumerate(wanted):
+            share = max(0.001, (end - time.monotonic()) / (len(wanted) - i)) if seconds else 0.0
+            limits = RehearsalLimits(since, records, share, tuple(ignore or ()), examples)
+            found.append(rehearse(source, about.service.handler, partition, limits, about.settings, files))
+            if not as_json:
+                _print(found[-1])
+    verdict = verdict_of(found)
+    if as_json:
+        output.print_json({"verdict": verdict, "partitions": [msgspec.to_builtins(each) for each in found]})
+    else:
+        output.report(_SAID[verdict])
+    raise typer.Exit(_CODES[verdict])
+
+
+@contextmanager
+def _source(about: Subject, backup: Path | None) -> Iterator[tuple[RehearsalSource, Any]]:
+    if backup is not None:
+        files = BackupFiles(backup, about.names)
+        yield files, lambda wanted: _existing(wanted, files.partitions)
+        return
+    with topic_view(about.settings, about.names) as view:
+        yield LiveTopics(view), view.numbers
+
+
+@contextmanager
+def _saving(path: Path | None) -> Iterator[ResultsWriter | None]:
+    """Open the file of --save. :raises WrongOption: it exists, or cannot be written."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+    except OSError as error:
+        raise WrongOption(f"--save {path}: {error.strerror}. Next: name a new file") from error
+    with file:
+        yield ResultsWriter(file)
+
+
+def _existing(wanted: list[int], partitions: int) -> list[int]:
+    for each in wanted:
+        if each >= partitions:
+            raise WrongOption(f"--partitions: the backup has partitions 0 to {partitions - 1}, not {each}")
+    return wanted or list(range(partitions))
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise WrongOption(f"--time {text}: write {error}") from None
+
+
+def _print(found: RehearsedPartition) -> None:
+    where = f"partition {found.partition}"
+    if found.from_n >= 0:
+        where += f": from transaction {found.from_n} (position {found.start}) to {found.to_n} (position {found.end})"
+    output.report(f"{where}: {found.keys} keys read, {found.records} records handled")
+    for text in found.unreadable:
+        output.complain(text)
+    for each in found.compared:
+        output.report(f"  {_line(each)}")
+    for field, count in found.ignored.items():
+        output.report(f"  --ignore {field}: {count} otherwise equal")
+    for text in found.notes:
+        output.report(f"  {text}")
+    if found.records:
+        each_record = found.handler_seconds / found.records * 1e6
+        output.report(
+            f"  {each_record:.1f} microseconds per record in the handler, {found.memory / 1e6:.0f} MB of memory, "
+            f"{found.seconds:.1f} s"
+        )
+    if found.records and found.old_handler_seconds:
+        output.report(
+            f"  the old code: {found.old_handler_seconds / found.records * 1e6:.1f} microseconds per record, "
+            f"{found.old_memory / 1e6:.0f} MB of memory"
+        )
+    for example in found.examples:
+        _print_example(example)
+
+
+def _line(each: Compared) -> str:
+    name = each.kind if each.name == each.kind else f"{each.kind} {each.name}"
+    parts = [f"{each.compared} compared"] if each.compared else []
+    counts = ((each.changed, "changed"), (each.missing, "missing"), (each.added, "added"))
+    parts += [f"{count} {how}" for count, how in counts if count]
+    parts += [f"{each.passing} differed for a time"] if each.passing else []
+    parts += [f"{each.not_compared} not compared"] if each.not_compared else []
+    parts += [] if each.differ or each.passing or not each.compared else ["equal"]
+    fields = ", ".join(f"{field} {count}" for field, count in sorted(each.fields.items(), key=lambda item: -item[1]))
+    return f"{name}: {', '.join(parts)}" + (f": {fields}" if fields else "")
+
+
+def _print_example(example: DifferenceExample) -> None:
+    of = example.name if example.name != example.kind else example.kind
+    key = "" if example.key is None else f", key {output.compact(example.key)}"
+    fields = f": {', '.join(example.fields)}" if example.fields else ""
+    output.report(f"{example.record or 'stored'}: {of}{key}: {example.how}{fields}")
+    for side, value in (("live", example.live), ("new ", example.new)):
+        absent = value is None and example.how != "changed"
+        output.report(f"  {side} {'-' if absent else output.compact(value)[:_WIDTH]}")
