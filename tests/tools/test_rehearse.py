@@ -143,7 +143,7 @@ def test_ignored_fields_do_not_count(ledger: Ledger) -> None:
 
 
 def test_a_renamed_field_with_a_default_is_found_in_the_stored_values(ledger: Ledger) -> None:
-    """No error, no event: every balance would read 0."""
+    """Every balance would read 0; so the release would not go live, and the report shows the values."""
     renamed = rewritten(
         ledger,
         "renamed",
@@ -151,8 +151,9 @@ def test_a_renamed_field_with_a_default_is_found_in_the_stored_values(ledger: Le
         ("before.amount", "before.minor"),
     )
 
-    found = rehearse(ledger, renamed, "--records", "1")
+    found = rehearse(ledger, renamed, "--records", "1", code=5)
 
+    assert "TableTypeChanged: table 'balances' " in found["unreadable"][0]
     stored = of(found, "stored values", "balances")
     assert stored["changed"] == 40
     assert stored["fields"] == {"amount dropped": 40, "minor filled by its default": 40}

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from statehold.api.handler import Handler, HandlerFactory
-from statehold.bound.attributes import schemas, tables_and_outputs
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.policies import retry_topics
 from statehold.bound.reference import references
 from statehold.config.settings import Settings
@@ -18,6 +18,7 @@ from statehold.errors import (
     InputsChanged,
     PartitionError,
     RetentionGap,
+    TableTypeChanged,
     UnknownSchema,
     UnreadableValue,
     UpgradeUnfinished,
@@ -28,7 +29,7 @@ from statehold.ports import OutOfRange, Reader
 from statehold.rehearsal.fields import IgnoredFields
 from statehold.rehearsal.report import RehearsedPartition
 from statehold.rehearsal.saved_results import ResultFiles
-from statehold.rehearsal.source import RehearsalSource, with_versions
+from statehold.rehearsal.source import RehearsalSource, with_tables
 from statehold.rehearsal.stored_values import examine, load
 from statehold.rehearsal.transactions import RehearsedTransactions
 from statehold.snapshot import full_listing
@@ -40,7 +41,7 @@ from statehold.snapshot.restore.discovery import require_commit_record
 from statehold.worker.handler.engine import Engine
 
 #: errors by which a takeover rejects the state because of the code
-_REJECTED: Final = (UnknownSchema, UnreadableValue, UpgradeUnfinished, InputsChanged)
+_REJECTED: Final = (UnknownSchema, TableTypeChanged, UnreadableValue, UpgradeUnfinished, InputsChanged)
 
 
 class RehearsalLimits(msgspec.Struct, frozen=True):
@@ -115,7 +116,7 @@ class _Rehearsal:
         place, report = self._place, self._report
         last = require_commit_record(reader, place.names.changelog, place.partition, "rehearse a release")
         try:
-            with_versions(place, schemas(self._kind)).check(last)
+            with_tables(place, self._kind).check(last)
         except _REJECTED as error:
             report.unreadable.append(_without_place(error))
             if isinstance(error, InputsChanged):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from statehold.admin.inspection.topic_view import TopicView
+from statehold.api.handler import Handler
+from statehold.bound.attributes import schemas, table_types
 from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.kafka.clients.committed_reader import CommittedReader
@@ -107,6 +109,6 @@ class BackupFiles:
         return False
 
 
-def with_versions(place: Place, schemas: dict[str, int]) -> Place:
-    """Return the place as the new code's takeover sees it, so that its checks compare the tables' versions."""
-    return msgspec.structs.replace(place, schemas=schemas)
+def with_tables(place: Place, kind: type[Handler[Any]]) -> Place:
+    """Return the place as the new code's takeover sees it, so that its checks compare versions and types."""
+    return msgspec.structs.replace(place, schemas=schemas(kind), types=table_types(kind))
