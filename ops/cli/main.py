@@ -61,7 +61,7 @@ class _Commands(LazyGroup):
             ),
             CommandEntry("repair", "state.repair:app", "Let partitions continue that refuse to start."),
             CommandEntry(
-                "rehearse", "state.rehearse:rehearse_", "Run a release over past records, and compare its results."
+                "rehearse", "service.rehearse:rehearse_", "Run a release over past records, and compare its results."
             ),
             CommandEntry("sink", "topics.sink:app", "Prepare and check the database of a service's sinks."),
         ),
