@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from statehold.api.values import serde, versioned_values
 from statehold.common.decoding import UNREADABLE
@@ -27,9 +29,25 @@ class Typed:
         if known is None:
             return _untyped(stored)
         try:
-            return builtins(known.decode(stored))
+            shown = builtins(known.decode(stored))
         except Exception as error:  # noqa: BLE001 - a user's decoder may raise anything
             return {"undecodable": f"{type(error).__name__}: {error}", "stored": _untyped(stored)}
+        fields = _fields(known.value_type) if known.version == 1 else None
+        if fields is not None and isinstance(plain := _untyped(stored), dict) and (lost := plain.keys() - fields):
+            return {"undecodable": f"this code has no field {', '.join(sorted(lost))}", "stored": plain}
+        return shown
+
+
+@cache
+def _fields(kind: Any) -> frozenset[str] | None:
+    """Return the stored names of the fields of a class; None for any other type."""
+    try:
+        found = msgspec.inspect.type_info(kind)
+    except (TypeError, ValueError):
+        return None  # only the table's own serde knows it
+    if not isinstance(found, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        return None
+    return frozenset(field.encode_name for field in found.fields)
 
 
 def message(codec: serde.Serde[Any] | None, data: bytes | None) -> Any:

@@ -65,7 +65,7 @@ class Copy:
     def feed(self, messages: Sequence[Message]) -> int:
         """Apply the transactions that these records complete. Return their number.
 
-        :raises TornTransaction, DamagedIncrement, frame.BadFrame, Unfit: drop the copy.
+        :raises StateRefused, frame.BadFrame, Unfit: drop the copy.
         """
         done = 0
         for message in messages:
@@ -149,6 +149,8 @@ class Copy:
                 f"the deltas of transaction {commit_record.n} continue from {commit_record.reach}, this is "
                 f"{self.shown.n}"
             )
+        if (commit_record.types, commit_record.schemas) != (self.commit_record.types, self.commit_record.schemas):
+            self.place.check(commit_record)  # another release owns the partition, and queries read this copy
         keys = 0
         state.version += 1  # readers retry from here on
         for part in increment.parts:

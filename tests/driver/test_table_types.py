@@ -6,6 +6,7 @@ import enum
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
@@ -14,10 +15,16 @@ from msgspec import Meta, Struct
 from tests.support import inside
 
 from statehold import Handler, Record, Table, renamed
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.handler import new_state
 from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UsageError
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.inspect.typed import Typed
+from statehold.snapshot.restore.restore import restore
+from statehold.snapshot.restore.standby_copy import copied
 from statehold.testing import Driver
+from statehold.testing.memory.clients import MemoryReader
 
 
 class Cents(Struct, frozen=True):
@@ -576,3 +583,28 @@ def test_two_tables_cannot_be_stored_under_one_name() -> None:
         Driver(both)
     with pytest.raises(UsageError, match="give the name that the attribute had before"):
         Table(key=str, value=int, was="statehold.timers")
+
+
+def test_a_standby_replica_follows_no_owner_whose_values_it_would_misread() -> None:
+    """Queries read the replica; the owner is a later release."""
+    old, new = release(Cents, Cents(1)), release(Since, Since(2, 7))
+    driver = written(old)
+    place = inside.place(driver)
+    reader = MemoryReader(driver.broker, lambda: False)
+    state = partial(new_state, old, traced=False, track_delta=False)
+    copy = copied(reader, place, restore(reader, place, state, lambda *_: None, driver.clock))
+    offset = copy.offset
+    driver.upgrade(new)
+    driver.feed("write")
+    driver.commit()
+    log = driver.broker.log(driver.names.changelog, 0)
+    with pytest.raises(TableTypeChanged, match="since: int is gone"):
+        copy.feed(list(log.committed(offset)))
+    assert dict(copy.state.tables["rows"].items()) == {"ann": Cents(1)}
+
+
+def test_a_tool_shows_what_is_stored_where_the_code_has_no_field_for_it() -> None:
+    shown = Typed(tables_and_outputs(release(Minor))[0]).value("rows", msgspec.msgpack.encode(Cents(100)))
+    assert shown == {"undecodable": "this code has no field cents", "stored": {"cents": 100}}
+    fine = Typed(tables_and_outputs(release(MinorStoredAsCents))[0])
+    assert fine.value("rows", msgspec.msgpack.encode(Cents(100))) == {"cents": 100}

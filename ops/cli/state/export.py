@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.admin.state.position_args import positions_of
-from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.topics import class_of
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
@@ -68,6 +69,9 @@ def export(
     tables = list(tables_and_outputs(class_of(about.service.handler))[0].values()) if about.service is not None else []
     with topic_view(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
+        if about.service is not None:  # an export must not have other values than the service
+            types = table_types(class_of(about.service.handler))
+            places = [msgspec.structs.replace(place, types=types) for place in places]
         numbers = [place.partition for place in places]
         points = _points(view, numbers, at_offset, at_time)
         fresh(to)

@@ -9,7 +9,7 @@ import msgspec
 
 from statehold.errors import DamagedIncrement, PartitionError
 from statehold.ports import OutOfRange, Reader
-from statehold.snapshot.format import frame
+from statehold.snapshot.format import frame, recorded_types
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.restore import discovery
@@ -73,6 +73,7 @@ def make(
         goal = discovery.newest_commit_record(reader, place, lambda commit_record: commit_record.delta, end)
         if goal is None:
             raise _lost(place, _nothing_to_fold(reader, place, last, upto))
+        recorded_types.check(goal.commit_record, place.types, place.input)
         full_snapshots = tuple(_candidates(reader, place, last, goal.commit_record))
     except frame.BadFrame as error:
         raise _lost(place, f"a record cannot be read: {error}") from error
