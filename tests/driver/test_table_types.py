@@ -17,7 +17,7 @@ from tests.support import inside
 from statehold import Handler, Record, Table, renamed
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.handler import new_state
-from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UsageError
+from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UnreadableValue, UsageError
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect.typed import Typed
@@ -354,6 +354,19 @@ def test_a_table_without_keys_may_have_any_type() -> None:
     driver.upgrade(release(float, 1.5))
     driver.feed("write")
     assert driver.table("rows") == {"ann": 1.5}
+
+
+def test_an_upgrade_of_a_driver_reads_every_stored_value() -> None:
+    def positive(old: Cents) -> Minor:
+        if old.cents < 0:
+            raise ValueError("below zero")
+        return Minor(old.cents)
+
+    driver = written(release(Cents, Cents(100)))
+    driver.upgrade(release(Cents, Cents(-1), at="bob"))
+    driver.feed("write")
+    with pytest.raises(UnreadableValue, match=r"table 'rows', key 'bob': .*below zero"):
+        driver.upgrade(release(Minor, version=2, upcasters={1: positive}))
 
 
 def test_another_version_is_no_change_of_type() -> None:

@@ -378,6 +378,8 @@ class Driver(Wiring):
         The release before stops cleanly, or by kill -9 with `crash`. If the new one raises, nothing has changed, and
         `upgrade` back to the release before continues.
 
+        Every stored value is read once, so an upcaster meets all that is stored.
+
         :raises StateRefused: the new release cannot read the state, or would read other values.
         :raises UsageError: it reads other inputs.
         """
@@ -394,6 +396,10 @@ class Driver(Wiring):
         self._encoders = encoders
         self._change_code(handler)
         self.restore()
+        for lane in self._lanes.values():
+            for table in lane.engine().state.tables.values():
+                for key, data in table.stored.items():
+                    table.decoded(key, data)
 
     def fail_effects(self, error: Exception | None, name: str = "") -> None:
         """Make effects of this function's name (by default all) raise `error` from now on; None ends that.
