@@ -30,10 +30,7 @@ def check_upcasters(handler: type[Handler[Any]] | Callable[[], Handler[Any]], *,
     """Upcast generated values of each older version of each table, and require that each result can be stored.
 
     The annotation of an upcaster is the type of the generated values. An upcaster without one, and a serde of your own,
-    are left out. Needs hypothesis.
-
-        def test_upcasters() -> None:
-            assert check_upcasters(Bank) == 1
+    are left out. Needs hypothesis. A test calls it as `assert check_upcasters(Bank) == 1`.
 
     :param examples: values of each version.
     :return: the number of versions that were checked.
