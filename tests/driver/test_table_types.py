@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from tests.support import inside
 
 from statehold import Handler, Record, Table, renamed
-from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.handler import new_state
 from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UnreadableValue, UsageError
 from statehold.snapshot.format import records
@@ -23,6 +23,7 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.restore.standby_copy import copied
+from statehold.snapshot.spark.fold.plan import make
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryReader
 
@@ -621,3 +622,20 @@ def test_a_tool_shows_what_is_stored_where_the_code_has_no_field_for_it() -> Non
     assert shown == {"undecodable": "this code has no field cents", "stored": {"cents": 100}}
     fine = Typed(tables_and_outputs(release(MinorStoredAsCents))[0])
     assert fine.value("rows", msgspec.msgpack.encode(Cents(100))) == {"cents": 100}
+
+
+def test_an_export_has_no_other_values_than_the_service() -> None:
+    """A compaction declares no types, because it reads no values."""
+    first, second = release(Cents, Cents(1)), release(Since, Since(2, 7))
+    driver = written(first)
+    n = driver.commit_record().n
+    driver.upgrade(second)
+    driver.feed("write")
+    driver.commit()
+    place, reader = inside.place(driver), MemoryReader(driver.broker, lambda: False)
+    newest = msgspec.structs.replace(place, types=table_types(second))
+    assert make(reader, newest).goal.commit_record.n > n
+    with pytest.raises(TableTypeChanged):
+        make(reader, msgspec.structs.replace(place, types=table_types(first)))
+    tools = msgspec.structs.replace(place, types={})
+    assert make(reader, tools).goal.commit_record.n > n
