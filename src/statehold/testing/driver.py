@@ -30,7 +30,7 @@ from statehold.messages import command
 from statehold.messages.dead_letter import ADD, DISCARD, REPLAY, AddRequest, DeadLetter, waiting
 from statehold.runtime.feature_checks import check_combinations
 from statehold.snapshot.format.records import CommitRecord, FullRef
-from statehold.testing.backup import BackupPartition, Beginning
+from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
 from statehold.testing.recorded import Recorded
@@ -514,6 +514,16 @@ class Driver(Wiring):
         self._beginnings[partition] = beginning = saved.state(at)
         self._lane(partition)
         return sum(beginning.positions)
+
+    def save(self, directory: str | Path, *, with_input: bool = False) -> None:
+        """Write a backup of the committed states into a new directory, for `load`, also in a later release.
+
+        :param with_input: also the records of the inputs, for `feed_backup`.
+        :raises UsageError: the directory is not empty.
+        """
+        self.commit()
+        records = {partition: self.commit_record(partition) for partition in range(self._partitions)}
+        write(Path(directory), self.names, self.broker, records, with_input=with_input)
 
     def feed_backup(self, backup: str | Path, until: int | None = None, partition: int = 0) -> int:
         """Feed the records of a backup's inputs that follow those in the driver, and return how many there were.
