@@ -400,6 +400,21 @@ def test_an_upcaster_reads_what_was_stored() -> None:
         driver.upgrade(release(Since, version=2, upcasters={1: from_renamed}))
 
 
+def test_a_later_upcaster_may_read_what_the_one_before_has_ignored() -> None:
+    def of_cents(old: Cents) -> Minor:
+        return Minor(old.cents)
+
+    def of_both(old: Since) -> Minor:
+        return Minor(old.cents + old.since)
+
+    driver = written(release(Since, Since(100, 7)))
+    driver.upgrade(release(Minor, Minor(1), at="bob", version=2, upcasters={1: of_cents}))
+    driver.feed("write")
+    driver.commit()
+    driver.upgrade(release(Minor, version=2, upcasters={1: of_both}))
+    assert driver.table("rows") == {"ann": Minor(107), "bob": Minor(1)}
+
+
 class Numbers:
     """A serde of the user's own."""
 
