@@ -24,14 +24,14 @@ class SmallRoutes:
         """Answer with an error whatever goes wrong."""
         try:
             self._guard.check(request)
-            route = self._routes.get(request.path)
-            if route is None:
-                raise Rejected(404, f"there is no {request.path}; there are {', '.join(self._routes)}")
-            return route(request)
+            return self._routes.get(request.path, self._unknown)(request)
         except Rejected as rejected:
             return rejected.answer
         except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
             return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+
+    def _unknown(self, request: HttpRequest) -> HttpAnswer:
+        raise Rejected(404, f"there is no {request.path}; there are {', '.join(self._routes)}")
 
 
 @contextmanager

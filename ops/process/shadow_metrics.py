@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -12,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from statehold.shadow.report import ShadowReport
 
-_PARTITION = ("service", "partition")
-_RESULT = (*_PARTITION, "kind", "name")
+#: a topic or table, after the labels of every metric
+_RESULT: Final = ("kind", "name")
 
 
 class ShadowMetrics(Collector):
@@ -34,27 +35,17 @@ class ShadowMetrics(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        counter, gauge = CounterMetricFamily, GaugeMetricFamily
-        following = gauge(
-            "statehold_shadow_following", "1 while the partition follows the service, else 0.", labels=_PARTITION
-        )
-        age = gauge(
-            "statehold_shadow_age_seconds",
+        following = _gauge("shadow_following", "1 while the partition follows the service, else 0.")
+        age = _gauge(
+            "shadow_age_seconds",
             "Time since everything that the service had committed was compared; absent before that.",
-            labels=_PARTITION,
         )
-        starts = counter("statehold_shadow_starts", "Starts from a stored state.", labels=_PARTITION)
-        records = counter(
-            "statehold_shadow_records", "Input records that the new code has handled.", labels=_PARTITION
-        )
-        handler = counter(
-            "statehold_shadow_handler_seconds", "Time in the handler of the new code.", labels=_PARTITION
-        )
-        compared = counter("statehold_shadow_compared", "Results that were compared.", labels=_RESULT)
-        differences = gauge(
-            "statehold_shadow_differences",
-            "Results that differ; of a table its keys that differ now.",
-            labels=_RESULT,
+        starts = _counter("shadow_starts", "Starts from a stored state.")
+        records = _counter("shadow_records", "Input records that the new code has handled.")
+        handler = _counter("shadow_handler_seconds", "Time in the handler of the new code.")
+        compared = _counter("shadow_compared", "Results that were compared.", *_RESULT)
+        differences = _gauge(
+            "shadow_differences", "Results that differ; of a table its keys that differ now.", *_RESULT
         )
         for each in self._report().partitions:
             labels = [self._service, str(each.partition)]
@@ -68,3 +59,11 @@ class ShadowMetrics(Collector):
                 compared.add_metric([*labels, one.kind, one.name], one.compared)
                 differences.add_metric([*labels, one.kind, one.name], one.differ)
         yield from (following, age, starts, records, handler, compared, differences)
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"statehold_{name}", text, labels=("service", "partition", *labels))
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"statehold_{name}", text, labels=("service", "partition", *labels))

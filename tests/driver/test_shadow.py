@@ -145,7 +145,7 @@ def test_nothing_compared_is_not_equal() -> None:
 
     shadow.look()
 
-    assert shadow.shadow.report().verdict == "nothing"
+    assert shadow.shadow.report().verdict == "incomplete"
 
 
 def test_it_waits_for_the_first_start_of_the_service() -> None:

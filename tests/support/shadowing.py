@@ -57,5 +57,3 @@ class DriverShadow:
     def wait(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
-
-

@@ -33,7 +33,7 @@ _CODES: Final[dict[ShadowVerdict, Answer]] = {
     "equal": Answer.YES,
     "different": Answer.DIFFERENT,
     "unreadable": Answer.UNREADABLE,
-    "nothing": Answer.NO,
+    "incomplete": Answer.NO,
 }
 _SAID: Final[dict[ShadowVerdict, str]] = {
     "equal": "EQUAL: the new code did the same as the running service",
@@ -42,8 +42,9 @@ _SAID: Final[dict[ShadowVerdict, str]] = {
         "UNREADABLE: the new code cannot take over the stored state. Nothing was changed. Next: give the table a "
         "version and an upcaster, or run the code that wrote it"
     ),
-    "nothing": (
-        "NOTHING COMPARED: no record was handled meanwhile. Next: look whether the service runs, with `statehold lag`"
+    "incomplete": (
+        "INCOMPLETE: the service handled no record meanwhile, or a partition could not be followed. Next: look whether "
+        "the service runs, with `statehold lag`"
     ),
 }
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -78,7 +79,7 @@ def shadow(
     compares outputs, tables, timers, dead letters and side effects with what the service committed. It writes nothing
     to Kafka and joins no group. Metrics are where `ops.listen` says. Ctrl-C ends it with a report.
 
-    Exit code 0: equal; 4: results differ; 5: the code cannot take over the stored state; 1: nothing was compared.
+    Exit code 0: equal; 4: results differ; 5: the code cannot take over the stored state; 1: no record was compared.
     """
     if about.service is None:
         raise WrongOption("a shadow needs the new code: name it as module:service")
@@ -132,6 +133,8 @@ class _Printer:
             return
         for each in report.partitions:
             print_partition(each, examples=False)
+            if each.phase != "following":
+                output.report(f"  {each.phase}: {each.why}")
         for each in report.partitions:
             self._print_examples(each)
         for field, count in report.ignored.items():

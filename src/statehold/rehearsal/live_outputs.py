@@ -66,6 +66,10 @@ class LiveOutputs:
         """Return whether committed records are readable up to these ends."""
         return all(stream.end >= ends[stream.topic, stream.at] for stream in self._streams)
 
+    def passed(self, n: int) -> None:
+        """Do not keep outputs up to this transaction, should they become readable later."""
+        self._low = n
+
     def count(self, n: int) -> int:
         """Return the number of outputs of a transaction that were read."""
         return len(self._found.get(n, ()))

@@ -179,12 +179,12 @@ class FollowedPartition:
             return self._found_unreadable(report)
         if self._past.starts:  # the values were compared at the first start
             report.compared, report.examples = [], []
-        compared = ComparedTransactions(
-            place, engine, state, report, options.ignored, options.examples, ResultFiles()
-        )
+        compared = ComparedTransactions(place, engine, state, report, options.ignored, options.examples, ResultFiles())
         tail = Tail(source, readers, place, options.kind, state, topics, compared.failures, self._clock)
         if self._left_at >= 0:
-            self._past.passed_over += max(0, state.n - self._left_at)
+            passed = max(0, state.n - self._left_at)
+            self._past.passed_over += passed
+            self._past.note(f"started again from transaction {state.n}: {passed} were not compared")
         self._past.starts += 1
         self._past.phase, self._past.why = "following", ""
         self._following = _Following(compared, tail, report)
@@ -224,7 +224,9 @@ class FollowedPartition:
 
     def _advance(self, following: _Following, end: int, asked: float) -> bool:
         tail, compared = following.tail, following.compared
-        self._past.phase, self._past.why = "following", ""
+        if self._past.phase != "following":
+            self._past.phase, self._past.why = "following", ""
+            self.show()
         if tail.shrank(end):
             raise OutOfRange(f"the changelog ends at {end}, and was read up to {tail.read_to}")
         taken = tail.read(end) if tail.behind(end) else []

@@ -8,7 +8,7 @@ import msgspec
 
 from statehold.rehearsal.report import Compared, RehearsedPartition, verdict_of
 
-ShadowVerdict = Literal["equal", "different", "unreadable", "nothing"]
+ShadowVerdict = Literal["equal", "different", "unreadable", "incomplete"]
 Phase = Literal["starting", "following", "waiting", "unreadable"]
 #: most notes and examples of a partition; the first half and the newest ones stay
 _NOTES: Final = 20
@@ -73,9 +73,10 @@ class ShadowReport(msgspec.Struct, frozen=True):
 
 
 def shadow_verdict(partitions: list[ShadowedPartition]) -> ShadowVerdict:
-    """Return the verdict of all partitions. Without a compared record nothing is equal."""
+    """Return the verdict of all partitions. Nothing is equal if no record was compared, or a partition never began."""
     found = verdict_of([*partitions])
-    return "nothing" if found == "equal" and not any(each.transactions for each in partitions) else found
+    complete = any(each.transactions for each in partitions) and all(each.starts for each in partitions)
+    return "incomplete" if found == "equal" and not complete else found
 
 
 def _add(sum_: Compared, part: Compared) -> None:

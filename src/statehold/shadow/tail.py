@@ -10,9 +10,9 @@ from typing import Any, Final
 from statehold.admin.inspection.output_records import InputRecords
 from statehold.api.handler import Handler
 from statehold.api.record import Message
+from statehold.errors import StateRefused
 from statehold.messages.dead_letter import DeadLetter, Resolution, read
 from statehold.messages.pinned_command import PinnedMessage
-from statehold.errors import StateRefused
 from statehold.ports import Clock, OutOfRange
 from statehold.rehearsal.comparison import LiveResults
 from statehold.rehearsal.failing import NewFailures
@@ -135,6 +135,7 @@ class Tail:
     def handled(self, record: CommitRecord) -> None:
         """Note that a transaction is part of the state."""
         self.n, self._lineage, self.positions = record.n, record.lineage, record.positions
+        self._outputs.passed(record.n)
 
     # The changelog
 
@@ -195,7 +196,8 @@ class Tail:
     def _results(self, increment: Increment) -> LiveResults:
         n, outputs = increment.commit_record.n, self._outputs
         unknown = outputs.nameless or outputs.may_be_deleted(n) or n <= self._hidden
-        return LiveResults(increment, outputs.of(n), unknown)
+        sent = outputs.of(n) if increment.commit_record.outputs else []  # those without are not read
+        return LiveResults(increment, sent, unknown)
 
     # What the service handled
 
