@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
-from tests.driver.test_rehearsal import Bank, Posting, released
+from tests.driver.test_rehearsal import Bank, Posting, Quote, Risk, released
 from tests.support.handlers import Interval
 from tests.support.rehearsing import compared, shown
 from tests.support.shadowing import DriverShadow
@@ -264,6 +264,27 @@ def test_outputs_that_stay_hidden_are_not_compared() -> None:
 
     assert (found.records, found.verdict) == (1, "equal")
     assert compared(found, "outputs", "(number of outputs)").not_compared == 1
+
+
+def test_several_inputs_are_handled_in_the_recorded_order() -> None:
+    driver = Driver(Risk)
+    driver.feed(Quote(1), input="prices")
+    driver.commit()
+    same, other = DriverShadow(driver, Risk), DriverShadow(driver, type("Risk", (Risk,), {"factor": 2}))
+    same.look()
+    other.look()
+    for i in range(30):
+        driver.feed(Posting("ann", i), input="trades")
+        if i % 3 == 0:
+            driver.feed(Quote(i), input="prices")
+        driver.advance(0.2)
+        if i % 7 == 0:
+            equal, different = same.look(), other.look()
+    equal, different = same.look(), other.look()
+
+    assert (equal.verdict, equal.records, equal.starts) == ("equal", 40, 1)
+    assert compared(equal, "outputs", "values").compared == 30
+    assert compared(different, "outputs", "values").changed > 20
 
 
 class Failing(Bank):

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Final, Protocol
 
 from statehold.api.record import Message
 from statehold.ports import FollowingReader
 from statehold.rehearsal.source import RehearsalSource
+
+#: bytes of outputs that are held for the partitions that look through them later
+_SHARED: Final = 16_000_000
+#: bytes of a message without its value
+_MESSAGE: Final = 500
 
 
 class ShadowSource(RehearsalSource, Protocol):
@@ -56,14 +64,74 @@ class LastingReader:
         return self._reader
 
 
+@dataclass(slots=True)
+class _Range:
+    """The committed messages of the offsets [low, high) of one partition."""
+
+    low: int
+    high: int
+    messages: deque[Message] = field(default_factory=deque)
+    size: int = 0
+
+    def between(self, start: int, end: int) -> list[Message]:
+        """Return the messages of [start, end), which are mostly the newest."""
+        newest = takewhile(lambda each: (each.offset() or 0) >= start, reversed(self.messages))
+        return [each for each in newest if (each.offset() or 0) < end][::-1]
+
+    def add(self, batch: Sequence[Message], most: int) -> None:
+        self.messages.extend(batch)
+        self.high = (batch[-1].offset() or 0) + 1
+        self.size += sum(map(_size, batch))
+        while self.size > most:
+            oldest = self.messages.popleft()
+            self.low = (oldest.offset() or 0) + 1
+            self.size -= _size(oldest)
+
+
+class SharedReader(LastingReader):
+    """Holds the newest messages, so that each is fetched once although every partition looks through the outputs."""
+
+    def __init__(self, make: Callable[[], FollowingReader], most: int = _SHARED) -> None:
+        """`most`: bytes that are held, of all topics and partitions."""
+        super().__init__(make)
+        self._most = most
+        self._ranges: dict[tuple[str, int], _Range] = {}
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        held = self._ranges.get((topic, partition))
+        if held is None or not held.low <= start <= held.high:
+            held = self._ranges[topic, partition] = _Range(start, start)
+        known = held.between(start, end)
+        position = max(start, held.high)
+        yield from (known[low : low + most] for low in range(0, len(known), most))
+        if position >= end:
+            return
+        share = self._most // len(self._ranges)
+        for batch in super().read(topic, partition, position, end, most):
+            if held.high == position:  # no other read has added to it meanwhile
+                held.add(batch, share)
+                position = held.high
+            yield batch
+        if held.high == position:
+            held.high = end  # only markers and aborted records are in between
+
+    def close(self) -> None:
+        super().close()
+        self._ranges.clear()
+
+
 class ShadowReaders:
     """The readers of a shadow, which its partitions use in turns: of changelogs, of outputs, and of each input."""
 
     def __init__(self, source: ShadowSource, inputs: int) -> None:
-        self.changelog, self.outputs = LastingReader(source.reader), LastingReader(source.reader)
+        self.changelog, self.outputs = LastingReader(source.reader), SharedReader(source.reader)
         self.inputs = [LastingReader(source.reader) for _ in range(inputs)]
 
     def close(self) -> None:
         """Close the clients; each is made again when it is used again."""
         for each in (self.changelog, self.outputs, *self.inputs):
             each.close()
+
+
+def _size(message: Message) -> int:
+    return _MESSAGE + len(message.value() or b"")
