@@ -52,4 +52,4 @@ def small_server(settings: OpsSettings, routes: Mapping[str, Route], name: str) 
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(10.0)
