@@ -85,6 +85,7 @@ def test_the_same_code_is_equal_at_every_step(interval: Interval) -> None:
         found = shadow.look(commit=False)
         assert (found.phase, found.verdict, found.examples, differing(found)) == ("following", "equal", [], set())
         assert ends(driver) == before  # it writes nothing
+    found = shadow.look()
 
     assert found.end == driver.position()
     assert (begin.starts, found.starts, found.passed_over) == (1, 1, 0)
@@ -109,7 +110,8 @@ def test_what_another_code_does_differs_and_is_shown(changed: dict[str, Any], ki
     shadow.look()
 
     for _ in live(driver):
-        found = shadow.look(commit=False)
+        shadow.look(commit=False)
+    found = shadow.look()
 
     assert kinds <= differing(found)
     assert shadow.shadow.report().verdict == "different"
@@ -279,7 +281,8 @@ def test_several_inputs_are_handled_in_the_recorded_order() -> None:
             driver.feed(Quote(i), input="prices")
         driver.advance(0.2)
         if i % 7 == 0:
-            equal, different = same.look(), other.look()
+            same.look()
+            other.look()
     equal, different = same.look(), other.look()
 
     assert (equal.verdict, equal.records, equal.starts) == ("equal", 40, 1)
@@ -363,7 +366,9 @@ def test_without_deltas_the_states_are_compared_by_their_digest() -> None:
 
     for amount in range(3):
         driver.feed(Posting(f"k{amount}", 5), key="k")
-        equal, different = same.look(), other.look()
+        same.look()
+        other.look()
+    equal, different = same.look(), other.look()
 
     assert (equal.verdict, equal.records, different.verdict) == ("equal", 3, "different")
     assert "the state differs by its digest" in different.notes[-1]

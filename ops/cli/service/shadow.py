@@ -178,7 +178,7 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
 
     def end(number: int, _frame: FrameType | None) -> None:
         stop.set()
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     if threading.current_thread() is not threading.main_thread():  # a program calls the command
         yield

@@ -38,7 +38,7 @@ from statehold.snapshot.restore.discovery import require_commit_record
 
 #: seconds until the next start after an end, doubled each time without a transaction between, and their limit
 _AGAIN, _LONGEST = 1.0, 60.0
-#: the part of the time that goes into renewing what is shown: one of so many
+#: the part of the time that goes into renewing what is shown: 1 of this number
 _SHARE: Final = 20
 #: most records that are held because they wait on a retry topic
 _WAITING: Final = 100_000

@@ -51,7 +51,7 @@ class Shadow:
     def run(self, pause: Callable[[float], object], after_turn: Callable[[], object]) -> None:
         """Shadow until `ended`, or until no partition can be taken over by the new code.
 
-        `pause` waits for at most so many seconds; the thread calls `after_turn` after each turn.
+        `pause` waits for at most that number of seconds; the thread calls `after_turn` after each turn.
         """
         try:
             while not self._ended() and not all(each.over for each in self._partitions):

@@ -106,7 +106,7 @@ class Tail:
         return end < self._offset
 
     def read(self, end: int) -> list[tuple[LiveResults, LiveTransaction]]:
-        """Return the next transactions; none if there are none, or if their outputs are not readable yet.
+        """Return the next transactions; nothing if the changelog has no more, or if their outputs are not readable yet.
 
         `end`: of the changelog. Changes nothing that a repetition after an error of Kafka would miss.
 
