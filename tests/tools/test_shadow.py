@@ -148,7 +148,7 @@ def test_it_starts_again_after_a_state_replacement_and_after_truncation(kafka: C
         with made.running():
             made.feed_in_turns(25)
             shadow.await_end(75)
-        done = made.run("state", "migrate", made.target, "--drop", "pairs", "--why", "a test")
+        done = made.run("state", "migrate", made.target, "--drop", "pairs", "--why", "a test", "--yes")
         assert done.returncode == 0, done.stderr
         shadow.await_partition(lambda found: found["starts"] == 2 and following(found), "another start")
         with made.running():

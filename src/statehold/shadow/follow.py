@@ -134,8 +134,9 @@ class FollowedPartition:
 
     def trouble(self, why: str) -> None:
         """Note that Kafka does not answer."""
-        self._past.phase, self._past.why = "waiting", why
-        self.show()
+        if (self._past.phase, self._past.why) != ("waiting", why):
+            self._past.phase, self._past.why = "waiting", why
+            self.show(fully=True)
 
     def look(self, *, fully: bool) -> ShadowedPartition:
         """Return what was found so far; `fully` only on its own thread."""
@@ -226,7 +227,7 @@ class FollowedPartition:
         tail, compared = following.tail, following.compared
         if self._past.phase != "following":
             self._past.phase, self._past.why = "following", ""
-            self.show()
+            self.show(fully=True)
         if tail.shrank(end):
             raise OutOfRange(f"the changelog ends at {end}, and was read up to {tail.read_to}")
         taken = tail.read(end) if tail.behind(end) else []
