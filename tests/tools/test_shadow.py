@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support.processes import await_true
+from tests.support.verify import read_all
 from tests.tools.recorded import Ledger
 from tests.tools.test_rehearse import ends, groups, of, rewritten
 
@@ -101,6 +102,7 @@ def test_it_compares_what_the_running_service_does(kafka: Cluster, tmp_path: Pat
     made = Ledger(kafka.bootstrap_servers, tmp_path, partitions=1).create()
     with made.running():
         made.feed_in_turns(50, 50)
+        members = groups(made)
     faulty = rewritten(made, "one_off", ("entry.amount \n", "entry.amount + (record.offset == 130)\n"))
     with shadowing(made, made.target) as same, shadowing(made, faulty) as other:
         for each in (same, other):
@@ -109,7 +111,6 @@ def test_it_compares_what_the_running_service_does(kafka: Cluster, tmp_path: Pat
             made.feed_in_turns(25, 25)
         with made.running():  # the stop between has written a full snapshot, and truncated the changelog
             made.feed_in_turns(25, 25)
-            members = groups(made)
             for each in (same, other):
                 each.await_end(200)
             assert groups(made) == members
@@ -119,6 +120,7 @@ def test_it_compares_what_the_running_service_does(kafka: Cluster, tmp_path: Pat
         equal, different = same.end(0)["partitions"][0], other.end(4, signal.SIGTERM)["partitions"][0]
 
     assert ends(made) == before
+    assert sum(map(len, read_all(made.servers, f"{made.name}.booked").values())) == 200  # the service's alone
     assert (equal["verdict"], equal["starts"], equal["records"], equal["examples"]) == ("equal", 1, 100, [])
     assert of(equal, "outputs", "booked")["compared"] == 100
     assert of(equal, "table", "balances")["compared"] >= 40
