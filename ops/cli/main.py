@@ -63,6 +63,9 @@ class _Commands(LazyGroup):
             CommandEntry(
                 "rehearse", "service.rehearse:rehearse_", "Run a release over past records, and compare its results."
             ),
+            CommandEntry(
+                "shadow", "service.shadow:shadow", "Run a release in parallel to the service, and compare its results."
+            ),
             CommandEntry("sink", "topics.sink:app", "Prepare and check the database of a service's sinks."),
         ),
     }

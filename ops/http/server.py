@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from typing import Final, Self
 
 from statehold.errors import StartError
+from statehold.ops.http.answers import HttpAnswer, HttpRequest
 from statehold.ops.http.bounded_server import BoundedServer
 from statehold.ops.http.console.history import SAMPLE_SECONDS
 from statehold.ops.http.guard import RequestGuard
@@ -42,8 +44,8 @@ class OpsServer:
         if settings.listen == "off":
             return ""
         routes = Routes(self._service, RequestGuard(settings, exposed=not settings.local_only))
-        self._server = _listen(settings.listen, routes)
-        self.url = _url(self._server)
+        self._server = listen(settings.listen, routes.answer)
+        self.url = url_of(self._server)
         self._service.url = settings.advertised or _reachable(self._server)
         for name, run in (("ops", self._server.serve_forever), ("ops-samples", lambda: self._sample(routes))):
             thread = threading.Thread(target=run, name=f"{name}-{self._service.name}", daemon=True)
@@ -76,25 +78,26 @@ class OpsServer:
                 routes.sample()
 
 
-def _listen(where: str, routes: Routes) -> BoundedServer:
+def listen(where: str, answer: Callable[[HttpRequest], HttpAnswer]) -> BoundedServer:
+    """Listen at this address; `auto`: at the first free port from 8470 on. :raises StartError: it cannot be used."""
     if where != "auto":
         host, _, given = where.rpartition(":")
-        return _bound((host.strip("[]"), int(given)), routes, where)
+        return _bound((host.strip("[]"), int(given)), answer, where)
     for port in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
         with contextlib.suppress(StartError):
-            return _bound(("127.0.0.1", port), routes, f"127.0.0.1:{port}")
-    return _bound(("127.0.0.1", 0), routes, "127.0.0.1")
+            return _bound(("127.0.0.1", port), answer, f"127.0.0.1:{port}")
+    return _bound(("127.0.0.1", 0), answer, "127.0.0.1")
 
 
-def _bound(address: tuple[str, int], routes: Routes, where: str) -> BoundedServer:
+def _bound(address: tuple[str, int], answer: Callable[[HttpRequest], HttpAnswer], where: str) -> BoundedServer:
     try:
-        return BoundedServer(address, routes.answer)
+        return BoundedServer(address, answer)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise StartError(f"ops.listen = {where}: cannot listen there: {why}") from error
 
 
-def _url(server: BoundedServer) -> str:
+def url_of(server: BoundedServer) -> str:
     host, port = server.server_address[:2]
     name = f"[{host!s}]" if server.address_family == socket.AF_INET6 else str(host)
     return f"http://{name}:{port}"
@@ -103,4 +106,4 @@ def _url(server: BoundedServer) -> str:
 def _reachable(server: BoundedServer) -> str:
     """Return the URL for other hosts: a wildcard address is replaced by this host's name."""
     host, port = server.server_address[:2]
-    return f"http://{socket.getfqdn()}:{port}" if host in ("0.0.0.0", "::") else _url(server)  # noqa: S104  compared
+    return f"http://{socket.getfqdn()}:{port}" if host in ("0.0.0.0", "::") else url_of(server)  # noqa: S104  compared

@@ -18,6 +18,7 @@ PURPOSES: Final = {
     "ops": "commands, ops server",
     "testing": "driver and simulation",
     "rehearsal": "tries a release",
+    "shadow": "tries it in parallel",
     "dev": "a broker for development",
     "service": "what a program starts",
     "runtime": "wires a service",

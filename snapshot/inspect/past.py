@@ -5,7 +5,7 @@ Needs no code of the service, because full snapshots and deltas hold absolute va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -92,7 +92,9 @@ def parse(text: str) -> Point:
     )
 
 
-def increments(reader: Reader, place: Place, start: int = -1, chain: Chain | None = None) -> Iterator[Increment]:
+def increments(
+    reader: Reader, place: Place, start: int = -1, chain: Chain | None = None
+) -> Generator[Increment, None, None]:
     """Yield complete transactions from offset `start`, or from the first stored header, across state generations.
 
     :raises TornTransaction, DamagedIncrement: the chain is broken. :raises frame.BadFrame: a record is damaged.

@@ -135,6 +135,10 @@ ALLOWED: dict[str, str] = {
         "snapshot snapshot.restore worker.handler worker.failures worker.inputs snapshot.inspect snapshot.backup "
         "admin.inspection"
     ),
+    "shadow": (
+        "errors config api messages health ports snapshot.format snapshot.inspect snapshot.restore worker.failures "
+        "worker.handler worker.inputs admin.inspection rehearsal"
+    ),
     "snapshot.spark": "",
     "testing.memory": "errors common api messages bound ports",
     "testing.kafka": "errors api ports testing.memory",
@@ -159,7 +163,7 @@ ALLOWED: dict[str, str] = {
         "ops.remote ops.http.console"
     ),
     "ops": "ops.http",
-    "ops.process": "errors config.sections telemetry service ops.remote ops.doctor ops.http",
+    "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",
     "ops.cli.common": (
         "errors config.common config common messages bound snapshot snapshot.spark.io service snapshot.inspect dev "
         "ops.reports ops.process"
@@ -171,7 +175,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.cli.service": (
         "errors config.common config common messages telemetry health admin service ops.remote ops.generate dev "
-        "admin.inspection rehearsal ops.http ops.process ops.cli.common"
+        "admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
     ),
     "ops.cli.state": (
         "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.inspect "

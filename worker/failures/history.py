@@ -64,6 +64,16 @@ class RetryHistory:
         found = (Retried.by(message, self._inputs) for message in messages)
         self._found[topic] += [each for each in found if each is not None]
 
+    @property
+    def records(self) -> set[At]:
+        """Return the records that were sent to a retry topic, by their input and offset."""
+        return {coordinates(each.message) for found in self._found.values() for each in found}
+
+    def passed(self, positions: Mapping[str, int]) -> None:
+        """Forget the records below these positions, which have been handled."""
+        for topic, found in self._found.items():
+            self._found[topic] = [each for each in found if each.at >= positions.get(topic, 0)]
+
     def between(self, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[HandledRetry]:
         """Return the records that a transaction with these positions handled after its records of the input."""
         for topic, found in self._found.items():

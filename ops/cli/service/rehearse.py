@@ -108,7 +108,7 @@ def rehearse_(
             limits = RehearsalLimits(since, records, share, tuple(ignore or ()), examples)
             found.append(rehearse(source, about.service.handler, partition, limits, about.settings, files))
             if not as_json:
-                _print(found[-1])
+                print_partition(found[-1])
     verdict = verdict_of(found)
     if as_json:
         output.print_json({"verdict": verdict, "partitions": [msgspec.to_builtins(each) for each in found]})
@@ -157,7 +157,8 @@ def _seconds(text: str | None) -> float:
         raise WrongOption(f"--time {text}: write {error}") from None
 
 
-def _print(found: RehearsedPartition) -> None:
+def print_partition(found: RehearsedPartition, *, examples: bool = True) -> None:
+    """Print the report about one partition."""
     where = f"partition {found.partition}"
     if found.from_n >= 0:
         where += f": from transaction {found.from_n} (position {found.start}) to {found.to_n} (position {found.end})"
@@ -181,8 +182,8 @@ def _print(found: RehearsedPartition) -> None:
             f"  the old code: {found.old_handler_seconds / found.records * 1e6:.1f} microseconds per record, "
             f"{found.old_memory / 1e6:.0f} MB of memory"
         )
-    for example in found.examples:
-        _print_example(example)
+    for example in found.examples if examples else ():
+        print_example(example)
 
 
 def _line(each: Compared) -> str:
@@ -197,7 +198,8 @@ def _line(each: Compared) -> str:
     return f"{name}: {', '.join(parts)}" + (f": {fields}" if fields else "")
 
 
-def _print_example(example: DifferenceExample) -> None:
+def print_example(example: DifferenceExample) -> None:
+    """Print one difference, both sides below each other."""
     of = example.name if example.name != example.kind else example.kind
     key = "" if example.key is None else f", key {output.compact(example.key)}"
     fields = f": {', '.join(example.fields)}" if example.fields else ""

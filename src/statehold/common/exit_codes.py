@@ -87,8 +87,8 @@ ANSWERS: Final[dict[Answer, str]] = {
     Answer.USAGE: "a wrong command line: an option that is missing, contradicts another one or cannot be read",
     Answer.NOTHING_RUNS: "`status`, `dev status`: nothing runs here; `compact`: another compaction is running",
     Answer.DIFFERENT: "`snapshot diff`: they differ; `snapshot show --key`, `history`: the key does not exist; "
-    "`rehearse`: results differ",
-    Answer.UNREADABLE: "`rehearse`: the new code cannot take over the stored state",
+    "`rehearse`, `shadow`: results differ",
+    Answer.UNREADABLE: "`rehearse`, `shadow`: the new code cannot take over the stored state",
     Answer.WARNED: "`doctor`: at least one warning, no failed check, no check skipped",
     Answer.UNKNOWN: "`doctor`, `txn`: at least one check could not run, no failed check",
     Answer.FAILED: "`doctor`: at least one check failed; `txn list`: a transaction hangs",

@@ -220,17 +220,17 @@ class TransactionComparison:
         report.transactions += 1
         report.to_n, report.end = record.n, record.position(self._place.input)
 
-    def finish(self) -> None:
-        """Count the keys that differ at the end, and the fields in which they do."""
-        tables, report = self.tables, self._report
+    def finish(self, report: RehearsedPartition) -> None:
+        """Add to the report the keys that differ now, and the fields in which they do. Changes nothing else."""
+        tables = self.tables
         for name, count in tables.compared.items():
             report.of("table", name).compared += count
         for key, live in tables.differ.items():
             new = self._state.tables[key[0]].stored.get(key[1])
             if (difference := tables.difference(key, live, new)) is not None:
-                self._count("table", key[0], difference.how, difference.fields)
-        for table, _ in tables.passed.keys() - tables.differ.keys():
-            report.of("table", table).passing += 1
+                report.of("table", key[0]).add(difference.how, difference.fields)
+        for name, count in tables.passing().items():
+            report.of("table", name).passing += count
         if self._suspect is not None:
             n, span = self._suspect
             report.of("state").changed = 1
@@ -345,14 +345,13 @@ class TransactionComparison:
                 if not tables.differ:
                     self._report.of("state").passing += 1
                 self._suspect = None
+            if not tables.differ and not tables.other_bytes:
+                tables.settle()
             return
         self._suspect = self._suspect or (record.n, span)
 
     def _count(self, kind: Kind, name: str, how: How, fields: Sequence[str], count: int = 1) -> None:
-        found = self._report.of(kind, name)
-        setattr(found, how, getattr(found, how) + count)
-        for each in fields:
-            found.fields[each] = found.fields.get(each, 0) + 1
+        self._report.of(kind, name).add(how, fields, count)
 
     def _show(
         self, kind: Kind, name: str, how: How, record: str, key: Any, fields: list[str], live: Any, new: Any

@@ -42,6 +42,14 @@ class NewFailures:
         #: records that the new code has sent to a retry topic, by that topic
         self._waiting: set[tuple[str, At]] = set()
 
+    def forget(self, most: int) -> int:
+        """Forget which records wait on retry topics if there are more than `most`; return how many were forgotten."""
+        if len(self._waiting) <= most:
+            return 0
+        forgotten = len(self._waiting)
+        self._waiting.clear()
+        return forgotten
+
     def keep(self, decisions: Mapping[At, FailureDecision]) -> None:
         """Keep the live decisions that no handler made."""
         kept = {at: each for at, each in decisions.items() if each.failure.id or each.failure.error in _ELSEWHERE}

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from statehold.admin.inspection.output_records import OutputRecord
 from statehold.api.record import Message
 from statehold.bound.output import ORIGIN, ORIGIN_HEADER
-from statehold.ports import Reader
+from statehold.ports import FollowingReader, OutOfRange, Reader
 from statehold.rehearsal.report import How
 
 #: a search does not divide a range of fewer offsets
@@ -49,6 +49,31 @@ class LiveOutputs:
         self.nameless = False
         self._loaded = low
 
+    def follow(self, reader: FollowingReader) -> None:
+        """Continue to the present ends of the topics."""
+        for topic in dict.fromkeys(stream.topic for stream in self._streams):
+            streams = [stream for stream in self._streams if stream.topic == topic]
+            ends = reader.ends(topic, [stream.at for stream in streams])
+            for stream in streams:
+                stream.end = ends[stream.at]
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Topic and partition of each output topic."""
+        return [(stream.topic, stream.at) for stream in self._streams]
+
+    def reaches(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        """Return whether committed records are readable up to these ends."""
+        return all(stream.end >= ends[stream.topic, stream.at] for stream in self._streams)
+
+    def passed(self, n: int) -> None:
+        """Do not keep outputs up to this transaction, should they become readable later."""
+        self._low = n
+
+    def count(self, n: int) -> int:
+        """Return the number of outputs of a transaction that were read."""
+        return len(self._found.get(n, ()))
+
     def load(self, through: int) -> None:
         """Read the outputs up to this transaction."""
         for stream in self._streams:
@@ -66,6 +91,14 @@ class LiveOutputs:
         return any(stream.truncated and (stream.first < 0 or n <= stream.first) for stream in self._streams)
 
     def _read(self, stream: _Stream, through: int) -> Iterator[SentOutput]:
+        try:
+            yield from self._read_on(stream, through)
+        except OutOfRange:  # retention was faster
+            start, stream.end = self._reader.bounds(stream.topic, stream.at)
+            stream.position, stream.truncated, stream.first = max(start, stream.position), True, -1
+            yield from self._read_on(stream, through)
+
+    def _read_on(self, stream: _Stream, through: int) -> Iterator[SentOutput]:
         for batch in self._reader.read(stream.topic, stream.at, stream.position, stream.end):
             for message in batch:
                 sent = self._sent(stream.topic, message)

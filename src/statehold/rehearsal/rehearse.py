@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
@@ -72,15 +72,58 @@ def rehearse(
     :raises UsageError: the point is not stored, or the handler cannot be rehearsed. :raises RetentionGap: the input
         after the point is gone. :raises StateRefused: the stored state is damaged.
     """
+    kind = rehearsable(factory)
+    return _Rehearsal(
+        source, factory, kind, source.place(partition), limits, settings or Settings(), files, clock
+    ).run()
+
+
+def rehearsable(factory: HandlerFactory) -> type[Handler[Any]]:
+    """Return the class of the handler. :raises UsageError: it cannot be rehearsed."""
     kind = factory if isinstance(factory, type) else type(factory())
     if references(kind):
         raise UsageError(
             f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw long "
             f"ago cannot be shown to them again. Next: rehearse the other handlers, and test this one with `Driver`"
         )
-    return _Rehearsal(
-        source, factory, kind, source.place(partition), limits, settings or Settings(), files, clock
-    ).run()
+    return kind
+
+
+def takes_over(place: Place, kind: type[Handler[Any]], last: CommitRecord, report: RehearsedPartition) -> bool:
+    """Compare versions and types as a takeover does. Return whether the values can be read to show what differs."""
+    try:
+        with_tables(place, kind).check(last)
+    except _REJECTED as error:
+        report.unreadable.append(_without_place(error))
+        return not isinstance(error, InputsChanged)
+    return True
+
+
+def topics_of(source: RehearsalSource, kind: type[Handler[Any]], place: Place) -> dict[str, int]:
+    """Return the number of partitions of each topic that the new code writes to; 0 for a missing one."""
+    outputs = {output.topic: None for output in tables_and_outputs(kind)[1].values()}
+    return source.topics([*outputs, place.names.dead, *retry_topics(kind, place.names)])
+
+
+def engine_at(
+    state: PastState,
+    factory: HandlerFactory,
+    place: Place,
+    topics: Mapping[str, int],
+    settings: Settings,
+    report: RehearsedPartition,
+) -> Engine:
+    """Return the new code with the state, whose contents move into its tables."""
+    report.from_n, report.start, report.to_n, report.end = state.n, state.position, state.n, state.position
+    engine = Engine(
+        factory,
+        place.partition,
+        output_partitions=lambda topic: topics.get(topic, 0),
+        names=place.names,
+        settings=settings,
+    )
+    load(state.contents, engine.state, report)
+    return engine
 
 
 class _Rehearsal:
@@ -115,24 +158,11 @@ class _Rehearsal:
     def _run(self, reader: Reader) -> None:
         place, report = self._place, self._report
         last = require_commit_record(reader, place.names.changelog, place.partition, "rehearse a release")
-        try:
-            with_tables(place, self._kind).check(last)
-        except _REJECTED as error:
-            report.unreadable.append(_without_place(error))
-            if isinstance(error, InputsChanged):
-                return
+        if not takes_over(place, self._kind, last, report):
+            return
         state = self._state(reader, last)
-        report.from_n, report.start, report.to_n, report.end = state.n, state.position, state.n, state.position
-        outputs = {output.topic: None for output in tables_and_outputs(self._kind)[1].values()}
-        topics = self._source.topics([*outputs, place.names.dead, *retry_topics(self._kind, place.names)])
-        engine = Engine(
-            self._factory,
-            place.partition,
-            output_partitions=lambda topic: topics.get(topic, 0),
-            names=place.names,
-            settings=self._settings,
-        )
-        load(state.contents, engine.state, report)
+        topics = topics_of(self._source, self._kind, place)
+        engine = engine_at(state, self._factory, place, topics, self._settings, report)
         examine(engine.state.tables, self._ignored, report, self._limits.examples)
         if report.unreadable:
             return

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Final, Literal
 
 import msgspec
 
 Verdict = Literal["equal", "different", "unreadable"]
 Kind = Literal["outputs", "table", "dead letters", "effects", "sink", "failures", "stored values", "state"]
 How = Literal["changed", "missing", "added"]
+
+#: fields that a comparison names; a map's keys are paths, too, and may be any number
+_FIELDS: Final = 200
+#: stands for the others
+OTHER_FIELDS: Final = "(other fields)"
 
 #: the order of the kinds in a report
 KINDS: tuple[Kind, ...] = (
@@ -50,6 +56,13 @@ class Compared(msgspec.Struct):
     @property
     def equal(self) -> bool:
         return not self.differ and not self.passing
+
+    def add(self, how: How, fields: Iterable[str] = (), count: int = 1) -> None:
+        """Count results that differ in these fields."""
+        setattr(self, how, getattr(self, how) + count)
+        for field in fields:
+            name = field if field in self.fields or len(self.fields) < _FIELDS else OTHER_FIELDS
+            self.fields[name] = self.fields.get(name, 0) + 1
 
 
 class DifferenceExample(msgspec.Struct, frozen=True):

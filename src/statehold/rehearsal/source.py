@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,13 +50,22 @@ class RehearsalSource(Protocol):
 class LiveTopics:
     """The topics in Kafka. The service may be running."""
 
-    def __init__(self, view: TopicView) -> None:
-        self._view = view
+    def __init__(self, view: TopicView, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """`cancelled`: calls of readers end with Cancelled once it returns True."""
+        self._view, self._cancelled = view, cancelled
         self.partitions = view.partitions
 
-    def reader(self) -> Reader:
+    def reader(self) -> CommittedReader:
         view = self._view
-        return CommittedReader(view.settings, view.names.group, view.admin, small=True)
+        return CommittedReader(view.settings, view.names.group, view.admin, self._cancelled, small=True)
+
+    def look_again(self) -> None:
+        """Ask the brokers again which topics there are. :raises TopicMissing: one is gone."""
+        self._view.look_again()
+
+    def written(self, topic: str, partition: int) -> int:
+        """Return the end of the log, open transactions included."""
+        return self._view.reader.end(topic, partition)
 
     def place(self, partition: int) -> Place:
         return self._view.place(partition)

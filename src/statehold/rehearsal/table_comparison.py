@@ -5,8 +5,9 @@ Only the keys that differ are held: every other key has, in the live state, the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from statehold.rehearsal.fields import IgnoredFields, changed
 from statehold.rehearsal.report import How
@@ -18,6 +19,9 @@ from statehold.state.state import State
 #: table and key
 Key = tuple[str, Any]
 Values = dict[Key, bytes | None]
+
+#: most keys that are held only to count those that differed for a time
+_PASSED: Final = 100_000
 
 
 class KeyDifference(NamedTuple):
@@ -50,6 +54,8 @@ class TableComparison:
         self._before: Values = {}
         #: keys that differed and do not any more
         self.passed: dict[Key, None] = {}
+        #: by table: the number of such keys that were forgotten, because there were too many
+        self._passed_before: Counter[str] = Counter()
         #: a value has other bytes and the same content, so that digests cannot be compared
         self.other_bytes = False
         #: keys that were compared, by table
@@ -107,10 +113,22 @@ class TableComparison:
         for key in judged.equal:
             if self.differ.pop(key, self) is not self:
                 self.passed[key] = None
+        if len(self.passed) > _PASSED:
+            self._passed_before.update(table for table, _ in self.passed.keys() - self.differ.keys())
+            self.passed.clear()
         self.differ |= judged.differ
         self._before = {}
         for table, _ in (*judged.equal, *judged.differ):
             self.compared[table] = self.compared.get(table, 0) + 1
+
+    def settle(self) -> None:
+        """Forget the values before the last delta: the digests are equal, so the service has the same state."""
+        self._before = {}
+
+    def passing(self) -> dict[str, int]:
+        """Return by table the number of keys that differed for a time and do not any more."""
+        found = Counter(table for table, _ in self.passed.keys() - self.differ.keys())
+        return dict(found + self._passed_before)
 
     @property
     def open(self) -> bool:

@@ -35,6 +35,61 @@ _OUTPUTS: Final = 10_000
 _BYTES: Final = 4_000_000
 
 
+class ComparedTransactions:
+    """Hands the new code one live transaction after the other, and compares. Used for one partition."""
+
+    def __init__(
+        self,
+        place: Place,
+        engine: Engine,
+        state: PastState,
+        report: RehearsedPartition,
+        ignored: IgnoredFields,
+        examples: int,
+        files: ResultFiles,
+    ) -> None:
+        """`engine` holds the state at the point, of which `state` says where it is."""
+        self._report = report
+        declared: list[OutputOptions] = [*map(options_of, class_attributes(type(engine.handler), Output).values())]
+        serdes = {output.topic: output.serde for output in declared}
+        self.comparison = TransactionComparison(place, engine.state, serdes, report, ignored, examples, files)
+        self.failures = NewFailures(engine, place.names)
+        self._new = NewCode(engine, self.failures, state.positions)
+
+    def take(self, live: LiveResults, given: LiveTransaction) -> None:
+        """:raises UnknownTable: its delta has a table that the new code does not declare."""
+        found, results = self._at_once(live, given) or self._one_by_one(live, given)
+        self.failures.handled(given.retries)
+        self.comparison.take(found, live, given, results)
+        self._report.handler_seconds = self._new.seconds
+
+    def finish(self, report: RehearsedPartition) -> None:
+        """Add to the report what is known at the end only."""
+        self.comparison.finish(report)
+        if waiting := self.failures.waiting:
+            report.notes.append(f"{waiting} record(s) that the new code sent to a retry topic were not retried")
+
+    def _at_once(self, live: LiveResults, given: LiveTransaction) -> tuple[TransactionDifferences, NewResults] | None:
+        """Handle all records together. None: a record fails, or that of a difference has to be found."""
+        comparison, new = self.comparison, self._new
+        done = new.at_once(given)
+        if done is None:
+            return None
+        results, frozen = done
+        found = comparison.examine(live, results, frozen.changes)
+        if comparison.wants_example(found):
+            new.undo()
+            return None
+        if found.judged is not None or not live.commit_record.delta:
+            comparison.tables.note(frozen.changes)
+        new.commit(frozen)
+        return found, results
+
+    def _one_by_one(self, live: LiveResults, given: LiveTransaction) -> tuple[TransactionDifferences, NewResults]:
+        results = self._new.one_by_one(given, self.comparison.tables.note)
+        return self.comparison.examine(live, results, ()), results
+
+
 class RehearsedTransactions:
     """Used once, for one partition."""
 
@@ -51,11 +106,7 @@ class RehearsedTransactions:
     ) -> None:
         """`engine` holds the state at the point, of which `state` says where it is."""
         self._source, self._place, self._engine, self._old, self._report = source, place, engine, state, report
-        declared: list[OutputOptions] = [*map(options_of, class_attributes(type(engine.handler), Output).values())]
-        serdes = {output.topic: output.serde for output in declared}
-        self._comparison = TransactionComparison(place, engine.state, serdes, report, ignored, examples, files)
-        self._failures = NewFailures(engine, place.names)
-        self._new = NewCode(engine, self._failures, state.positions)
+        self._each = ComparedTransactions(place, engine, state, report, ignored, examples, files)
         self._positions: Mapping[str, int] = state.positions
 
     def run(
@@ -77,47 +128,16 @@ class RehearsedTransactions:
                 record = increment.commit_record
                 if ended():
                     self._report.notes.append(f"ended by a limit before transaction {record.n}")
-                    self._finish()
+                    self._each.finish(self._report)
                     return
                 unknown = unreadable or outputs.nameless or outputs.may_be_deleted(record.n)
                 live = LiveResults(increment, outputs.of(record.n), unknown)
                 try:
-                    self._transaction(live, self._given(record, messages(record)))
+                    self._each.take(live, self._given(record, messages(record)))
                 except UnknownTable as error:
                     self._report.unreadable.append(f"the delta of transaction {record.n} {error}")
                     return
-        self._finish()
-
-    def _finish(self) -> None:
-        self._comparison.finish()
-        self._report.handler_seconds = self._new.seconds
-        if waiting := self._failures.waiting:
-            self._report.notes.append(f"{waiting} record(s) that the new code sent to a retry topic were not retried")
-
-    def _transaction(self, live: LiveResults, given: LiveTransaction) -> None:
-        found, results = self._at_once(live, given) or self._one_by_one(live, given)
-        self._failures.handled(given.retries)
-        self._comparison.take(found, live, given, results)
-
-    def _at_once(self, live: LiveResults, given: LiveTransaction) -> tuple[TransactionDifferences, NewResults] | None:
-        """Handle all records together. None: a record fails, or that of a difference has to be found."""
-        comparison, new = self._comparison, self._new
-        done = new.at_once(given)
-        if done is None:
-            return None
-        results, frozen = done
-        found = comparison.examine(live, results, frozen.changes)
-        if comparison.wants_example(found):
-            new.undo()
-            return None
-        if found.judged is not None or not live.commit_record.delta:
-            comparison.tables.note(frozen.changes)
-        new.commit(frozen)
-        return found, results
-
-    def _one_by_one(self, live: LiveResults, given: LiveTransaction) -> tuple[TransactionDifferences, NewResults]:
-        results = self._new.one_by_one(given, self._comparison.tables.note)
-        return self._comparison.examine(live, results, ()), results
+        self._each.finish(self._report)
 
     def _given(self, record: CommitRecord, messages: Iterator[Message]) -> LiveTransaction:
         names, partition = self._place.names, self._place.partition
@@ -141,7 +161,7 @@ class RehearsedTransactions:
         readable = bool(topics.get(place.names.dead)) and self._source.readable(place.names.dead)
         tried = recall(self._engine, reader, place.names, place.partition, dead=readable)
         book = self._engine.dead_letters
-        self._failures.keep(book.decisions if book is not None else {})
+        self._each.failures.keep(book.decisions if book is not None else {})
         return tried
 
     def _windows(self, reader: Reader, last: CommitRecord) -> Iterator[list[Increment]]:

@@ -30,6 +30,10 @@ class TopicView:
         self.partitions = facts[names.input].partitions
         self.reader = CommittedReader(settings, names.group, admin)
 
+    def look_again(self) -> None:
+        """Describe the topics again. :raises StartError, TopicMissing, TopicMismatch:"""
+        self._facts = require(self.admin, self.names, ())
+
     def hidden_from(self, topic: str, partition: int) -> int:
         """Return the offset from which an open transaction hides the log, or -1."""
         end = self.reader.end(topic, partition)

@@ -1,0 +1,1 @@
+"""Shadows a running service: new code handles the same input, and its results are compared. Writes nothing."""
