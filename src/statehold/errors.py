@@ -140,6 +140,9 @@ class HandlerFailed(RecordError):
     """The handler raised; the cause is chained."""
 
 
+    #: what was due at the record and failed, such as "on_timer of 't'"; "": the record itself
+    due = ""
+
 class OutputRefused(RecordError):
     """The broker rejects an output or a table value of this record."""
 

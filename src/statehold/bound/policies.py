@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from statehold.api.dedupe import Dedupe
@@ -14,7 +15,18 @@ from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 
 
 def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
-    """Return the policy that the handler class declares for the most specific class of this error."""
+    """Return the policy that the handler class declares for the most specific class of this error.
+
+    A timer, a window or a record without a partner that was due at the record and failed is retried in place as the
+    policy says. Then the partition fails, because the record is not at fault (rule E4).
+    """
+    found = _declared_for(kind, error)
+    if found is not None and isinstance(error, HandlerFailed) and error.due and found.end != "stop":
+        return replace(found, delays=(), end="park")
+    return found
+
+
+def _declared_for(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
     found, cause = kind.on_failure, raised(error)
     classes = list(type(cause).__mro__)
     if isinstance(cause, UndecodableRecord) and cause.__cause__ is not None:
