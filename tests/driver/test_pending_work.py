@@ -11,12 +11,19 @@ import pytest
 from tests.support.handlers import Interval, events
 from tests.support.rehearsing import rehearsed
 
-from statehold import Handler, Output, Record, Table, Timer, Tumbling, dead_letter, retry, retry_later
+from statehold import Handler, JoinBuffer, Output, Record, Table, Timer, Tumbling, dead_letter, retry, retry_later
 from statehold.admin.repair.effects import DropEffects
 from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.api.handler import EffectKey
 from statehold.api.sink import Sink
-from statehold.errors import HandlerFailed, NonDeterministicReplay, UndecodableRecord, UnknownEffect, UnknownSchema
+from statehold.errors import (
+    HandlerFailed,
+    NonDeterministicReplay,
+    TableTypeChanged,
+    UndecodableRecord,
+    UnknownEffect,
+    UnknownSchema,
+)
 from statehold.messages.dead_letter import DeadLetter
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Effect
@@ -190,6 +197,20 @@ def test_a_renamed_effect_goes_to_the_function_that_the_handler_names(monkeypatc
     assert driver.pending_effects == []
 
 
+def test_a_method_that_a_subclass_overrides_takes_the_calls_as_the_subclass_does() -> None:
+    class Overriding(Renamed):
+        taken: ClassVar[list[str]] = []
+
+        def send_mail(self, key: EffectKey, body: str, size: int) -> None:
+            self.taken.append(body)
+
+    driver = pending()
+    driver.upgrade(Overriding)
+    driver.fail_effects(None)
+    driver.advance(5)
+    assert Overriding.taken == ["a", "bb"]
+
+
 def test_an_old_name_takes_no_new_effects() -> None:
     """A call of the new function would go to the one for the old calls."""
     driver = Driver(Adapted)
@@ -339,6 +360,41 @@ def test_a_window_closes_with_the_size_that_it_was_opened_with() -> None:
     driver.feed("b", timestamp=11 * SECOND)
     driver.feed("b", timestamp=21 * SECOND)
     assert driver.outputs("out") == ["a 0 10000 1", "b 0 20000 1"]
+
+
+class CountingTexts(Counting):
+    sums = Tumbling(10, key=str, value=str)  # type: ignore[assignment]
+
+
+class Joining(Handler[str]):
+    pairs = JoinBuffer(key=str, left=Order, right=str, within=10, join="left")
+    out = Output("out", value=str)
+
+    def on_record(self, record: Record[str]) -> None:
+        self.pairs.left(record, record.value, Order(5))
+
+    def on_unmatched(self, name: str, key: str, side: str, value: Any, timestamp: int) -> None:
+        self.out.send(f"{key} {value.cents}")
+
+
+class JoiningOtherwise(Joining):
+    pairs = JoinBuffer(key=str, left=NewOrder, right=str, within=10, join="left")  # type: ignore[assignment]
+
+
+def test_an_open_window_and_a_record_that_waits_in_a_join_have_types_as_tables_have() -> None:
+    for kind, changed, table, output in (
+        (Counting, CountingTexts, "sums", "a 0 10000 1"),
+        (Joining, JoiningOtherwise, "pairs", "a 5"),
+    ):
+        driver = Driver(kind)
+        driver.feed("a", timestamp=1 * SECOND)
+        with pytest.raises(TableTypeChanged, match=f"table '{table}'"):
+            driver.upgrade(changed)
+        with pytest.raises(UnknownSchema, match=f"holds table '{table}'"):
+            driver.upgrade(Noting)
+        driver.upgrade(kind)
+        driver.feed("b", timestamp=60 * SECOND)
+        assert driver.outputs("out")[0] == output
 
 
 # Commands

@@ -49,7 +49,7 @@ def positional(function: Callable[..., object], args: tuple[Any, ...], keywords:
 
     :raises UsageError: the function does not take them, so each call after the commit would fail.
     """
-    function, owner = plain(function)
+    function, owner = unbound(function)
     first = (*owner, "key")
     signature, least, most = parameters(function)
     if not keywords and least <= len(first) + len(args) <= most:
@@ -73,7 +73,7 @@ def positional(function: Callable[..., object], args: tuple[Any, ...], keywords:
     return call.args[len(first) :]
 
 
-def plain(function: Callable[..., object]) -> tuple[Callable[..., object], tuple[Any, ...]]:
+def unbound(function: Callable[..., object]) -> tuple[Callable[..., object], tuple[Any, ...]]:
     """Return the function of a method, and its first argument if it has one."""
     plain = getattr(function, "__func__", None)
     return (function, ()) if plain is None else (plain, (function.__self__,))  # type: ignore[attr-defined]
@@ -153,8 +153,11 @@ def resolve(handler: Handler[Any], name: str) -> Callable[..., object]:
     renamed = handler.renamed_effects.get(name)
     if renamed is None:
         return find(handler, name)
-    own: Any = getattr(handler, getattr(renamed, "__name__", ""), None)
-    return own if getattr(own, "__func__", None) is renamed else renamed  # a method of the handler's class
+    own = getattr(renamed, "__name__", "")
+    if any(vars(kind).get(own) is renamed for kind in type(handler).__mro__):
+        method: Callable[..., object] = getattr(handler, own)
+        return method
+    return renamed
 
 
 def call(handler: Handler[Any], effect: Effect) -> None:

@@ -49,7 +49,7 @@ def obstacle(handler: Handler[Any], effect: Effect) -> str:
     except UNREADABLE as error:
         return f"its arguments cannot be read: {error}"
     try:
-        function, owner = effect_calls.plain(effect_calls.resolve(handler, effect.function))
+        function, owner = effect_calls.unbound(effect_calls.resolve(handler, effect.function))
         signature, least, most = effect_calls.parameters(function)
     except (LookupError, AttributeError) as error:
         return f"there is no such function: {error}"
