@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -22,6 +23,8 @@ def write_initial_record(
     *,
     state_digest: bytes = digest.to_bytes(0),
     keys: int = 0,
+    schemas: Mapping[str, int] = MappingProxyType({}),
+    types: Mapping[str, str] = MappingProxyType({}),
     chunks: Sequence[list[msgspec.Raw]] = (),
     format: int = frame.NEWEST,  # no older release has written to this partition
 ) -> CommitRecord:
@@ -47,6 +50,8 @@ def write_initial_record(
         keys=keys,
         parts=len(chunks),
         format=format,
+        schemas=dict(schemas),
+        types=dict(types),
         writer=place.writer,
         time=time,
     )

@@ -13,11 +13,16 @@ from statehold.api.values import serde, versioned_values
 from statehold.errors import UsageError
 from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import State
+from statehold.state.system_names import owner
 from statehold.state.types.describe import table_type
 from statehold.state.types.description import TableType
 
 #: (key, old value) -> new value, or None to delete the key
 Edit = Callable[[Any, Any], Any]
+
+
+def drop(key: Any, old: Any) -> None:
+    """Delete every key of a table, whatever the type of its values is."""
 
 
 class Patch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,6 +75,8 @@ class Edits:
         unknown = sorted({*functions, *(patch.table for patch in patches)} - set(tables))
         if unknown:
             raise UsageError(f"no table {unknown[0]!r}; there are: {', '.join(sorted(tables)) or 'none'}")
+        dropped = {name for name, function in functions.items() if function is drop}
+        functions = {**functions, **dict.fromkeys((name for name in tables if owner(name) in dropped), drop)}
         self._functions, self._tables = functions, tables
         self._read = {name: _read_by(function, tables[name]) for name, function in functions.items()}
         self._decoders = {name: _decoder(kind, tables[name]) for name, kind in self._read.items()}
@@ -103,7 +110,7 @@ class Edits:
 
     def read_types(self, declared: Mapping[str, TableType]) -> dict[str, TableType]:
         """Return the types with which the functions, and elsewhere the code, read the old values."""
-        found = dict(declared)
+        found = {name: types for name, types in declared.items() if self._functions.get(name) is not drop}
         for name, kind in self._read.items():
             table = self._tables[name]
             if kind is not None and name in found:
@@ -143,6 +150,8 @@ class Edits:
         function = self._functions.get(name)
         if function is None:
             return data
+        if function is drop:
+            return None
         try:
             result = function(key, self._decoders[name](data))
             return None if result is None else self._tables[name].encode(result)

@@ -150,6 +150,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.testing.EffectCall"),
             Entry("statehold.testing.BatchesMatter"),
             Entry("statehold.testing.interleavings"),
+            Entry("statehold.testing.check_upcasters"),
             Entry("statehold.testing.Arrival"),
             *(
                 Entry(f"statehold.dev.{name}")

@@ -57,6 +57,9 @@ class PastState(msgspec.Struct, frozen=True):
     deltas: int
     #: The inputs from which it was built, in their order.
     inputs: tuple[str, ...]
+    #: Versions and types of its tables, as in the commit record.
+    schemas: Mapping[str, int]
+    types: Mapping[str, str]
 
     def offsets(self, inputs: Sequence[str]) -> dict[str, int]:
         """Return the next offset of each input. :raises UsageError: the state had other inputs then."""
@@ -247,6 +250,8 @@ def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> Pa
         full,
         0,
         made.inputs or (place.input,),
+        made.schemas,
+        made.types,
     )
 
 
@@ -265,6 +270,8 @@ def _at_commit_record(
         full,
         deltas,
         commit_record.inputs or (place.input,),
+        commit_record.schemas,
+        commit_record.types,
     )
 
 

@@ -350,7 +350,11 @@ def _advice(table: str) -> str:
     """Return what to do about a table that the code does not declare, by what it holds."""
     name = default_name(table)
     if name == TIMERS:
-        return "it has timers, and this code no on_timer: keep the method, which may do nothing"
+        return (
+            "it has timers, and this code no on_timer: keep the method, which may do nothing, or drop them with the code "
+            "that has it: `statehold state migrate MODULE:SERVICE --drop statehold.timers --drop statehold.clock --why "
+            "TEXT --dry-run`"
+        )
     if name == CLOCK:
         return "it has a time, and this code no use of it: keep on_timer, the windows, the joins or the ttl"
     if name.startswith(EXPIRY):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,9 +23,23 @@ from statehold.dev.jars import (
     keep_archive,
     keep_format,
     kept_format,
+    one_at_a_time,
     shipped_sums,
 )
 from statehold.dev.java import find_java, find_spark_java, parse_major
+
+
+def test_the_first_format_of_a_machine_is_kept_while_the_first_archive_is_written(cached: Path, tmp_path: Path) -> None:
+    """The archive's own broker is formatted under the cache's lock: a second wait for that lock would never end."""
+    formatted = tmp_path / "data"
+    formatted.mkdir()
+    (formatted / "bootstrap.checkpoint").write_bytes(b"format")
+    keeping = threading.Thread(target=keep_format, args=("0.0.1", formatted), daemon=True)
+    with one_at_a_time(cached.parent):
+        keeping.start()
+        keeping.join(30)
+        assert not keeping.is_alive()
+    assert kept_format("0.0.1") is not None
 
 
 @pytest.fixture

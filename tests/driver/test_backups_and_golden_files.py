@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from tests.support.handlers import Accounts, fold, many
 
-from statehold import Handler, Output, Record, Table, on
-from statehold.errors import UsageError
-from statehold.snapshot.backup import archive
-from statehold.snapshot.backup.archive import BackupManifest, FileWriter, Role, SavedPartition
-from statehold.state import digest
+from statehold import Handler, Output, Record, Table, on, renamed
+from statehold.errors import TableTypeChanged, UnknownSchema, UsageError
 from statehold.testing import Driver
 
 OPS = many(24)
 
 
 def save(driver: Driver, directory: Path, *, with_input: bool = True) -> Path:
-    """Write what `statehold snapshot backup` writes, from a driver with one partition."""
-    names, record = driver.names, driver.commit_record()
-    archive.prepare(directory)
-    files = []
-    roles: list[tuple[Role, str, int]] = [("increment", names.changelog, 1), ("full", names.snapshot, 1)]
-    if with_input:
-        roles += [("input", topic, number) for number, topic in enumerate(names.inputs, 1)]
-    for role, topic, number in roles:
-        log = driver.broker.log(topic, 0)
-        writer = FileWriter(directory, role, topic, 0, number)
-        writer.add(log.committed())
-        files.append(writer.done(log.start, log.end))
-    saved = SavedPartition(0, record.n, 0, 0, 0, digest.show(record.digest), record.lineage)
-    manifest = BackupManifest(
-        format=archive.SEVERAL if names.others else archive.FORMAT,
-        backup="b",
-        service=names.service,
-        namespace=names.namespace,
-        input=names.input,
-        others=list(names.others),
-        partitions=[saved],
-        topic_ids=dict(record.topic_ids),
-        files=files,
-        statehold="0",
-        made="now",
-    )
-    archive.write_manifest(directory, manifest)
+    driver.save(directory, with_input=with_input)
     return directory
 
 
@@ -173,3 +145,49 @@ def test_a_golden_file(tmp_path: Path) -> None:
 
 def test_fuzz_crashes_as_a_method() -> None:
     assert Driver(Pair).fuzz_crashes([1, 2], most=20) > 10
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    minor: int = 0
+
+
+class Total(msgspec.Struct, frozen=True):
+    cents: int = 0
+
+
+def totals(kind: type[Any], **options: Any) -> type[Handler[int]]:
+    class Totals(Handler[int]):
+        totals = Table(key=str, value=kind, **options)
+
+        def on_record(self, record: Record[int]) -> None:
+            self.totals["ann"] = kind(record.value)
+
+    return Totals
+
+
+def test_the_state_that_a_release_has_saved_is_no_other_for_the_next_one(tmp_path: Path) -> None:
+    """Its types and versions come with it, so the next release is compared with them."""
+    driver = Driver(totals(Total))
+    driver.feed(100)
+    driver.save(tmp_path / "release-1")
+    with pytest.raises(TableTypeChanged, match="cents: int is gone"):
+        Driver(totals(Renamed)).load(tmp_path / "release-1")
+    second = totals(Renamed, version=2, upcasters={1: renamed({"cents": "minor"})})
+    driver = Driver(second)
+    driver.load(tmp_path / "release-1")
+    assert driver.table("totals") == {"ann": Renamed(100)}
+    driver.feed(7)
+    driver.save(tmp_path / "release-2")
+    with pytest.raises(UnknownSchema, match="holds values of version 2, this code declares version 1"):
+        Driver(totals(Total)).load(tmp_path / "release-2")
+
+
+def test_a_saved_state_has_all_partitions_and_is_written_once(tmp_path: Path) -> None:
+    driver = Driver(totals(Total), partitions=3)
+    driver.feed(5, partition=2)
+    driver.save(tmp_path / "state", with_input=True)
+    later = Driver(totals(Total), partitions=3)
+    later.load(tmp_path / "state", partition=2)
+    assert [len(later.table("totals", partition)) for partition in range(3)] == [0, 0, 1]
+    with pytest.raises(UsageError, match="state"):
+        driver.save(tmp_path / "state")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
+from tests.support import inside
 from tests.support.handlers import Interval, events
 from tests.support.rehearsing import rehearsed
 
@@ -16,6 +17,7 @@ from statehold.admin.repair.effects import DropEffects
 from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.api.handler import EffectKey
 from statehold.api.sink import Sink
+from statehold.bound.handler import new_state
 from statehold.errors import (
     HandlerFailed,
     NonDeterministicReplay,
@@ -27,6 +29,8 @@ from statehold.errors import (
 from statehold.messages.dead_letter import DeadLetter
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Effect
+from statehold.snapshot.state_edits import Edits
+from statehold.snapshot.state_edits import drop as drop_keys
 from statehold.testing import Driver
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.pending_effects import by_function, obstacle
@@ -333,6 +337,17 @@ def test_a_release_without_on_timer_is_rejected_while_the_state_has_a_time(fired
     driver.upgrade(Scheduling)
     driver.feed("later", timestamp=70 * SECOND)
     assert driver.outputs("out") == ["5"]
+
+
+def test_timers_and_the_time_can_be_dropped_while_the_code_has_them() -> None:
+    """The edit of `statehold state migrate --drop`."""
+    driver = Driver(Scheduling)
+    driver.feed("schedule", timestamp=1 * SECOND)
+    driver.commit()
+    old, new = inside.lanes(driver)[0].engine().state, new_state(Scheduling, traced=False, track_delta=False)
+    dropped = dict.fromkeys(("statehold.timers", "statehold.clock"), drop_keys)
+    Edits(dropped, [], old.tables).apply(0, old, new)
+    assert new.used == ["seen"]
 
 
 # Windows

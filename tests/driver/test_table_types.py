@@ -15,14 +15,15 @@ from msgspec import Meta, Struct
 from tests.support import inside
 
 from statehold import Handler, Record, Table, renamed
-from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.handler import new_state
-from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UsageError
+from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UnreadableValue, UsageError
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.restore.standby_copy import copied
+from statehold.snapshot.spark.fold.plan import make
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryReader
 
@@ -356,6 +357,19 @@ def test_a_table_without_keys_may_have_any_type() -> None:
     assert driver.table("rows") == {"ann": 1.5}
 
 
+def test_an_upgrade_of_a_driver_reads_every_stored_value() -> None:
+    def positive(old: Cents) -> Minor:
+        if old.cents < 0:
+            raise ValueError("below zero")
+        return Minor(old.cents)
+
+    driver = written(release(Cents, Cents(100)))
+    driver.upgrade(release(Cents, Cents(-1), at="bob"))
+    driver.feed("write")
+    with pytest.raises(UnreadableValue, match=r"table 'rows', key 'bob': .*below zero"):
+        driver.upgrade(release(Minor, version=2, upcasters={1: positive}))
+
+
 def test_another_version_is_no_change_of_type() -> None:
     driver = written(release(Cents, Cents(100)))
     driver.upgrade(release(Minor, Minor(5), at="bob", version=2, upcasters={1: lambda old: Minor(old["cents"])}))
@@ -384,6 +398,21 @@ def test_an_upcaster_reads_what_was_stored() -> None:
     driver.commit()
     with pytest.raises(TableTypeChanged, match="the upcaster of version 1"):
         driver.upgrade(release(Since, version=2, upcasters={1: from_renamed}))
+
+
+def test_a_later_upcaster_may_read_what_the_one_before_has_ignored() -> None:
+    def of_cents(old: Cents) -> Minor:
+        return Minor(old.cents)
+
+    def of_both(old: Since) -> Minor:
+        return Minor(old.cents + old.since)
+
+    driver = written(release(Since, Since(100, 7)))
+    driver.upgrade(release(Minor, Minor(1), at="bob", version=2, upcasters={1: of_cents}))
+    driver.feed("write")
+    driver.commit()
+    driver.upgrade(release(Minor, version=2, upcasters={1: of_both}))
+    assert driver.table("rows") == {"ann": Minor(107), "bob": Minor(1)}
 
 
 class Numbers:
@@ -608,3 +637,20 @@ def test_a_tool_shows_what_is_stored_where_the_code_has_no_field_for_it() -> Non
     assert shown == {"undecodable": "this code has no field cents", "stored": {"cents": 100}}
     fine = Typed(tables_and_outputs(release(MinorStoredAsCents))[0])
     assert fine.value("rows", msgspec.msgpack.encode(Cents(100))) == {"cents": 100}
+
+
+def test_an_export_has_no_other_values_than_the_service() -> None:
+    """A compaction declares no types, because it reads no values."""
+    first, second = release(Cents, Cents(1)), release(Since, Since(2, 7))
+    driver = written(first)
+    n = driver.commit_record().n
+    driver.upgrade(second)
+    driver.feed("write")
+    driver.commit()
+    place, reader = inside.place(driver), MemoryReader(driver.broker, lambda: False)
+    newest = msgspec.structs.replace(place, types=table_types(second))
+    assert make(reader, newest).goal.commit_record.n > n
+    with pytest.raises(TableTypeChanged):
+        make(reader, msgspec.structs.replace(place, types=table_types(first)))
+    tools = msgspec.structs.replace(place, types={})
+    assert make(reader, tools).goal.commit_record.n > n

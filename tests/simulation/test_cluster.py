@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.simulation.scenarios import Book, Chain, Op, book
 
-from statehold import Handler, Output, Record, Table
+from statehold import Handler, Output, Record, Table, renamed
 from statehold.errors import UsageError
 from statehold.testing.simulation import InputRecord, SimulatedCluster, fuzz_crashes
 
@@ -110,3 +111,102 @@ def test_crashes_at_every_step_of_two_inputs_change_nothing() -> None:
         for number, topic in enumerate(("input", "second", "input"))
     ]
     assert fuzz_crashes(Chain, inputs, most=40).schedules > 20
+
+
+class Sum(msgspec.Struct, frozen=True):
+    cents: int = 0
+
+
+class Total(msgspec.Struct, frozen=True):
+    minor: int = 0
+    count: int = 0
+
+
+class FirstRelease(Handler[int]):
+    sums = Table(key=str, value=Sum)
+    out = Output("sums", value=tuple[int, int])
+
+    def on_record(self, record: Record[int]) -> None:
+        cents = self.sums.get("all", Sum()).cents + record.value
+        self.sums["all"] = Sum(cents)
+        self.out.send((record.partition, cents), key=str(record.partition))
+
+
+class SecondRelease(Handler[int]):
+    """Another version of the same table, with a renamed and a new field."""
+
+    sums = Table(key=str, value=Total, version=2, upcasters={1: renamed({"cents": "minor"})})
+    out = Output("sums", value=tuple[int, int])
+
+    def on_record(self, record: Record[int]) -> None:
+        total = self.sums.get("all", Total())
+        total = Total(total.minor + record.value, total.count + 1)
+        self.sums["all"] = total
+        self.out.send((record.partition, total.minor), key=str(record.partition))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rolling_upgrade_with_kills_in_the_middle(seed: int) -> None:
+    with SimulatedCluster(FirstRelease, processes=3, partitions=3, seed=seed) as cluster:
+        fed = 0
+
+        def feed() -> None:
+            nonlocal fed
+            fed += 1
+            for partition in range(3):
+                cluster.feed(fed, partition=partition)
+
+        feed()
+        cluster.run()
+        for name in "abc":
+            if seed % 2:
+                cluster.stop(name)
+                cluster.advance(5.0)
+            else:
+                cluster.kill(name)
+            feed()
+            cluster.advance(0.2 * seed)
+            cluster.start(name, SecondRelease)
+            feed()
+        cluster.run()
+        cluster.kill("b")
+        feed()
+        cluster.start("b")  # the same release again
+        cluster.run()
+        sums: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        for partition, cents in cluster.outputs("out"):
+            sums[partition].append(cents)
+        assert sums == dict.fromkeys(range(3), [sum(range(n + 1)) for n in range(1, fed + 1)])
+
+
+def test_a_process_that_is_started_right_after_its_kill_runs_once() -> None:
+    with SimulatedCluster(FirstRelease, processes=1) as cluster:
+        cluster.run()
+        cluster.kill("a")
+        cluster.start("a")
+        cluster.advance(60.0)
+        assert "a3 " not in cluster.timeline
+
+
+def test_a_release_that_would_misread_the_state_is_seen() -> None:
+    class Misread(FirstRelease):
+        sums = Table(key=str, value=Total)
+
+    with SimulatedCluster(FirstRelease, processes=1) as cluster:
+        cluster.feed(1)
+        cluster.run()
+        cluster.kill("a")
+        cluster.start("a", Misread)
+        with pytest.raises(AssertionError, match="TableTypeChanged"):
+            cluster.run()
+
+
+def test_a_release_with_other_outputs_is_an_error() -> None:
+    class More(FirstRelease):
+        more = Output("more", value=int)
+
+    with SimulatedCluster(FirstRelease, processes=1) as cluster:
+        cluster.run()
+        cluster.kill("a")
+        with pytest.raises(UsageError, match="More sends to more, which was not created"):
+            cluster.start("a", More)

@@ -63,7 +63,7 @@ def test_a_life_of_compactions(look: Looking) -> None:
     assert all(each.truncated for each in done)
     for partition in range(2):
         kept = [record for _, record in look.full_snapshots(partition) if isinstance(record, Manifest)]
-        assert [manifest.maker for manifest in kept] == ["compaction"]
+        assert [(manifest.maker, list(manifest.types)) for manifest in kept] == [("compaction", ["totals"])]
         assert look.start(look.stage.names.changelog, partition) > 0
     look.feed(500)
     look.stage.verify()

@@ -15,10 +15,12 @@ from statehold import Handler, Reference, Table
 from statehold.admin.repair.rebase import unrepeatable
 from statehold.admin.state.key_layout import KeyLayout
 from statehold.admin.state.spool import Spool
+from statehold.bound.attributes import table_types
+from statehold.bound.handler import new_state
 from statehold.bound.table import bind
 from statehold.common.partitioner import crc32, murmur2
 from statehold.errors import ToolRefused, UsageError
-from statehold.snapshot.state_edits import Counts, Edits, Patch, read_patches
+from statehold.snapshot.state_edits import Counts, Edits, Patch, drop, read_patches
 from statehold.state.partition_table import Changes
 from statehold.state.state import State
 
@@ -200,3 +202,26 @@ class Priced(Handler[str]):
 def test_records_that_saw_reference_data_are_not_handled_here_without_it() -> None:
     assert "Priced reads reference data" in unrepeatable(Priced)
     assert unrepeatable(Handler) == ""
+
+
+class Expiring(Handler[bytes]):
+    sums = Table(key=str, value=int, ttl=60)
+    other = Table(key=str, value=int)
+
+    def on_record(self, record: Any) -> None: ...
+
+
+def test_a_dropped_table_leaves_nothing_that_its_removal_would_miss() -> None:
+    """The times at which its keys expire are a table of their own."""
+    tables = new_state(Expiring, traced=False, track_delta=False).tables
+    old, new = (new_state(Expiring, traced=False, track_delta=False) for _ in range(2))
+    for name in tables:
+        if name != "statehold.clock":
+            old.load(Changes(name, ["ann"], [msgspec.msgpack.encode(5)]))
+    old.loaded()
+    edits = Edits({"sums": drop}, [], tables)
+    counts = edits.apply(0, old, new)
+    assert new.used == ["other"]
+    assert (counts.deleted, counts.after) == (2, 1)
+    assert edits.read_types(table_types(Expiring)).keys() == {"other"}
+    assert edits.kept_types({"sums": "", "other": ""}) == {"other": ""}

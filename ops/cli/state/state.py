@@ -25,7 +25,7 @@ from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
 from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
 from statehold.ops.cli.state.inputs import inputs
-from statehold.snapshot.state_edits import read_patches
+from statehold.snapshot.state_edits import Edit, drop, read_patches
 
 app = typer.Typer(help="Change the state of a stopped service, its partitions, or its inputs.", no_args_is_help=True)
 app.command("inputs")(inputs)
@@ -44,6 +44,10 @@ def migrate(
             metavar="TABLE=MODULE:FUNCTION",
             help="Call (key, old) -> new for every key of a table; None deletes. May be repeated.",
         ),
+    ] = None,
+    dropped: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="TABLE", help="Delete every key of a table. May be repeated."),
     ] = None,
     patch: Annotated[
         Path | None,
@@ -75,10 +79,11 @@ def migrate(
     Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
     """
     service = service_of(settings, target)
-    functions = {name: _function(text) for name, text in map(_pair, tables or ())}
+    functions: dict[str, Edit] = {name: _function(text) for name, text in map(_pair, tables or ())}
+    functions |= dict.fromkeys(dropped or (), drop)
     patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
     if not functions and not patches:
-        raise WrongOption("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
+        raise WrongOption("nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, or --patch FILE")
     reason = replacement_reason(migration.TOOL, who, why)
     what = settings, service.names, service.handler, functions, patches, reason
     act = acts(settings, service.names, dry_run=dry_run, yes=yes)

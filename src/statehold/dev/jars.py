@@ -142,12 +142,16 @@ def kept_format(version: str) -> Path | None:
 
 
 def keep_format(version: str, formatted: Path) -> None:
-    """Copy what the format of a data directory wrote into the cache, but for the names in `meta.properties`."""
+    """Copy what the format of a data directory wrote into the cache, but for the names in `meta.properties`.
+
+    The process may hold the cache's lock, because a broker that writes an archive of classes is formatted first.
+    """
     home = _format_home(version)
-    with one_at_a_time(cache_root()), tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as work:
+    work = tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent)
+    with one_at_a_time(cache_root(), "format-lock"), work as directory:
         if home.exists():  # another process was first
             return
-        ready = Path(work) / "ready"
+        ready = Path(directory) / "ready"
         shutil.copytree(formatted, ready, ignore=shutil.ignore_patterns("meta.properties"))
         _publish(ready, home, {name: _sha256(ready / name) for name in _files(ready)})
 
@@ -298,9 +302,9 @@ def _sha256(path: Path) -> str:
 
 
 @contextmanager
-def one_at_a_time(root: Path) -> Iterator[None]:
-    """One process fetches; the others wait and find the jars in the cache."""
+def one_at_a_time(root: Path, lock: str = "lock") -> Iterator[None]:
+    """One process fetches; the others wait and find the jars in the cache. A process must not hold a lock twice."""
     root.mkdir(parents=True, exist_ok=True)
-    with (root / "lock").open("w") as file:
+    with (root / lock).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -4,5 +4,6 @@ from statehold.testing.driver import Driver, OutputRecord
 from statehold.testing.interleavings import Arrival, interleavings
 from statehold.testing.replay import BatchesMatter
 from statehold.testing.stepped import EffectCall
+from statehold.testing.upcasters import check_upcasters
 
-__all__ = ["Arrival", "BatchesMatter", "Driver", "EffectCall", "OutputRecord", "interleavings"]
+__all__ = ["Arrival", "BatchesMatter", "Driver", "EffectCall", "OutputRecord", "check_upcasters", "interleavings"]

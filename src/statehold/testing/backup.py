@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statehold.api.record import Message
+from statehold.common.names import Names
+from statehold.common.version import __version__
 from statehold.errors import UsageError
 from statehold.snapshot.backup import archive
+from statehold.snapshot.backup.archive import BackupManifest, FileWriter, Role, SavedPartition
 from statehold.snapshot.backup.reading import ArchiveReader, place_of
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import past
 from statehold.state import digest
 from statehold.state.partition_table import Changes
+from statehold.testing.memory.broker import MemoryBroker
 
 
 class Beginning(NamedTuple):
@@ -23,6 +30,53 @@ class Beginning(NamedTuple):
     digest: bytes = digest.to_bytes(0)
     keys: int = 0
     positions: tuple[int, ...] = ()
+    #: versions and types of the tables, as in a commit record
+    schemas: Mapping[str, int] = MappingProxyType({})
+    types: Mapping[str, str] = MappingProxyType({})
+
+
+def write(
+    directory: Path, names: Names, broker: MemoryBroker, commit_records: Mapping[int, CommitRecord], *, with_input: bool
+) -> None:
+    """Write what `statehold snapshot backup` writes. :raises UsageError: the directory is not empty."""
+    archive.prepare(directory)
+    topics: list[tuple[Role, str, int]] = [("increment", names.changelog, 1), ("full", names.snapshot, 1)]
+    if with_input:
+        topics += [("input", topic, number) for number, topic in enumerate(names.inputs, 1)]
+    files = []
+    for partition in commit_records:
+        for role, topic, number in topics:
+            log = broker.log(topic, partition)
+            writer = FileWriter(directory, role, topic, partition, number)
+            writer.add(log.committed())
+            files.append(writer.done(log.start, log.end))
+    saved = [
+        SavedPartition(
+            partition,
+            record.n,
+            record.position(names.input),
+            record.keys,
+            0,
+            digest.show(record.digest),
+            record.lineage,
+        )
+        for partition, record in commit_records.items()
+    ]
+    newest = next(iter(commit_records.values()))
+    manifest = BackupManifest(
+        format=archive.SEVERAL if names.others else archive.FORMAT,
+        backup=directory.name,
+        service=names.service,
+        namespace=names.namespace,
+        input=names.input,
+        others=list(names.others),
+        partitions=saved,
+        topic_ids=dict(newest.topic_ids),
+        files=files,
+        statehold=__version__,
+        made=datetime.fromtimestamp(newest.time / 1000, UTC).isoformat(),
+    )
+    archive.write_manifest(directory, manifest)
 
 
 class BackupPartition:
@@ -49,7 +103,7 @@ class BackupPartition:
         tables = found.contents.tables.items()
         changes = tuple(Changes(name, [*rows], [*rows.values()]) for name, rows in tables if rows)
         positions = tuple(found.offsets(self.inputs).values())
-        return Beginning(changes, found.digest, found.contents.keys, positions)
+        return Beginning(changes, found.digest, found.contents.keys, positions, found.schemas, found.types)
 
     def records(self, positions: Mapping[int, int], until: int | None) -> Iterator[tuple[int, Message]]:
         """Yield the records from these offsets on, each with the number of its input, by time and number.

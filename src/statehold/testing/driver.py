@@ -30,7 +30,7 @@ from statehold.messages import command
 from statehold.messages.dead_letter import ADD, DISCARD, REPLAY, AddRequest, DeadLetter, waiting
 from statehold.runtime.feature_checks import check_combinations
 from statehold.snapshot.format.records import CommitRecord, FullRef
-from statehold.testing.backup import BackupPartition, Beginning
+from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
 from statehold.testing.recorded import Recorded
@@ -378,6 +378,8 @@ class Driver(Wiring):
         The release before stops cleanly, or by kill -9 with `crash`. If the new one raises, nothing has changed, and
         `upgrade` back to the release before continues.
 
+        Every stored value is read once, so an upcaster meets all that is stored.
+
         :raises StateRefused: the new release cannot read the state, or would read other values.
         :raises UsageError: it reads other inputs.
         """
@@ -394,6 +396,10 @@ class Driver(Wiring):
         self._encoders = encoders
         self._change_code(handler)
         self.restore()
+        for lane in self._lanes.values():
+            for table in lane.engine().state.tables.values():
+                for key, data in table.stored.items():
+                    table.decoded(key, data)
 
     def fail_effects(self, error: Exception | None, name: str = "") -> None:
         """Make effects of this function's name (by default all) raise `error` from now on; None ends that.
@@ -508,6 +514,16 @@ class Driver(Wiring):
         self._beginnings[partition] = beginning = saved.state(at)
         self._lane(partition)
         return sum(beginning.positions)
+
+    def save(self, directory: str | Path, *, with_input: bool = False) -> None:
+        """Write a backup of the committed states into a new directory, for `load`, also in a later release.
+
+        :param with_input: also the records of the inputs, for `feed_backup`.
+        :raises UsageError: the directory is not empty.
+        """
+        self.commit()
+        records = {partition: self.commit_record(partition) for partition in range(self._partitions)}
+        write(Path(directory), self.names, self.broker, records, with_input=with_input)
 
     def feed_backup(self, backup: str | Path, until: int | None = None, partition: int = 0) -> int:
         """Feed the records of a backup's inputs that follow those in the driver, and return how many there were.

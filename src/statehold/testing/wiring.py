@@ -95,6 +95,8 @@ class Wiring:
             int(self.clock.wall() * 1000),
             state_digest=beginning.digest,
             keys=beginning.keys,
+            schemas=beginning.schemas,
+            types=beginning.types,
             chunks=chunks,
             format=self._format,
         )

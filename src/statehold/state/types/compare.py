@@ -61,12 +61,14 @@ def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
 
 
 def table_merged(old: TableType, new: TableType) -> TableType:
-    """Return what the state carries once it has values of the declared types, besides those of `old`."""
-    values = dict(new.values)
-    for version, description in old.values.items():
-        if version in values:
-            declared = values[version]
-            values[version] = description if _is_plain(declared) else merged(description, declared)
+    """Return what the state carries once it has values of the declared types, besides those of `old`.
+
+    An older version stays as it was stored, because its upcaster may ignore a field that a later one reads.
+    """
+    current = max(new.values)
+    values = {version: old.values.get(version, declared) for version, declared in new.values.items()}
+    if current in old.values:
+        values[current] = merged(old.values[current], new.values[current])
     return TableType(merged(old.key, new.key), values)
 
 
@@ -184,6 +186,8 @@ class _Comparison:
             return f"{node.kind} {shape.tag!r}" if shape.tag is not None else f"{node.kind} of {_names(shape)}"
         if node.kind == "union":
             return " | ".join(self._said(member, shapes) for member in node.parts)
+        if node.kind == "vartuple" and node.parts:
+            return f"tuple[{self._said(node.parts[0], shapes)}, ...]"
         if node.parts:
             return f"{node.kind}[{', '.join(self._said(part, shapes) for part in node.parts)}]"
         return node.kind

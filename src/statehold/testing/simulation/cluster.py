@@ -145,11 +145,23 @@ class SimulatedCluster:
         found = self._simulation.processes.items()
         return {name: sorted(life.manager.assigned) for name, life in found if life.running}
 
-    def start(self, name: str) -> None:
-        """Start a process: a new one, or one that was killed or stopped."""
+    def start(self, name: str, handler: HandlerFactory | None = None) -> None:
+        """Start a process: a new one, or one that was killed or stopped.
+
+        With a `handler` it runs that release of the service from now on, next to processes of the first one. It reads
+        the same inputs, and its outputs are among those of the first release.
+
+        :raises UsageError: the process runs, or the release reads other inputs or has other outputs.
+        """
         found = self._simulation.processes.get(name)
         if found is not None and found.running:
             raise UsageError(f"process {name!r} runs")
+        if handler is not None:
+            release = self._simulation.application.release(handler)
+            encoders(release.kind, tuple(self._encoders))
+            if new := set(release.all_outputs) - set(self._simulation.application.all_outputs):
+                raise UsageError(f"{release.kind.__name__} sends to {', '.join(sorted(new))}, which was not created")
+            self._simulation.releases[name] = release
         self._simulation.add(name)
 
     def kill(self, name: str) -> None:

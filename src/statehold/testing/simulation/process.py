@@ -68,6 +68,12 @@ class Application:
         self.has_sinks = bool(sinks_of(self.kind))
         self.metrics = _metrics(names.group)
 
+    def release(self, handler: HandlerFactory) -> Application:
+        """Return another release of the service, which shares what is outside of its processes."""
+        made = Application(handler, self.names, self.partitions, self.settings)
+        made.database = self.database
+        return made
+
     def place(self, kafka: SimulatedKafka, partition: int, instance: str) -> Place:
         """Return the identity of a partition as the brokers' topics are now."""
         names = self.names
