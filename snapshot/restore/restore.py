@@ -351,9 +351,9 @@ def _advice(table: str) -> str:
     name = default_name(table)
     if name == TIMERS:
         return (
-            "it has timers, and this code no on_timer: keep the method, which may do nothing, or drop them with the code "
-            "that has it: `statehold state migrate MODULE:SERVICE --drop statehold.timers --drop statehold.clock --why "
-            "TEXT --dry-run`"
+            "it has timers, and this code no on_timer: keep the method, which may do nothing, or drop them with the "
+            "code that has it: `statehold state migrate MODULE:SERVICE --drop statehold.timers --drop "
+            "statehold.clock --why TEXT --dry-run`"
         )
     if name == CLOCK:
         return "it has a time, and this code no use of it: keep on_timer, the windows, the joins or the ttl"

@@ -378,7 +378,7 @@ def test_a_window_closes_with_the_size_that_it_was_opened_with() -> None:
 
 
 class CountingTexts(Counting):
-    sums = Tumbling(10, key=str, value=str)  # type: ignore[assignment]
+    sums = Tumbling(10, key=str, value=str)  # type: ignore[arg-type]
 
 
 class Joining(Handler[str]):
@@ -393,7 +393,7 @@ class Joining(Handler[str]):
 
 
 class JoiningOtherwise(Joining):
-    pairs = JoinBuffer(key=str, left=NewOrder, right=str, within=10, join="left")  # type: ignore[assignment]
+    pairs = JoinBuffer(key=str, left=NewOrder, right=str, within=10, join="left")  # type: ignore[call-overload]
 
 
 def test_an_open_window_and_a_record_that_waits_in_a_join_have_types_as_tables_have() -> None:
