@@ -121,7 +121,7 @@ def test_accept_gap_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> 
     assert stopped.outputs() == RECORDS + 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.kafka
 def test_drop_effects_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> None:
     stopped = Stopped(on_kafka, CALLING)
