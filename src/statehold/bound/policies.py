@@ -20,13 +20,7 @@ def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
     A timer, a window or a record without a partner that was due at the record and failed is retried in place as the
     policy says. Then the partition fails, because the record is not at fault (rule E4).
     """
-    found = _declared_for(kind, error)
-    if found is not None and isinstance(error, HandlerFailed) and error.due and found.end != "stop":
-        return replace(found, delays=(), end="park")
-    return found
-
-
-def _declared_for(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
+    due = isinstance(error, HandlerFailed) and error.due != ""
     found, cause = kind.on_failure, raised(error)
     classes = list(type(cause).__mro__)
     if isinstance(cause, UndecodableRecord) and cause.__cause__ is not None:
@@ -35,7 +29,8 @@ def _declared_for(kind: type[Handler[Any]], error: BaseException) -> Policy | No
         classes[1:1] = [cls for cls in own if cls not in classes]
     for cls in classes:
         if cls in found:
-            return found[cls]
+            policy = found[cls]
+            return replace(policy, delays=(), end="park") if due and policy.end != "stop" else policy
     return None
 
 
