@@ -19,7 +19,7 @@ def halve(key, old):
 @pytest.mark.parametrize(
     ("options", "reported"),
     [
-        (["migrate", "--why", "x"], "nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE"),
+        (["migrate", "--why", "x"], "nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, or --patch FILE"),
         (["migrate", "--why", "x", "--table", "pairs=fixes:double"], "fixes:double: there is no such function"),
         (["migrate", "--why", "x", "--table", "pair=fixes:halve"], "no table 'pair'; there are: pairs"),
         (["repartition", "--to", "3", "--why", "x", "--partitioner", "fixes"], "fixes: there is no such function"),
