@@ -30,6 +30,7 @@ from statehold.worker.full_snapshots.deltas import Deltas, RestoreCost, Snapshot
 from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import EventTime, WindowTime
+from statehold.worker.handler.pending_effects import require_effects
 from statehold.worker.inputs.merging_mailbox import MergingMailbox
 from statehold.worker.inputs.partition_inputs import PartitionInputs
 from statehold.worker.loop import LiveLoop
@@ -103,7 +104,10 @@ class Takeover:
         self._tools = replace(self._tools, place=self.recovery.locate())
         self.recovery = Recovery(self._tools, self._signals)
         with self._traced("restore"), self.recovery.comparing_topics():
-            self._recovered = self.recovery.restore()
+            self._recovered = recovered = self.recovery.restore()
+        record = recovered.restored.commit_record
+        if record.effects:
+            require_effects(recovered.engine.handler, self._tools.place, record)
         self._took("restore", self._recovered.restored.seconds)
         return Event.RESTORED
 

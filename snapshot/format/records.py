@@ -395,6 +395,10 @@ def _size(changes: Changes) -> int:
 class UnknownTable(frame.BadFrame):
     """Other code of the service has written a table that this code does not declare; nothing is damaged."""
 
+    def __init__(self, text: str, table: str = "") -> None:
+        super().__init__(text)
+        self.table = table
+
 
 class OtherKeys(UnknownTable):
     """Other code of the service has written keys of another type; nothing is damaged."""
@@ -421,7 +425,7 @@ class EntryDecoder:
             table, keys, values = self._name(raw)
             if table not in self._keys:
                 known = ", ".join(sorted(self._keys)) or "none"
-                raise UnknownTable(f"holds table {table!r}, this code declares: {known}")
+                raise UnknownTable(f"holds table {table!r}, this code declares: {known}", table)
             changes = Changes(table, self._decoded_keys(table, keys), self._values(values))
         except UNREADABLE as error:
             raise frame.BadFrame(f"entry: {error}") from error

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from statehold.errors import DamagedIncrement, DigestMismatch, NoCommitRecord, NoUsableFull, UnknownSchema
+from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED
 from statehold.messages.pinned_command import Pinned, Placed
 from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame
@@ -36,6 +37,7 @@ from statehold.snapshot.restore.full_loading import FullLoading
 from statehold.snapshot.restore.local_cache import LocalFullSnapshots
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.state.state import State
+from statehold.state.system_names import CLOCK, EXPIRY, TIMERS, default_name, owner
 
 #: Logs an event of a restore: the event's name and its fields.
 Note = Callable[[str, dict[str, object]], None]
@@ -184,8 +186,7 @@ class _Attempt:
                     advice = "run the code that wrote them, or give the table the old type of its keys"
                     raise self._unknown_schema(commit_record, f"the state {error}: {advice}") from error
                 except UnknownTable as error:
-                    advice = "run the code that has it, or name it in was=... of the table that has another name now"
-                    raise self._unknown_schema(commit_record, f"the state {error}: {advice}") from error
+                    raise self._unknown_schema(commit_record, f"the state {error}: {_advice(error.table)}") from error
                 except (FullUnusable, DigestMismatch) as error:
                     if not base.from_disk:  # a fault of the local disk says nothing about Kafka
                         if isinstance(error, DigestMismatch):
@@ -343,3 +344,24 @@ class _Attempt:
             topic=self.place.names.snapshot,
             partition=self.place.partition,
         )
+
+
+def _advice(table: str) -> str:
+    """Return what to do about a table that the code does not declare, by what it holds."""
+    name = default_name(table)
+    if name == TIMERS:
+        return (
+            "it has timers, and this code no on_timer: keep the method, which may do nothing, or drop them with the "
+            "code that has it: `statehold state migrate MODULE:SERVICE --drop statehold.timers --drop "
+            "statehold.clock --why TEXT --dry-run`"
+        )
+    if name == CLOCK:
+        return "it has a time, and this code no use of it: keep on_timer, the windows, the joins or the ttl"
+    if name.startswith(EXPIRY):
+        return f"keys of {owner(table)!r} expire, and this code declares it without ttl: keep one, as long as you like"
+    if name in (BLOCKED_KEYS, RESOLVED):
+        return (
+            "dead letters wait or were resolved, and this code has no such policy: keep dead_letter() or retry_later() "
+            "in on_failure"
+        )
+    return "run the code that has it, or name it in was=... of the table that has another name now"

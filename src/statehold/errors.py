@@ -34,6 +34,7 @@ StateholdError
 │   │   ├── NewerFormat        a newer release wrote the records: run that release
 │   │   ├── UnknownSchema      this code cannot read a table's version: run newer code or add an upcaster
 │   │   ├── TableTypeChanged   the code declares other types for a table's keys or values than the state has
+│   │   ├── UnknownEffect      this code cannot call a pending effect: bring its function back, or name another
 │   │   ├── UnreadableValue    a stored value is not of the table's type: run the code that wrote it, or upcast
 │   │   ├── SinkDisagrees      the sink's database has another position than the state: `statehold sink init`
 │   │   └── UpgradeUnfinished  the code needs a newer format: `statehold finish-upgrade`
@@ -139,6 +140,9 @@ class UndecodableRecord(RecordError):
 class HandlerFailed(RecordError):
     """The handler raised; the cause is chained."""
 
+    #: what was due at the record and failed, such as "on_timer of 't'"; "": the record itself
+    due = ""
+
 
 class OutputRefused(RecordError):
     """The broker rejects an output or a table value of this record."""
@@ -227,6 +231,13 @@ class TableTypeChanged(StateRefused):
     """The code declares another type for a table under the same version, and would read stored keys or values wrongly.
 
     The partition is not live, and no record was handled. The text names the table and what changed, field by field.
+    """
+
+
+class UnknownEffect(StateRefused):
+    """This code cannot call a pending effect: its function is gone, or takes other arguments.
+
+    The partition is not live, no record was handled, and the effects stay pending. The text names function and cause.
     """
 
 

@@ -16,6 +16,8 @@ KEEPING = APP.replace("Output, Record", "Output, Record, Table").replace(
 KEEPING = KEEPING.replace(
     "        self.echo.send", "        self.seen[record.value] = record.offset\n        self.echo.send"
 )
+CALLING = KEEPING.replace("        self.echo.send", "        self.effect(post, record.value)\n        self.echo.send")
+CALLING = CALLING.replace("service = ", "def post(key, value):\n    raise ConnectionError('down')\n\nservice = ")
 WORD = ("--why", "ticket 9", "--who", "ann")
 RECORDS = 6
 
@@ -43,12 +45,12 @@ def test_a_wrong_command_is_rejected(statehold: Commands, options: list[str], co
 class Stopped:
     """A service with one partition that has handled its records, and no member in its group."""
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: Commands, app: str = KEEPING) -> None:
         self.commands, self.topic = commands, f"{commands.name}.in"
         servers = {"bootstrap.servers": commands.environment["STATEHOLD_KAFKA__BOOTSTRAP_SERVERS"]}
         self.admin = AdminClient(dict(servers))
         self.asker = Consumer({**servers, "group.id": commands.name})
-        commands.write_app(KEEPING)
+        commands.write_app(app)
         commands.create_topics(1)
         self.feed(RECORDS)
         self.run_until(RECORDS)
@@ -117,6 +119,30 @@ def test_accept_gap_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> 
     assert "2 offsets are skipped" in trace["notes"]["partition 0"]
     stopped.run_until(RECORDS + 4)
     assert stopped.outputs() == RECORDS + 2
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_drop_effects_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> None:
+    stopped = Stopped(on_kafka, CALLING)
+    assert "no pending effect is one that this code cannot call" in stopped.rejects("drop-effects")
+    on_kafka.write_app(KEEPING)
+    daemon = on_kafka.start("--set", "log.format=json")
+    assert daemon.wait_for("failed")["error"] == "UnknownEffect"
+    assert "module 'app' has no attribute 'post'" in daemon.events("failed")[0]["cause"]
+    assert daemon.stop() == 0
+
+    shown = stopped.repair("drop-effects", "--dry-run")
+    assert shown["finding"] == f"{RECORDS} of {RECORDS} pending effects cannot be called: app:post ({RECORDS})"
+    assert shown["transaction"] is None
+    done = stopped.repair("drop-effects", "--function", "app:post", "--yes")
+    assert (done["position"], done["digest"]) == (RECORDS, shown["digest"])
+    trace = stopped.trace()
+    assert trace["tool"].startswith("repair drop-effects")
+    assert f"the records {stopped.topic}[0]@0 to {RECORDS - 1}" in trace["notes"]["partition 0"]
+    stopped.feed(1)
+    stopped.run_until(RECORDS + 1)
+    assert stopped.outputs() == RECORDS + 1
 
 
 @pytest.mark.long

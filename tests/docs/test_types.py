@@ -20,6 +20,13 @@ ROOT = DOCS.parent
 LEFT_OUT = {
     "how-to/operate/tracing.md": "from statehold import Handler, Service\nclass Clearing(Handler[str]): ...\n",
     "how-to/state/state-maintenance.md": "class Position: ...\nclass OldPosition: ...\n",
+    "how-to/state/upgrades.md": "from pathlib import Path\nimport msgspec, pytest\n"
+    "from statehold import Handler, Record, Table\nfrom statehold.testing import Driver\n"
+    "class Event(msgspec.Struct, frozen=True):\n    amount: int\n"
+    "class Total(msgspec.Struct, frozen=True):\n    events: int = 0\n    amount: int = 0\n"
+    "class Totals(Handler[Event]):\n    totals = Table(key=str, value=Total)\n"
+    "    def on_record(self, record: Record[Event]) -> None: ...\n"
+    "STATES = Path('states')\n",
     "how-to/write/retries.md": "from statehold import dead_letter, retry, retry_later\n"
     "class WebhookDown(Exception): ...\n",
     "how-to/write/sinks.md": "from statehold.errors import SinkRefused\nfrom statehold import dead_letter, retry\n",

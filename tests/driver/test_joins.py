@@ -259,7 +259,7 @@ def test_an_on_unmatched_that_raises_is_rolled_back_and_gets_the_record_again(mo
     with pytest.raises(HandlerFailed, match="cannot do that") as failed:
         driver.feed(Bid("a", 2), timestamp=60_000)
     note = "in on_unmatched of 'pairs', key 'a', left side, timestamp 1000"
-    assert failed.value.__cause__.__notes__ == [note]  # type: ignore[union-attr]
+    assert note in str(failed.value)
     monkeypatch.setattr(Payments, "broken", False)
     driver.restore()
     assert driver.outputs("out") == ["1 []", "left Bid(key='a', id=1)", "timer left of b'a'", "2 []"]

@@ -72,7 +72,15 @@ def test_a_handler_lists_its_hooks_and_what_they_may_call() -> None:
         "on_unmatched",
         "on_window",
     }
-    assert public(dir(Handler)) == hooks | {"cancel", "effect", "partition", "replaying", "schedule", "system_prefix"}
+    assert public(dir(Handler)) == hooks | {
+        "cancel",
+        "effect",
+        "partition",
+        "renamed_effects",
+        "replaying",
+        "schedule",
+        "system_prefix",
+    }
     assert public(dir(Timer)) == {"at", "due", "id", "payload", "record_key"}
 
 

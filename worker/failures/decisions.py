@@ -17,7 +17,7 @@ from statehold.api.failures import Policy
 from statehold.api.handler import Handler
 from statehold.api.record import Message
 from statehold.bound.policies import policy_of, raised
-from statehold.errors import DeadlyRecord, RecordError, StateholdError, TooManyFailures
+from statehold.errors import DeadlyRecord, HandlerFailed, RecordError, StateholdError, TooManyFailures
 from statehold.messages.dead_letter import AddRequest, Failure, failure_of
 from statehold.messages.retry_record import Retried
 from statehold.ports import WorkerReport
@@ -125,7 +125,7 @@ class FailureDecisions:
         if found is None or found.dead_letter is None:
             return None
         command, request = found.command, found.dead_letter
-        if cause := self._rejects(request, message):
+        if cause := self._rejects(request, message, error):
             tools.log.warning("command_rejected", offset=command.offset, cause=f"{command.name}: {cause}")
             return None
         self.commanded = coordinates(message)
@@ -133,8 +133,10 @@ class FailureDecisions:
         by = {"id": command.id or str(command.offset), "who": command.issuer, "reason": request.why}
         return FailureDecision(msgspec.structs.replace(noted, **by))
 
-    def _rejects(self, request: AddRequest, message: Message) -> str:
+    def _rejects(self, request: AddRequest, message: Message, error: RecordError) -> str:
         """Return why the record cannot become a dead letter; '' if it can."""
+        if isinstance(error, HandlerFailed) and error.due:
+            return f"the record is not at fault: {error.due} raised, and stays due. Next: fix the handler"
         if self._tools.settings.snapshot.delta_interval == "off":
             return (
                 "snapshot.delta_interval is off, so a replay would handle the record again. Next: set it to a time, "

@@ -49,10 +49,9 @@ def positional(function: Callable[..., object], args: tuple[Any, ...], keywords:
 
     :raises UsageError: the function does not take them, so each call after the commit would fail.
     """
-    first: tuple[Any, ...] = ("key",)
-    if (owner := getattr(function, "__self__", None)) is not None:
-        function, first = getattr(function, "__func__", function), (owner, "key")
-    signature, least, most = _parameters(function)
+    function, owner = unbound(function)
+    first = (*owner, "key")
+    signature, least, most = parameters(function)
     if not keywords and least <= len(first) + len(args) <= most:
         return args
     called = getattr(function, "__qualname__", repr(function))
@@ -74,8 +73,14 @@ def positional(function: Callable[..., object], args: tuple[Any, ...], keywords:
     return call.args[len(first) :]
 
 
+def unbound(function: Callable[..., object]) -> tuple[Callable[..., object], tuple[Any, ...]]:
+    """Return the function of a method, and its first argument if it has one."""
+    plain = getattr(function, "__func__", None)
+    return (function, ()) if plain is None else (plain, (function.__self__,))  # type: ignore[attr-defined]
+
+
 @lru_cache(maxsize=256)
-def _parameters(function: Callable[..., object]) -> tuple[inspect.Signature, int, float]:
+def parameters(function: Callable[..., object]) -> tuple[inspect.Signature, int, float]:
     """Return the signature of a function, and the least and the most arguments that it takes by position.
 
     A function that is written in C may show no signature; every call by position fits it.
@@ -98,9 +103,15 @@ def _any(*args: Any) -> None:
 
 def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
     qualified: str = getattr(function, "__qualname__", repr(function))
-    if getattr(function, "__self__", None) is handler:
-        return f".{function.__name__}"
-    name = f"{getattr(function, '__module__', '')}:{qualified}"
+    own = getattr(function, "__self__", None) is handler
+    name = f".{function.__name__}" if own else f"{getattr(function, '__module__', '')}:{qualified}"
+    if name in handler.renamed_effects:
+        raise UsageError(
+            f"effect {qualified!r}: {type(handler).__name__}.renamed_effects gives the pending calls of {name!r} to "
+            f"another function. Next: give the new one a name that no release has used"
+        )
+    if own:
+        return name
     try:
         if find(handler, name) is function:
             return name
@@ -137,9 +148,21 @@ def _module(handler: Handler[Any], name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+def resolve(handler: Handler[Any], name: str) -> Callable[..., object]:
+    """Return the function that takes the calls of this stored name: another one if it was renamed. Raises as `find`."""
+    renamed = handler.renamed_effects.get(name)
+    if renamed is None:
+        return find(handler, name)
+    own = getattr(renamed, "__name__", "")
+    if any(vars(kind).get(own) is renamed for kind in type(handler).__mro__):
+        method: Callable[..., object] = getattr(handler, own)
+        return method
+    return renamed
+
+
 def call(handler: Handler[Any], effect: Effect) -> None:
     """Run the effect once. Raises what the function raises."""
-    find(handler, effect.function)(effect.key, *arguments(effect))
+    resolve(handler, effect.function)(effect.key, *arguments(effect))
 
 
 def arguments(effect: Effect) -> list[Any]:

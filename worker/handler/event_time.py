@@ -22,6 +22,7 @@ from statehold.state.kinds.windows import ClosingTable, WindowTable
 from statehold.state.partition_table import PartitionTable
 from statehold.state.system_names import CLOCK, EXPIRY, TIMERS
 from statehold.worker.common.activity import Handling
+from statehold.worker.handler.record_failure import DueFailed
 
 
 class Dated(Protocol):
@@ -111,8 +112,7 @@ class EventTime:
         try:
             self._handler.on_timer(timer)
         except Exception as error:
-            error.add_note(f"in on_timer of {timer.id!r}, due {timer.at.isoformat()}")
-            raise
+            raise DueFailed(f"on_timer of {timer.id!r}, due {timer.at.isoformat()}", error) from error
         timers.firing = None
         return True
 
@@ -159,8 +159,7 @@ class WindowTime(EventTime):
         try:
             self._handler.on_window(table.attribute, key, start, end, value)
         except Exception as error:
-            error.add_note(f"in on_window of {table.name!r}, key {key!r}, from {start} to {end}")
-            raise
+            raise DueFailed(f"on_window of {table.name!r}, key {key!r}, from {start} to {end}", error) from error
         self._leave_row()
 
     def _end_join(self, table: JoinTable[Any, Any, Any], until: float) -> None:
@@ -173,8 +172,8 @@ class WindowTime(EventTime):
         try:
             self._handler.on_unmatched(table.attribute, key, side, value, timestamp)
         except Exception as error:
-            error.add_note(f"in on_unmatched of {table.name!r}, key {key!r}, {side} side, timestamp {timestamp}")
-            raise
+            what = f"on_unmatched of {table.name!r}, key {key!r}, {side} side, timestamp {timestamp}"
+            raise DueFailed(what, error) from error
         self._leave_row()
 
     def _reach_row(self, table: ClosingTable[Any, Any], key: Any, due: int) -> None:

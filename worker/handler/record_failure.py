@@ -36,6 +36,14 @@ class HandlingFailed(Exception):
         self.offset = at if message is None else message.offset() or 0
 
 
+class DueFailed(Exception):
+    """A timer, a window or a record without a partner was due, and its method raised; the cause is chained."""
+
+    def __init__(self, what: str, cause: Exception) -> None:
+        super().__init__(f"{what}: {cause}")
+        self.what, self.cause = what, cause
+
+
 class RecordFailed(HandlingFailed):
     """The input record at this place failed."""
 
@@ -76,7 +84,10 @@ def failed(record: Record[Any], error: Exception) -> HandlingFailed:
     """Return the failure for what the handler raised at this record."""
     if isinstance(error, HandlingFailed):
         return error
-    return RecordFailed(at(record.message), _handler_error(record, error), record.message)
+    due = ""
+    if isinstance(error, DueFailed):
+        due, error = error.what, error.cause
+    return RecordFailed(at(record.message), _handler_error(record, error, due), record.message)
 
 
 def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> HandlingFailed:
@@ -143,16 +154,18 @@ def deadly(message: Message, deaths: int, command: str) -> DeadlyRecord:
     return error
 
 
-def _handler_error(record: Record[Any], error: Exception) -> PartitionError:
+def _handler_error(record: Record[Any], error: Exception, due: str = "") -> PartitionError:
+    """`due`: what failed was due at the record, and is not the record itself."""
     if isinstance(error, RegistryUnreachable | UnreadableValue):
         return type(error)(str(error), **_coordinates(record.message))
+    where, which = (f", in {due}", "The record and what was due were") if due else ("", "The record was")
     wrapped = HandlerFailed(
-        f"the handler raised {type(error).__name__}: {error}. The record was rolled back, and nothing was skipped. "
+        f"the handler raised {type(error).__name__}: {error}{where}. {which} rolled back, and nothing was skipped. "
         f"Next: fix what the handler needs and run `statehold retry {record.message.partition()}`, or fix the handler "
         f"and restart the service",
         **_coordinates(record.message),
     )
-    wrapped.__cause__ = error
+    wrapped.__cause__, wrapped.due = error, due
     return wrapped
 
 

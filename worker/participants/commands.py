@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from statehold.api.handler import Handler
 from statehold.messages.command import FINISH_UPGRADE, PAUSE, SWITCHES, Command
 from statehold.messages.dead_letter import REQUESTS, AddRequest
 from statehold.messages.pinned_command import Pinned, PinnedMessage
@@ -31,6 +32,7 @@ class ControlCommands(Participant):
     def __init__(self, tools: Tools, engine: Engine, control: Control, decisions: FailureDecisions) -> None:
         self._tools, self._engine, self._control, self._decisions = tools, engine, control, decisions
         self._topic = tools.place.names.control
+        self._has_on_command = type(engine.handler).on_command is not Handler.on_command
         #: bytes of pinned commands, because a commit record contains them and must fit a message
         self._room = tools.settings.kafka.message_max_bytes // 2
 
@@ -75,6 +77,13 @@ class ControlCommands(Participant):
         :raises FailureDecided: a redriven dead letter failed; it is handled again, with a decision.
         """
         message = PinnedMessage(self._topic, self._tools.place.partition, pinned)
+        if not self._has_on_command and name not in REQUESTS:
+            self._tools.log.warning(
+                "command_rejected",
+                offset=pinned.offset,
+                cause=f"{name!r}: {type(self._engine.handler).__name__} has no on_command. Next: run code that has it, "
+                f"and send it again",
+            )
         try:
             done = self._engine.obey(message)
             work.send(message)

@@ -1,4 +1,4 @@
-"""`statehold repair accept-gap | rebase | adopt-offsets`: repairs partitions that refuse to start."""
+"""`statehold repair accept-gap | rebase | adopt-offsets | drop-effects`: repairs partitions that refuse to start."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from statehold.admin.repair import repair as repairing
+from statehold.admin.repair.effects import DropEffects
 from statehold.admin.repair.positions import AcceptGap, AdoptOffsets, Target
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.repair.repair import Repair
@@ -116,6 +117,35 @@ def rebase(
     """
     repair = Rebase(records, partitions_of(partitions), full, accept_difference=accept_difference)
     _run(repair, target, why, who, dry_run, yes, settings, as_json)
+
+
+@app.command("drop-effects")
+@with_settings
+def drop_effects(
+    settings: Settings,
+    target: Code,
+    why: Why,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Drop all pending effects of this function, such as order_totals.app:post; may be repeated. "
+            "[default: the effects that this code cannot call]",
+        ),
+    ] = None,
+    who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop pending effects whose function is gone or takes other arguments, or those of a function.
+
+    statehold repair drop-effects order_totals.app:service \\
+        --why "ticket 9: the mail service is gone" --dry-run
+
+    Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
+    """
+    _run(DropEffects(function or ()), target, why, who, dry_run, yes, settings, as_json)
 
 
 def _run(

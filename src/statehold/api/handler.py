@@ -98,6 +98,8 @@ class Handler(Generic[V]):
     on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
     #: Prefix of the system tables' names. Set it only to restore a state whose writer used another prefix.
     system_prefix: ClassVar[str] = "statehold."
+    #: The function that takes the pending calls of an earlier release, by the stored name, such as `shop.app:post`.
+    renamed_effects: ClassVar[Mapping[str, Callable[..., object]]] = {}
     #: The input partition that this instance handles.
     partition: int = -1
     #: True during a replay: outputs and effects are suppressed, changes of tables are not.

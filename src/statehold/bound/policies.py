@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from statehold.api.dedupe import Dedupe
@@ -14,7 +15,12 @@ from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 
 
 def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
-    """Return the policy that the handler class declares for the most specific class of this error."""
+    """Return the policy that the handler class declares for the most specific class of this error.
+
+    A timer, a window or a record without a partner that was due at the record and failed is retried in place as the
+    policy says. Then the partition fails, because the record is not at fault (rule E4).
+    """
+    due = isinstance(error, HandlerFailed) and error.due != ""
     found, cause = kind.on_failure, raised(error)
     classes = list(type(cause).__mro__)
     if isinstance(cause, UndecodableRecord) and cause.__cause__ is not None:
@@ -23,7 +29,8 @@ def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
         classes[1:1] = [cls for cls in own if cls not in classes]
     for cls in classes:
         if cls in found:
-            return found[cls]
+            policy = found[cls]
+            return replace(policy, delays=(), end="park") if due and policy.end != "stop" else policy
     return None
 
 

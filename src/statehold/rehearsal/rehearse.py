@@ -19,6 +19,7 @@ from statehold.errors import (
     PartitionError,
     RetentionGap,
     TableTypeChanged,
+    UnknownEffect,
     UnknownSchema,
     UnreadableValue,
     UpgradeUnfinished,
@@ -39,6 +40,7 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import PastState, Point
 from statehold.snapshot.restore.discovery import require_commit_record
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.pending_effects import require_effects
 
 #: errors by which a takeover rejects the state because of the code
 _REJECTED: Final = (UnknownSchema, TableTypeChanged, UnreadableValue, UpgradeUnfinished, InputsChanged)
@@ -163,6 +165,10 @@ class _Rehearsal:
         state = self._state(reader, last)
         topics = topics_of(self._source, self._kind, place)
         engine = engine_at(state, self._factory, place, topics, self._settings, report)
+        try:
+            require_effects(engine.handler, place, last)
+        except UnknownEffect as error:
+            report.unreadable.append(_without_place(error))
         examine(engine.state.tables, self._ignored, report, self._limits.examples)
         if report.unreadable:
             return
