@@ -296,6 +296,7 @@ _KINDS: dict[bytes, type[Any]] = {
 INCREMENT_KINDS = frozenset((b"H", b"A", b"P", b"M"))
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 _DECODERS = {letter: msgspec.msgpack.Decoder(kind).decode for letter, kind in _KINDS.items()}
+_decode_writer = msgspec.msgpack.Decoder(_OnlyWriter).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -331,7 +332,7 @@ def foreign_writer(data: bytes | None) -> str:
         kind, body = frame.unpack(data, any_format=True)
         if kind != b"M":
             return ""
-        writer = msgspec.msgpack.decode(body, type=_OnlyWriter).writer
+        writer = _decode_writer(body).writer
     except (frame.BadFrame, *UNREADABLE):
         return ""
     return f"statehold {writer.version} ({writer.instance} on {writer.host})"

@@ -17,6 +17,14 @@ _ROOM: Final = 64
 SHALLOW: Final = 500
 
 
+def prepare(kind: Any) -> None:
+    """Let msgspec build what it has to know of a type, before several threads use it.
+
+    Two threads that use a class first at the same time end the process with SIGSEGV (msgspec 0.22).
+    """
+    msgspec.msgpack.Decoder(kind)
+
+
 def with_room(call: Callable[[Any], T], argument: Any, calls: int = _ROOM) -> T:
     """Call with this number of nested calls less than the interpreter has left.
 

@@ -78,6 +78,9 @@ class DeathNote(msgspec.Struct, frozen=True):
         return DeathNote("", self.scope, deaths, suspect)
 
 
+_decode = msgspec.json.Decoder(DeathNote).decode
+
+
 class DeathNotes:
     """The file of one partition for one assignment. Used by the partition's thread; no method raises an error."""
 
@@ -146,7 +149,7 @@ class DeathNotes:
 
     def _read(self) -> DeathNote | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=DeathNote)
+            return _decode(self.path.read_bytes())
         except FileNotFoundError:
             return None
         except msgspec.DecodeError:  # the machine went down; the next write replaces it

@@ -57,6 +57,9 @@ class _Header(msgspec.Struct, omit_defaults=True):
     issuer: str = ""
 
 
+_decode_header = msgspec.json.Decoder(_Header).decode
+
+
 def header(name: str, id: str = "", issuer: str = "") -> tuple[str, bytes]:
     """Return the header of a command record, in JSON. Leave the record's key and value null."""
     return COMMAND_HEADER, msgspec.json.encode(_Header(name, id, issuer))
@@ -106,7 +109,7 @@ def _unpacked(data: bytes) -> _Header:
     brackets = _STRING.sub(b"", data)
     if brackets.count(b"{") + brackets.count(b"[") > _NESTED:
         raise BadCommand(f"header {COMMAND_HEADER}: nested more than {_NESTED} deep")
-    return msgspec.json.decode(data, type=_Header)
+    return _decode_header(data)
 
 
 def _parsed(data: bytes, offset: int) -> Command:

@@ -22,6 +22,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from statehold.common.decoding import prepare
 from statehold.errors import RegistryUnreachable, SchemaRefused, StartError, UsageError
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Registry:
 
     def avro(self, kind: type[T], schema: str) -> Registered[T]:
         """Return the serde for values of `kind`, a type that msgspec converts, by an Avro `schema` in JSON."""
+        prepare(kind)
 
         def make() -> tuple[_Call, _Call]:
             return (
@@ -65,6 +67,7 @@ class Registry:
 
     def json(self, kind: type[T], schema: str | None = None) -> Registered[T]:
         """Return the serde for values of `kind` by a JSON Schema; msgspec derives the default from the type."""
+        prepare(kind)
         text = schema or json.dumps({"$schema": _DIALECT, "title": kind.__name__, **msgspec.json.schema(kind)})
 
         def make() -> tuple[_Call, _Call]:
