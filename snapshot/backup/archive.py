@@ -118,6 +118,9 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
         return next(found, None)
 
 
+_decode_manifest = msgspec.json.Decoder(BackupManifest).decode
+
+
 def prepare(directory: Path) -> None:
     """Create the directory and its README. :raises UsageError: the directory is not empty."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -190,7 +193,7 @@ def write_manifest(directory: Path, manifest: BackupManifest) -> None:
 def read_manifest(directory: Path) -> BackupManifest:
     """Read the manifest. :raises UsageError: it is missing, unreadable or of another format."""
     try:
-        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=BackupManifest)
+        manifest = _decode_manifest((directory / MANIFEST).read_bytes())
     except OSError as error:
         raise UsageError(f"{directory} is not a complete backup: it has no {MANIFEST}") from error
     except msgspec.DecodeError as error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import GenericAlias
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +12,7 @@ from statehold.errors import MessageRefused
 from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format import frame
-from statehold.state.partition_table import Changes
+from statehold.state.partition_table import Changes, key_decoder
 
 
 class Writer(msgspec.Struct, frozen=True, array_like=True):
@@ -405,16 +404,16 @@ class OtherKeys(UnknownTable):
     """Other code of the service has written keys of another type; nothing is damaged."""
 
 
+_decode_entry = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
+_decode_values = msgspec.msgpack.Decoder(list[bytes | None]).decode
+
+
 class EntryDecoder:
     """Decodes entries with the key type of each table; one for each partition."""
 
     def __init__(self, key_types: dict[str, Any]) -> None:
-        self._name = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
-        self._values = msgspec.msgpack.Decoder(list[bytes | None]).decode
         self._types = key_types
-        self._keys: dict[str, Callable[[msgspec.Raw], list[Any]]] = {}
-        for name, kind in key_types.items():
-            self._keys[name] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
+        self._keys = {name: key_decoder(kind) for name, kind in key_types.items()}
 
     def decode(self, raw: msgspec.Raw) -> Changes:
         """Return the changes of one table.
@@ -423,11 +422,11 @@ class EntryDecoder:
         :raises frame.BadFrame: the bytes are damaged.
         """
         try:
-            table, keys, values = self._name(raw)
+            table, keys, values = _decode_entry(raw)
             if table not in self._keys:
                 known = ", ".join(sorted(self._keys)) or "none"
                 raise UnknownTable(f"holds table {table!r}, this code declares: {known}", table)
-            changes = Changes(table, self._decoded_keys(table, keys), self._values(values))
+            changes = Changes(table, self._decoded_keys(table, keys), _decode_values(values))
         except UNREADABLE as error:
             raise frame.BadFrame(f"entry: {error}") from error
         if len(changes.keys) != len(changes.values):

@@ -11,7 +11,7 @@ import msgspec
 import msgspec.inspect
 
 from statehold.api.values import serde, versioned_values
-from statehold.common.decoding import UNREADABLE
+from statehold.common.decoding import UNREADABLE, type_info
 from statehold.state.partition_table import PartitionTable
 
 
@@ -42,7 +42,7 @@ class Typed:
 def _fields(kind: Any) -> frozenset[str] | None:
     """Return the stored names of the fields of a class; None for any other type."""
     try:
-        found = msgspec.inspect.type_info(kind)
+        found = type_info(kind)
     except (TypeError, ValueError):
         return None  # only the table's own serde knows it
     if not isinstance(found, msgspec.inspect.StructType | msgspec.inspect.DataclassType):

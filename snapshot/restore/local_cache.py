@@ -31,6 +31,7 @@ _MAGIC: Final = b"statehld"
 #: end of the file: where the manifest begins, lengths of manifest and reference, magic
 _TAIL: Final = struct.Struct("<QII8s")
 _SUFFIX: Final = ".full"
+_decode_ref: Final = msgspec.msgpack.Decoder(FullRef).decode
 
 Note = Callable[[Literal["local_full_kept", "local_full_discarded", "local_full_failed"], dict[str, object]], None]
 
@@ -176,7 +177,7 @@ def _tail(file: BinaryIO) -> tuple[int, FullRef, bytes]:
     file.seek(end)
     found = file.read(manifest)
     try:
-        return end, msgspec.msgpack.decode(file.read(reference), type=FullRef), found
+        return end, _decode_ref(file.read(reference)), found
     except UNREADABLE as error:
         raise frame.BadFrame(f"reference: {error}") from error
 

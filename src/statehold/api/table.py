@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from statehold.api.declaration import Declaration
 from statehold.api.values import serde, versioned_values
 from statehold.api.values.table_types import require_immutable, require_key_type, require_ordered_key
-from statehold.common.decoding import prepare
 from statehold.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +108,6 @@ class Table(Declaration, Generic[K, V]):
         if was and not was.isidentifier():
             raise UsageError(f"Table(was={was!r}): give the name that the attribute had before")
         require_key_type(key)
-        prepare(key)  # each partition's thread makes a decoder of its own
         if sorted or ttl:
             require_ordered_key(key)
         if not mutable:

@@ -9,7 +9,7 @@ old value has to be kept. `_cache` holds decoded values of keys in use: a commit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from functools import cached_property
+from functools import cache
 from itertools import filterfalse
 from types import GenericAlias
 from typing import Any, Final, Self, TypeVar, overload
@@ -22,7 +22,7 @@ from statehold.api.values import versioned_values
 from statehold.api.values.difference import brief, difference
 from statehold.api.values.exact_values import exact_types, forgets, quick_check
 from statehold.api.values.table_types import EXACT_TYPES, exact_check
-from statehold.common.decoding import UNREADABLE
+from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.errors import UnreadableValue, UnstorableValue, UsageError
 
 K = TypeVar("K")
@@ -49,6 +49,12 @@ class Changes(msgspec.Struct, gc=False):
     table: str
     keys: list[Any]
     values: list[bytes | None]
+
+
+@cache
+def key_decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], list[Any]]:
+    """Return the function that reads stored keys of a type, as a list in msgpack; all partitions share it."""
+    return make_decoder(msgspec.msgpack.Decoder, GenericAlias(list, (kind,))).decode
 
 
 class PartitionTable(Table[K, V]):
@@ -377,20 +383,16 @@ class PartitionTable(Table[K, V]):
             return False
         try:
             data = _encode_keys(keys)
-            back = self._decode_keys(data)
+            back = key_decoder(self.key_type)(data)
             return difference(keys, back) is None and _encode_keys(back) == data
         except (TypeError, ValueError, OverflowError, *UNREADABLE):
             return False
 
     def _why(self, key: K) -> str:
         try:
-            return f"it would come back as {self._decode_keys(_encode_keys([key]))[0]!r}"
+            return f"it would come back as {key_decoder(self.key_type)(_encode_keys([key]))[0]!r}"
         except (TypeError, ValueError, OverflowError, *UNREADABLE) as error:
             return str(error)
-
-    @cached_property
-    def _decode_keys(self) -> Callable[[bytes], list[K]]:
-        return msgspec.msgpack.Decoder(GenericAlias(list, (self.key_type,))).decode
 
     def _key_name(self) -> str:
         return getattr(self.key_type, "__name__", str(self.key_type))

@@ -23,6 +23,7 @@ from msgspec import inspect
 from statehold.api.values import serde
 from statehold.api.values.table_types import EXACT_TYPES
 from statehold.api.values.versioned_values import Versioned
+from statehold.common.decoding import type_info
 
 #: returns True if every value certainly comes back as it is; False: find out
 QuickCheck = Callable[[Iterable[Any]], bool]
@@ -58,7 +59,7 @@ def quick_check(given: serde.Serde[Any]) -> QuickCheck | None:
     kind = _type_of(given)
     if kind is _UNKNOWN:
         return None
-    return _Code(in_json=isinstance(_plain(given), serde.Json)).check(inspect.type_info(kind))
+    return _Code(in_json=isinstance(_plain(given), serde.Json)).check(type_info(kind))
 
 
 def exact_types(given: serde.Serde[Any]) -> frozenset[type]:
@@ -70,7 +71,7 @@ def exact_types(given: serde.Serde[Any]) -> frozenset[type]:
 def forgets(given: serde.Serde[Any]) -> bool:
     """Return whether its values have sets, whose order after a restore is another one."""
     kind = _type_of(given)
-    found = () if kind is _UNKNOWN else serde.types_in(inspect.type_info(kind))
+    found = () if kind is _UNKNOWN else serde.types_in(type_info(kind))
     return any(isinstance(each, inspect.SetType | inspect.FrozenSetType) for each in found)
 
 

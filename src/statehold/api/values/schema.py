@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from statehold.common.decoding import prepare
+from statehold.common.decoding import make_decoder
 from statehold.errors import RegistryUnreachable, SchemaRefused, StartError, UsageError
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Registry:
 
     def avro(self, kind: type[T], schema: str) -> Registered[T]:
         """Return the serde for values of `kind`, a type that msgspec converts, by an Avro `schema` in JSON."""
-        prepare(kind)
+        make_decoder(msgspec.msgpack.Decoder, kind)  # reads the class, because `convert` does so on any thread
 
         def make() -> tuple[_Call, _Call]:
             return (
@@ -67,7 +67,7 @@ class Registry:
 
     def json(self, kind: type[T], schema: str | None = None) -> Registered[T]:
         """Return the serde for values of `kind` by a JSON Schema; msgspec derives the default from the type."""
-        prepare(kind)
+        make_decoder(msgspec.msgpack.Decoder, kind)  # reads the class, because `convert` does so on any thread
         text = schema or json.dumps({"$schema": _DIALECT, "title": kind.__name__, **msgspec.json.schema(kind)})
 
         def make() -> tuple[_Call, _Call]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origi
 import msgspec
 from msgspec import inspect
 
+from statehold.common.decoding import make_decoder, type_info
 from statehold.errors import UsageError
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class Json:
         _require_supported(type)
         self.type = type
         self.encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
-        self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(type).decode
+        self.decode: Callable[[bytes], Any] = make_decoder(msgspec.json.Decoder, type).decode
 
 
 class MsgPack:
@@ -48,7 +49,7 @@ class MsgPack:
         _require_supported(type)
         self.type = type
         self.encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
-        self.decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(type).decode
+        self.decode: Callable[[bytes], Any] = make_decoder(msgspec.msgpack.Decoder, type).decode
 
 
 class Text:
@@ -187,7 +188,7 @@ def _given(kind: Any) -> Serde[Any] | None:
 
 def _require_supported(kind: Any) -> None:
     """:raises UsageError: msgspec could encode or decode no value of this type."""
-    if (foreign := next(_foreign(inspect.type_info(kind)), None)) is not None:
+    if (foreign := next(_foreign(type_info(kind)), None)) is not None:
         name = kind.__name__ if isinstance(kind, type) and not get_args(kind) else kind
         raise UsageError(
             f"{name}: values of the class {foreign.__name__} cannot be stored or sent. Use a "

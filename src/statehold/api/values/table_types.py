@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect
 
+from statehold.common.decoding import type_info
 from statehold.errors import UsageError
 
 #: an instance of exactly this type always comes back as it was
@@ -64,7 +65,7 @@ _ORDER_ADVICE: Final = {
 def require_key_type(kind: Any) -> None:
     """:raises UsageError: keys of this type may be equal and have different bytes, or cannot be keys at all."""
     try:
-        found = inspect.type_info(kind)
+        found = type_info(kind)
     except (TypeError, ValueError) as error:
         raise UsageError(f"Table(key={_shown(kind)}): keys of this type cannot be stored: {error}") from error
     for bad in _unusable(found):
@@ -74,7 +75,7 @@ def require_key_type(kind: Any) -> None:
 
 def require_ordered_key(kind: Any) -> None:
     """:raises UsageError: keys of this type have no order, so rows with the same due time would have none."""
-    for found in _without_order(inspect.type_info(kind)):
+    for found in _without_order(type_info(kind)):
         advice = _ORDER_ADVICE.get(type(found), "use str, int, bytes or a tuple of them")
         raise UsageError(f"key={_shown(kind)}: {_named(found)} has no order: {advice}")
 
@@ -82,7 +83,7 @@ def require_ordered_key(kind: Any) -> None:
 def require_immutable(kind: Any) -> None:
     """:raises UsageError: values of this type can be changed in place, which no snapshot would contain."""
     try:
-        found = inspect.type_info(kind)
+        found = type_info(kind)
     except (TypeError, ValueError):
         return  # a serde, or a type that only the table's own serde knows
     for bad in _mutable(found, set()):

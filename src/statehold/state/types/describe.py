@@ -10,6 +10,7 @@ from msgspec import inspect
 
 from statehold.api.values import serde
 from statehold.api.values.versioned_values import Versioned
+from statehold.common.decoding import type_info
 from statehold.errors import UsageError
 from statehold.state.types.description import (
     LEFT_OUT,
@@ -64,7 +65,7 @@ def _of_serde(given: serde.Serde[Any]) -> Description:
 
 def _of_msgspec(format: str, kind: Any) -> Description:
     reading = _Reading()
-    node = reading.node(inspect.type_info(kind))
+    node = reading.node(type_info(kind))
     return Description(format, type=node, shapes=tuple(reading.shapes))
 
 
