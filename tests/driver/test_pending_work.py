@@ -11,6 +11,7 @@ import pytest
 from tests.support import inside
 from tests.support.handlers import Interval, events
 from tests.support.rehearsing import rehearsed
+from tests.support.shadowing import DriverShadow
 
 from statehold import Handler, JoinBuffer, Output, Record, Table, Timer, Tumbling, dead_letter, retry, retry_later
 from statehold.admin.repair.effects import DropEffects
@@ -242,6 +243,14 @@ def test_a_rehearsal_finds_pending_effects_that_the_new_code_cannot_call() -> No
     assert found.verdict == "unreadable"
     assert found.unreadable[0].startswith("UnknownEffect: 2 of 4 pending effects cannot be called: .mail (2). ")
     assert rehearsed(driver, Renamed).unreadable == []
+
+
+def test_a_shadow_finds_them_too() -> None:
+    driver = pending()
+    found = DriverShadow(driver, Noting).look()
+    assert (found.phase, found.records) == ("unreadable", 0)
+    assert found.unreadable[0].startswith("UnknownEffect: 2 of 4 pending effects cannot be called: .mail (2). ")
+    assert DriverShadow(driver, Renamed).look().phase == "following"
 
 
 def drop(driver: Driver, kind: type[Handler[Any]], *functions: str) -> Any:

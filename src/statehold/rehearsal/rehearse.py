@@ -32,7 +32,7 @@ from statehold.rehearsal.report import RehearsedPartition
 from statehold.rehearsal.saved_results import ResultFiles
 from statehold.rehearsal.source import RehearsalSource, with_tables
 from statehold.rehearsal.stored_values import examine, load
-from statehold.rehearsal.transactions import RehearsedTransactions
+from statehold.rehearsal.transactions import ComparedTransactions, RehearsedTransactions
 from statehold.snapshot import full_listing
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
@@ -113,9 +113,13 @@ def engine_at(
     place: Place,
     topics: Mapping[str, int],
     settings: Settings,
+    last: CommitRecord,
     report: RehearsedPartition,
 ) -> Engine:
-    """Return the new code with the state, whose contents move into its tables."""
+    """Return the new code with the state, whose contents move into its tables.
+
+    The report says if it cannot call an effect that is pending at the commit record `last`.
+    """
     report.from_n, report.start, report.to_n, report.end = state.n, state.position, state.n, state.position
     engine = Engine(
         factory,
@@ -124,6 +128,10 @@ def engine_at(
         names=place.names,
         settings=settings,
     )
+    try:
+        require_effects(engine.handler, place, last)
+    except UnknownEffect as error:
+        report.unreadable.append(_without_place(error))
     load(state.contents, engine.state, report)
     return engine
 
@@ -164,17 +172,14 @@ class _Rehearsal:
             return
         state = self._state(reader, last)
         topics = topics_of(self._source, self._kind, place)
-        engine = engine_at(state, self._factory, place, topics, self._settings, report)
-        try:
-            require_effects(engine.handler, place, last)
-        except UnknownEffect as error:
-            report.unreadable.append(_without_place(error))
+        engine = engine_at(state, self._factory, place, topics, self._settings, last, report)
         examine(engine.state.tables, self._ignored, report, self._limits.examples)
         if report.unreadable:
             return
         self._files.begin(place.partition, state.n)
         examples = self._limits.examples
-        live = RehearsedTransactions(self._source, place, engine, state, report, self._ignored, examples, self._files)
+        compared = ComparedTransactions(place, engine, state, report, self._ignored, examples, self._files)
+        live = RehearsedTransactions(self._source, place, engine, state, report, compared)
         readers = [self._source.reader() for _ in range(2 + len(place.names.inputs))]
         try:
             live.run(readers, topics, last, self._until())

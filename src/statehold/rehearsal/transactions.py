@@ -100,13 +100,11 @@ class RehearsedTransactions:
         engine: Engine,
         state: PastState,
         report: RehearsedPartition,
-        ignored: IgnoredFields,
-        examples: int,
-        files: ResultFiles,
+        compared: ComparedTransactions,
     ) -> None:
-        """`engine` holds the state at the point, of which `state` says where it is."""
+        """`engine` holds the state at the point, of which `state` says where it is; `compared` has both, too."""
         self._source, self._place, self._engine, self._old, self._report = source, place, engine, state, report
-        self._each = ComparedTransactions(place, engine, state, report, ignored, examples, files)
+        self._each = compared
         self._positions: Mapping[str, int] = state.positions
 
     def run(

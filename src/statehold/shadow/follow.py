@@ -174,7 +174,7 @@ class FollowedPartition:
             return self._found_unreadable(report)
         state = past.at(readers.changelog, place, past.LATEST)
         topics = topics_of(source, options.kind, place)
-        engine = engine_at(state, options.factory, place, topics, options.settings, report)
+        engine = engine_at(state, options.factory, place, topics, options.settings, last, report)
         examine(engine.state.tables, options.ignored, report, options.examples)
         if report.unreadable:
             return self._found_unreadable(report)
