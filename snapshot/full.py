@@ -49,7 +49,7 @@ class FullWriter:
         sink: FullSink,
         chunk_bytes: int,
     ) -> None:
-        self._sink = sink
+        self._sink, used = sink, state.used
         self._first = self._through = commit_record.n
         self._all_keys = commit_record.keys
         # Freeze the keys now, in O(1). Each chunk holds their committed values at the time it is read (rule S2).
@@ -82,9 +82,7 @@ class FullWriter:
             store=sink.open(self._id),
             format=commit_record.format,
             schemas=place.merged_schemas(commit_record, place.schemas),
-            types=RecordedTypes(place.types, commit_record, state.used).after(
-                commit_record, commit_record.format, state.used, ()
-            ),
+            types=RecordedTypes(place.types, commit_record, used).after(commit_record, commit_record.format, used, ()),
             writer=place.writer,
             time=commit_record.time,
         )

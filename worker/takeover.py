@@ -147,9 +147,10 @@ class Takeover:
         kafka = self._transaction(engine, record)
         # The first idle moment commits if the group's offset is missing or old (rule D6), or if an older release wrote
         # the last commit record: `finish-upgrade` reads the running releases there; or if it has not all types.
-        renew = recovered.offset_behind or record.writer.reads < frame.NEWEST or bool(kafka.types.unknown)
+        untyped = kafka.types.unknown if record.format >= frame.TYPED else frozenset()
+        renew = recovered.offset_behind or record.writer.reads < frame.NEWEST or bool(untyped)
         if kafka.types.news:
-            log_types(tools, record, kafka.types.unknown)
+            log_types(tools, record, untyped)
         transaction = TransactionState(
             kafka=kafka,
             buffer=record_buffer(tools, signals, record),

@@ -12,7 +12,7 @@ from functools import reduce
 from statehold.errors import DamagedIncrement, TableTypeChanged
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
-from statehold.state.types.compare import TypeChange, table_changes, table_merged
+from statehold.state.types.compare import TypeChange, Use, table_changes, table_merged
 from statehold.state.types.description import BadDescription, TableType, of_text, to_text
 
 #: differences that an error shows
@@ -48,8 +48,7 @@ def check(commit_record: CommitRecord, declared: Mapping[str, TableType], topic:
             position=position,
         ) from error
     for table, differences in found.items():
-        broken = [each.text for each in differences if not each.compatible]
-        if broken:
+        if broken := [each for each in differences if not each.compatible]:
             raise TableTypeChanged(
                 _said(table, broken, commit_record, max(declared[table].values)),
                 topic=topic,
@@ -58,13 +57,14 @@ def check(commit_record: CommitRecord, declared: Mapping[str, TableType], topic:
             )
 
 
-def _said(table: str, broken: list[str], commit_record: CommitRecord, version: int) -> str:
+def _said(table: str, broken: list[TypeChange], commit_record: CommitRecord, version: int) -> str:
     writer, more = commit_record.writer, len(broken) - _SHOWN
-    shown = "; ".join(f"{text:.200}" for text in broken[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    shown = "; ".join(f"{each.text:.200}" for each in broken[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
     code = f" (code {writer.code})" if writer.code else ""
-    if any(text.startswith("key ") for text in broken):
+    uses = {each.use for each in broken}
+    if Use.KEY in uses:
         ways = "or give the keys their old type: keys of another type need a new table"
-    elif any(text.startswith("the upcaster ") for text in broken):
+    elif Use.UPCAST in uses:
         ways = "or let the upcaster read what is stored"
     else:
         ways = (

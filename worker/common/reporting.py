@@ -7,7 +7,7 @@ from typing import Any
 
 from statehold.errors import Lost, OwnershipError, PartitionError
 from statehold.ports import WorkerReport
-from statehold.snapshot.format import frame, recorded_types
+from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -20,13 +20,13 @@ def log_pause(tools: Tools, record: CommitRecord) -> None:
     tools.log.info("paused" if record.paused else "resumed", by=by, position=position)
 
 
-def log_types(tools: Tools, record: CommitRecord, unknown: Collection[str]) -> None:
-    """Log how the types of tables differ from those of the last commit record, and the tables that take a first one."""
+def log_types(tools: Tools, record: CommitRecord, untyped: Collection[str]) -> None:
+    """Log how the types of tables differ from those of the last commit record, and which tables take a first one."""
     for table, changes in recorded_types.changes(record, tools.place.types).items():
         if changes:
             tools.log.info("table_type_changed", table=table, changes=[each.text for each in changes])
-    if unknown and record.format >= frame.TYPED:
-        tools.log.info("table_types_taken", tables=sorted(unknown))
+    if untyped:
+        tools.log.info("table_types_taken", tables=sorted(untyped))
 
 
 def log_progress(tools: Tools, view: dict[str, Any]) -> None:

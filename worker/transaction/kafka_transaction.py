@@ -145,7 +145,7 @@ class KafkaTransaction:
         positions = {**draft.positions, **side.retries}
         if side.next > 0:
             positions[self._control] = side.next
-        number, frozen = before.format_after(commands) if commands else before.format, draft.frozen
+        written_as, frozen = before.format_after(commands) if commands else before.format, draft.frozen
         return msgspec.structs.replace(
             before,
             n=n,
@@ -167,10 +167,10 @@ class KafkaTransaction:
             take=before.take_after(n, commands, draft.full_snapshots) if before.take or commands else 0,
             paused=before.paused if side.switch is None else before.paused_after(side.switch),
             effects=draft.effects,
-            format=number,
+            format=written_as,
             reach=before.reach if draft.reach is None else draft.reach,
             schemas=self._place.merged_schemas(before, frozen.tables) if self._versioned else before.schemas,
-            types=self.types.after(before, number, frozen.tables, frozen.emptied),
+            types=self.types.after(before, written_as, frozen.tables, frozen.emptied),
             writer=self._place.writer,
             time=int(self._wall() * 1000),
         )

@@ -37,6 +37,15 @@ _SAID: Final[dict[Verdict, str]] = {
         "version and an upcaster, or run the code that wrote it"
     ),
 }
+Ignored = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore",
+        metavar="FIELD",
+        help="Leave out a field of outputs and values, such as timestamp or totals:address.zip; may be repeated.",
+    ),
+]
+Shown = Annotated[int, typer.Option("--show", metavar="N", min=0, help="Show N differences of each topic and table.")]
 #: characters of a value in the report
 _WIDTH: Final = 300
 
@@ -59,14 +68,7 @@ def rehearse_(
         str | None,
         typer.Option("--time", metavar="TIME", help="End after this time, such as 5m, shared by the partitions."),
     ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ignore",
-            metavar="FIELD",
-            help="Leave out a field of outputs and values, such as timestamp or totals:address.zip; may be repeated.",
-        ),
-    ] = None,
+    ignore: Ignored = None,
     backup: Annotated[
         Path | None,
         typer.Option("--backup", metavar="DIR", help="Read this backup, made with --with-input, instead of Kafka."),
@@ -79,9 +81,7 @@ def rehearse_(
         Path | None,
         typer.Option("--against", metavar="FILE", help="Compare with the file that --save of the old code wrote."),
     ] = None,
-    examples: Annotated[
-        int, typer.Option("--show", metavar="N", min=0, help="Show N differences of each topic and table.")
-    ] = 3,
+    examples: Shown = 3,
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,7 +97,7 @@ def rehearse_(
     """
     if about.service is None:
         raise WrongOption("a rehearsal needs the new code: name it as module:service")
-    seconds = _seconds(time_)
+    seconds = seconds_of("--time", time_)
     found: list[RehearsedPartition] = []
     with _source(about, backup) as (source, numbers), _saving(save) as writer:
         files = ResultFiles(writer, EarlierResults(against) if against is not None else None)
@@ -148,13 +148,14 @@ def _existing(wanted: list[int], partitions: int) -> list[int]:
     return wanted or list(range(partitions))
 
 
-def _seconds(text: str | None) -> float:
+def seconds_of(option: str, text: str | None) -> float:
+    """Return a duration in seconds, 0 without one. :raises WrongOption: it cannot be read."""
     if text is None:
         return 0.0
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise WrongOption(f"--time {text}: write {error}") from None
+        raise WrongOption(f"{option} {text}: write {error}") from None
 
 
 def print_partition(found: RehearsedPartition, *, examples: bool = True) -> None:

@@ -14,14 +14,14 @@ import typer
 
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.common.exit_codes import Answer
-from statehold.config.common.units import format_duration, parse_duration
+from statehold.config.common.units import format_duration
 from statehold.config.settings import Settings
 from statehold.errors import StartError
 from statehold.ops.cli.common import output, waiting
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.cli.service.rehearse import print_example, print_partition
+from statehold.ops.cli.service.rehearse import Ignored, Shown, print_example, print_partition, seconds_of
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
 from statehold.ops.http.small_server import small_server
 from statehold.ops.process.shadow_metrics import ShadowMetrics
@@ -57,17 +57,8 @@ def shadow(
         str | None, typer.Option("--for", metavar="TIME", help="End after this time, such as 24h. [default: Ctrl-C]")
     ] = None,
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="Report after each such time.")] = "1m",
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ignore",
-            metavar="FIELD",
-            help="Leave out a field of outputs and values, such as timestamp or totals:address.zip; may be repeated.",
-        ),
-    ] = None,
-    examples: Annotated[
-        int, typer.Option("--show", metavar="N", min=0, help="Show N differences of each topic and table.")
-    ] = 3,
+    ignore: Ignored = None,
+    examples: Shown = 3,
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +74,7 @@ def shadow(
     """
     if about.service is None:
         raise WrongOption("a shadow needs the new code: name it as module:service")
-    most, each = _seconds("--for", for_), _seconds("--every", every)
+    most, each = seconds_of("--for", for_), seconds_of("--every", every)
     end, stop = time.monotonic() + most if most else None, threading.Event()
 
     def ended() -> bool:
@@ -219,12 +210,3 @@ def _served(settings: Settings, made: Shadow, service: str) -> Iterator[None]:
         except StartError as error:
             output.complain(f"{error}. The shadow runs without metrics. Next: set ops.listen to a free address or off")
         yield
-
-
-def _seconds(option: str, text: str | None) -> float:
-    if text is None:
-        return 0.0
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise WrongOption(f"{option} {text}: write {error}") from None

@@ -121,7 +121,8 @@ class ServiceWiring:
         self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
         self._overview = overview
         self._access: Access = RoleAccess(service.settings, admin, rights)
-        self._schemas, self._roots = schemas(class_of(service.handler)), roots_of(service.settings)
+        kind = class_of(service.handler)
+        self._schemas, self._types, self._roots = schemas(kind), table_types(kind), roots_of(service.settings)
         self._tracing = tracing_of(service.settings, service.names)
         self._database = partial(database_of, class_of(service.handler), service.settings, service.names)
         self._database()  # raises at the start if something is missing
@@ -315,5 +316,5 @@ class ServiceWiring:
             ),
             schemas=self._schemas,
             roots=self._roots,
-            types=table_types(class_of(self._service.handler)),
+            types=self._types,
         )

@@ -29,13 +29,6 @@ _LOW: Final = ("ge", "gt", "min_length")
 _HIGH: Final = ("le", "lt", "max_length")
 
 
-class TypeChange(NamedTuple):
-    """One difference, in words; `compatible`: stored values read as they did."""
-
-    text: str
-    compatible: bool
-
-
 class Use(Enum):
     """How the code uses what it reads."""
 
@@ -46,9 +39,17 @@ class Use(Enum):
     UPCAST = auto()
 
 
+class TypeChange(NamedTuple):
+    """One difference, in words; `compatible`: stored values read as they did."""
+
+    text: str
+    compatible: bool
+    use: Use = Use.VALUE
+
+
 def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
     """Return the differences between a table's stored and declared types, those of its keys first."""
-    found = [TypeChange(f"key {each.text}", each.compatible) for each in compare(old.key, new.key, Use.KEY)]
+    found = [TypeChange(f"key {each.text}", each.compatible, Use.KEY) for each in compare(old.key, new.key, Use.KEY)]
     current = max(new.values)
     for version, description in old.values.items():
         declared = new.values.get(version)
@@ -56,7 +57,8 @@ def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
             found += compare(description, new.values[version])
         elif declared is not None and not _is_plain(declared):  # an upcaster without annotation gets plain data
             for each in compare(description, declared, Use.UPCAST):
-                found.append(TypeChange(f"the upcaster of version {version}: {each.text}", each.compatible))
+                text = f"the upcaster of version {version}: {each.text}"
+                found.append(TypeChange(text, each.compatible, Use.UPCAST))
     return found
 
 
