@@ -16,6 +16,8 @@ from typing import Any, BinaryIO, Final, Literal
 import msgspec
 
 from statehold.api.record import Message
+from statehold.common.names import Names
+from statehold.common.version import __version__
 from statehold.errors import UsageError
 from statehold.snapshot.store.base import is_safe_key
 from statehold.snapshot.store.files import FileStore
@@ -104,6 +106,34 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     statehold: str
     #: Time of the backup as ISO 8601, by the clock of the process that made it.
     made: str
+
+    @classmethod
+    def of(
+        cls,
+        names: Names,
+        backup: str,
+        partitions: list[SavedPartition],
+        files: list[ArchiveFile],
+        *,
+        topic_ids: dict[str, str],
+        outputs: dict[str, int],
+        made: str,
+    ) -> BackupManifest:
+        """Return the manifest of a backup of this service by this release; `made` as the field."""
+        return cls(
+            format=SEVERAL if names.others else FORMAT,
+            backup=backup,
+            service=names.service,
+            namespace=names.namespace,
+            input=names.input,
+            others=list(names.others),
+            partitions=partitions,
+            topic_ids=topic_ids,
+            outputs=outputs,
+            files=files,
+            statehold=__version__,
+            made=made,
+        )
 
     @property
     def with_input(self) -> bool:

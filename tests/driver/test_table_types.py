@@ -14,7 +14,7 @@ import pytest
 from msgspec import Meta, Struct
 from tests.support import inside
 
-from statehold import Handler, Record, Table, renamed
+from statehold import Dedupe, Handler, JoinBuffer, Record, Session, Table, Tumbling, renamed
 from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.handler import new_state
 from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UnreadableValue, UsageError
@@ -654,3 +654,50 @@ def test_an_export_has_no_other_values_than_the_service() -> None:
         make(reader, msgspec.structs.replace(place, types=table_types(first)))
     tools = msgspec.structs.replace(place, types={})
     assert make(reader, tools).goal.commit_record.n > n
+
+
+def holding(name: str, declaration: Any) -> type[Handler[str]]:
+    """Return a handler with windows, a join or a Dedupe of this name, whose records write it."""
+
+    class Holding(Handler[str]):
+        def on_record(self, record: Record[str]) -> None:
+            found = getattr(self, name)
+            if isinstance(found, Dedupe):
+                found.seen(record.value)
+            elif isinstance(found, JoinBuffer):
+                found.left(record, record.value)
+            else:
+                found.update(record, record.value, lambda value: (value or 0) + 1)
+
+        def on_window(self, *_: Any) -> None:
+            """The test ends before."""
+
+    return type("Holding", (Holding,), {name: declaration})
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda **was: Tumbling(60, key=str, value=int, **was),
+        lambda **was: Session(60, key=str, value=int, merge=max, **was),
+        lambda **was: JoinBuffer(60, key=str, left=str, right=str, **was),
+        lambda **was: Dedupe(key=str, ttl=60, **was),
+    ],
+    ids=["window", "session", "join", "dedupe"],
+)
+def test_windows_joins_and_a_dedupe_are_renamed_too(declare: Any) -> None:
+    driver = Driver(holding("first", declare()))
+    driver.feed("ann")
+    driver.commit()
+    before, held = driver.commit_record().digest, driver.table("first")
+    assert held
+    with pytest.raises(UnknownSchema, match="name it in was="):
+        driver.upgrade(holding("second", declare()), crash=True)
+    driver.upgrade(holding("second", declare(was="first")))
+    assert driver.table("second") == held
+    assert driver.commit_record().digest == before
+    driver.feed("bob")
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert len(driver.table("second")) == len(held) + 1

@@ -93,6 +93,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
+        was: str = "",
     ) -> None: ...
 
     @overload
@@ -108,6 +109,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
+        was: str = "",
     ) -> None: ...
 
     def __init__(
@@ -122,6 +124,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
+        was: str = "",
     ) -> None:
         if join not in REPORTED:
             raise UsageError(f"JoinBuffer(join={join!r}): it is one of {', '.join(REPORTED)}")
@@ -135,7 +138,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         )
         row_key: Any = GenericAlias(tuple, (key, str, int, int))
         value: Any = BufferedRecord[left, right]
-        super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters)
+        super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters, was=was)
 
     def left(self, record: Record[Any], key: K, value: L | None = None) -> list[R]:
         """Keep a record of the left side, and return its partners of the right side: oldest first, then by arrival.

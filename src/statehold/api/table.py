@@ -105,8 +105,7 @@ class Table(Declaration, Generic[K, V]):
         mutable: bool = False,
         was: str = "",
     ) -> None:
-        if was and not was.isidentifier():
-            raise UsageError(f"Table(was={was!r}): give the name that the attribute had before")
+        require_name(was)
         require_key_type(key)
         if sorted or ttl:
             require_ordered_key(key)
@@ -193,6 +192,12 @@ class Table(Declaration, Generic[K, V]):
     def __delitem__(self, key: K) -> None:
         """Remove the key. :raises KeyError: it is absent."""
         raise self._unbound()
+
+
+def require_name(was: str) -> None:
+    """:raises UsageError: no attribute can have had this name; '' says that there was none."""
+    if was and not was.isidentifier():
+        raise UsageError(f"was={was!r}: give the name that the attribute had before")
 
 
 def milliseconds(span: float | timedelta) -> int:

@@ -53,6 +53,7 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
+        was: str = "",
     ) -> None: ...
 
     @overload
@@ -64,6 +65,7 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
+        was: str = "",
     ) -> None: ...
 
     def __init__(
@@ -74,11 +76,12 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
+        was: str = "",
     ) -> None:
         require_key_type(key)
         require_ordered_key(key)
         row_key: Any = GenericAlias(tuple, (key, int, int))
-        super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters)
+        super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters, was=was)
 
     def update(self, record: Record[Any], key: K, fn: Callable[[V | None], V]) -> None:
         """Set each window of this key and the record's timestamp to `fn(value)`; a new window begins with None.

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from statehold.api.record import Message
 from statehold.common.names import Names
-from statehold.common.version import __version__
 from statehold.errors import UsageError
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import BackupManifest, FileWriter, Role, SavedPartition
@@ -63,19 +62,9 @@ def write(
         for partition, record in commit_records.items()
     ]
     newest = next(iter(commit_records.values()))
-    manifest = BackupManifest(
-        format=archive.SEVERAL if names.others else archive.FORMAT,
-        backup=directory.name,
-        service=names.service,
-        namespace=names.namespace,
-        input=names.input,
-        others=list(names.others),
-        partitions=saved,
-        topic_ids=dict(newest.topic_ids),
-        files=files,
-        statehold=__version__,
-        made=datetime.fromtimestamp(newest.time / 1000, UTC).isoformat(),
-    )
+    made = datetime.fromtimestamp(newest.time / 1000, UTC).isoformat()
+    ids = dict(newest.topic_ids)
+    manifest = BackupManifest.of(names, directory.name, saved, files, topic_ids=ids, outputs={}, made=made)
     archive.write_manifest(directory, manifest)
 
 

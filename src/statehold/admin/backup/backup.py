@@ -11,7 +11,6 @@ from pathlib import Path
 from statehold.admin.state.stopped_service import inputs_at
 from statehold.admin.topics import require
 from statehold.common.names import Names
-from statehold.common.version import __version__
 from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement, ToolRefused
 from statehold.kafka.admin.admin import Admin
@@ -47,18 +46,13 @@ def backup(
     found = admin.describe(list(outputs)) if outputs else {}
     ids = {topic: facts[topic].id for topic in (*names.inputs, names.changelog, names.snapshot)}
     count = facts[names.input].partitions
-    manifest = BackupManifest(
-        format=archive.SEVERAL if names.others else archive.FORMAT,
-        backup=uuid.uuid4().hex[:16],
-        service=names.service,
-        namespace=names.namespace,
-        input=names.input,
-        others=list(names.others),
-        partitions=[SavedPartition(p, 0, 0, 0, 0, "", "") for p in range(count)],
+    manifest = BackupManifest.of(
+        names,
+        uuid.uuid4().hex[:16],
+        [SavedPartition(p, 0, 0, 0, 0, "", "") for p in range(count)],
+        [],
         topic_ids=ids,
         outputs={topic: fact.partitions for topic, fact in found.items() if fact is not None},
-        files=[],
-        statehold=__version__,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with closing(CommittedReader(settings, names.group, admin)) as reader:

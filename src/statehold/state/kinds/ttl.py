@@ -88,6 +88,7 @@ class DedupeTable(DueTable[K, int], Dedupe[K]):
     def __init__(self, declaration: Dedupe[K]) -> None:
         options: DedupeOptions = options_of(declaration)
         super().__init__(Table(key=options.key_type, value=int), options.name)
+        self.name = options.was or options.name
         self._for, self._most = options.ttl, options.most
 
     def follow(self, clock: ClockTable) -> None:
