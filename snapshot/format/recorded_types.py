@@ -12,7 +12,7 @@ from functools import reduce
 from statehold.errors import DamagedIncrement, TableTypeChanged
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
-from statehold.state.types.compare import TypeChange, Use, table_changes, table_merged
+from statehold.state.types.compare import TypeChange, Use, all_optional, table_changes, table_merged
 from statehold.state.types.description import BadDescription, TableType, of_text, to_text
 
 #: differences that an error shows
@@ -112,13 +112,15 @@ class RecordedTypes:
     def __init__(self, declared: Mapping[str, TableType], commit_record: CommitRecord, used: Iterable[str]) -> None:
         """`used`: the tables that have keys."""
         known = commit_record.types
+        #: tables that had keys at the takeover, and whose type no commit record carries
+        self.unknown = frozenset(table for table in used if table in declared and table not in known)
         #: by table; a commit record names the fields that stored values may be without, which a declaration does not
         self._texts = {table: to_text(types) for table, types in declared.items()}
         for table, text in self._texts.items():
-            if known.get(table, text) != text:
+            if table in self.unknown:
+                self._texts[table] = to_text(all_optional(declared[table]))
+            elif known.get(table, text) != text:
                 self._texts[table] = to_text(table_merged(of_text(known[table]), declared[table]))
-        #: tables that had keys at the takeover, and whose type no commit record carries
-        self.unknown = frozenset(table for table in used if table in declared and table not in known)
         #: whether anything is to be recorded that is not
         self.news = bool(self.unknown) or any(known.get(table, text) != text for table, text in self._texts.items())
 

@@ -180,7 +180,7 @@ WRONG: dict[str, tuple[Any, Any, Any, str]] = {
     "enum to str": (Two, Two.SHUT, str, "enum became str"),
     "union without a type": (int | str, "x", int, "str is no longer among its types"),
     "union with anything": (int, 5, Any, "int became any"),
-    "union with anything, too": (int | str, 5, int | str | Any, "it: may be any, too"),
+    "union with anything, too": (int | str, 5, int | str | Any, "the value: may be any, too"),
     "items of a tuple": (tuple[int, ...], (1,), tuple[str, ...], r"\[\]: int became str"),
     "length of a tuple": (tuple[int, int], (1, 2), tuple[int, int, int], "became tuple"),
     "nested": (tuple[Cents, ...], (Cents(1),), tuple[Minor, ...], r"\[\].cents: int is gone"),
@@ -191,8 +191,8 @@ WRONG: dict[str, tuple[Any, Any, Any, str]] = {
 RIGHT: dict[str, tuple[Any, Any, Any, str, Any]] = {
     "field with a default": (Cents, Cents(100), Since, "since: int is new; stored values read 5", Since(100, 5)),
     "field at the end of an array": (AsArray, AsArray(7), InOrder, "days: int is new", InOrder(7, 0)),
-    "union grew": (int, 5, int | str, "it: may be str, too", 5),
-    "none": (Cents, Cents(5), Cents | None, "it: may be none, too", Cents(5)),
+    "union grew": (int, 5, int | str, "the value: may be str, too", 5),
+    "none": (Cents, Cents(5), Cents | None, "the value: may be none, too", Cents(5)),
     "enum grew": (Two, Two.SHUT, Three, "enum with 'busy', too", Three.SHUT),
     "literal grew": (Literal["a"], "a", Literal["a", "b"], "literal with 'b', too", "a"),
     "limit loosened": (Atleast10, Atleast10(12), Atleast, "cents: ge 10 became 0", Atleast(12)),
@@ -276,10 +276,10 @@ def test_a_change_that_no_stored_byte_shows_is_no_change(row: str) -> None:
 @pytest.mark.parametrize(
     ("old", "at", "new", "said"),
     [
-        (int, 1, str, "key it: int became str"),
-        (str, "ann", bytes, "key it: str became bytes"),
-        (Two, Two.SHUT, One, "key it: enum without 'shut'"),
-        (tuple[str, int], ("a", 1), tuple[str, int, int], "key it: "),
+        (int, 1, str, "the key: int became str"),
+        (str, "ann", bytes, "the key: str became bytes"),
+        (Two, Two.SHUT, One, "the key: enum without 'shut'"),
+        (tuple[str, int], ("a", 1), tuple[str, int, int], "the key: "),
         (Cents, Cents(1), Since, "key since: int is new, and nothing that is stored has it"),
     ],
 )
@@ -455,6 +455,19 @@ def test_the_first_start_in_the_new_format_records_what_is_there() -> None:
     driver.upgrade(release(Cents))
     with pytest.raises(TableTypeChanged):
         driver.upgrade(release(Minor))
+
+
+def test_a_value_from_before_may_lack_a_field_that_the_first_start_declares() -> None:
+    """An earlier release may have added it, and recorded nothing about it."""
+    driver = written(release(Cents, Cents(1)))
+    driver.crash()
+    forget_types(driver)
+    driver.upgrade(release(Since, Since(2, 7), at="bob"))
+    driver.advance(1)
+    with pytest.raises(TableTypeChanged, match="since: stored values without it read 5, and now 6"):
+        driver.upgrade(release(SinceAnother))
+    driver.upgrade(release(Since))
+    assert driver.table("rows") == {"ann": Since(1, 5)}
 
 
 def rewrite(driver: Driver, change: Callable[[CommitRecord], CommitRecord]) -> None:

@@ -195,7 +195,7 @@ class Table(Declaration, Generic[K, V]):
 
 
 def require_name(was: str) -> None:
-    """:raises UsageError: no attribute can have had this name; '' says that there was none."""
+    """:raises UsageError: no attribute can have had this name; '' stands for no earlier name."""
     if was and not was.isidentifier():
         raise UsageError(f"was={was!r}: give the name that the attribute had before")
 

@@ -44,12 +44,12 @@ class TypeChange(NamedTuple):
 
     text: str
     compatible: bool
-    use: Use = Use.VALUE
+    use: Use
 
 
 def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
     """Return the differences between a table's stored and declared types, those of its keys first."""
-    found = [TypeChange(f"key {each.text}", each.compatible, Use.KEY) for each in compare(old.key, new.key, Use.KEY)]
+    found = compare(old.key, new.key, Use.KEY)
     current = max(new.values)
     for version, description in old.values.items():
         declared = new.values.get(version)
@@ -57,8 +57,7 @@ def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
             found += compare(description, new.values[version])
         elif declared is not None and not _is_plain(declared):  # an upcaster without annotation gets plain data
             for each in compare(description, declared, Use.UPCAST):
-                text = f"the upcaster of version {version}: {each.text}"
-                found.append(TypeChange(text, each.compatible, Use.UPCAST))
+                found.append(each._replace(text=f"the upcaster of version {version}: {each.text}"))
     return found
 
 
@@ -74,6 +73,20 @@ def table_merged(old: TableType, new: TableType) -> TableType:
     return TableType(merged(old.key, new.key), values)
 
 
+def all_optional(found: TableType) -> TableType:
+    """Return the types of values without a stored description: each field with a default may be missing in some."""
+    values = {version: _optional(description) for version, description in found.values.items()}
+    return TableType(found.key, values)
+
+
+def _optional(found: Description) -> Description:
+    shapes = []
+    for shape in found.shapes:
+        fields = (msgspec.structs.replace(field, optional=field.default is not None) for field in shape.fields)
+        shapes.append(msgspec.structs.replace(shape, fields=tuple(fields)))
+    return msgspec.structs.replace(found, shapes=tuple(shapes))
+
+
 def _is_plain(found: Description) -> bool:
     return found.type is not None and found.type.kind == "any"
 
@@ -81,7 +94,7 @@ def _is_plain(found: Description) -> bool:
 def compare(old: Description, new: Description, use: Use = Use.VALUE) -> list[TypeChange]:
     """Return the differences between a stored and a declared type, in the order of the fields."""
     if (old.format, old.name, old.version) != (new.format, new.name, new.version):
-        return [TypeChange(f"{_format(old)} became {_format(new)}", compatible=False)]
+        return [TypeChange(f"{_format(old)} became {_format(new)}", compatible=False, use=use)]
     if old.type is None or new.type is None:
         return []
     return list(_Comparison(old, new, use).nodes("", old.type, new.type))
@@ -123,12 +136,12 @@ class _Comparison:
         if "union" in (old.kind, new.kind):
             yield from self._unions(path, old, new)
         elif self._slot(old, self._old) != self._slot(new, self._new):
-            yield _broken(path, f"{self._said(old, self._old)} became {self._said(new, self._new)}")
+            yield self._broken(path, f"{self._said(old, self._old)} became {self._said(new, self._new)}")
         elif old.kind in SHAPED:
             yield from self._shapes(path, old.shape, new.shape)
         else:
-            yield from _values(path, old, new)
-            yield from _limits(path, old, new)
+            yield from self._values(path, old, new)
+            yield from self._limits(path, old, new)
             for number, (before, now) in enumerate(zip(old.parts, new.parts, strict=True)):
                 yield from self.nodes(_within(path, old, number), before, now)
 
@@ -137,12 +150,12 @@ class _Comparison:
         for member in _members(old):
             found = news.pop(self._slot(member, self._old), None)
             if found is None:
-                yield _broken(path, f"{self._said(member, self._old)} is no longer among its types")
+                yield self._broken(path, f"{self._said(member, self._old)} is no longer among its types")
             else:
                 yield from self.nodes(path, member, found)
         for member in news.values():
             compatible = member.kind != "any"
-            yield TypeChange(f"{path or 'it'}: may be {self._said(member, self._new)}, too", compatible)
+            yield self._change(path, f"may be {self._said(member, self._new)}, too", compatible=compatible)
 
     def _slot(self, node: Node, shapes: tuple[Shape, ...]) -> tuple[object, ...]:
         """Return what must be equal for two types to be compared further."""
@@ -158,16 +171,17 @@ class _Comparison:
         if now.array and [field.name for field in before.fields] != [
             field.name for field in now.fields[: len(before.fields)]
         ]:
-            yield _broken(path, f"an array of {_names(before)} became one of {_names(now)}")
+            yield self._broken(path, f"an array of {_names(before)} became one of {_names(now)}")
             return
         known = {field.name: field for field in now.fields}
         for field in before.fields:
             at = f"{path}.{field.name}" if path else field.name
             if (found := known.pop(field.name, None)) is None:
-                yield TypeChange(f"{at}: {self._said(field.type, self._old)} is gone", self._use is Use.UPCAST)
+                said = f"{self._said(field.type, self._old)} is gone"
+                yield self._change(at, said, compatible=self._use is Use.UPCAST)
                 continue
             if field.optional and field.default != found.default:
-                yield _broken(at, f"stored values without it read {_read(field)}, and now {_read(found)}")
+                yield self._broken(at, f"stored values without it read {_read(field)}, and now {_read(found)}")
             yield from self.nodes(at, field.type, found.type)
         for field in known.values():
             yield self._added(f"{path}.{field.name}" if path else field.name, field)
@@ -175,12 +189,12 @@ class _Comparison:
     def _added(self, at: str, field: Field) -> TypeChange:
         said = self._said(field.type, self._new)
         if self._use is not Use.VALUE:
-            return _broken(at, f"{said} is new, and nothing that is stored has it")
+            return self._broken(at, f"{said} is new, and nothing that is stored has it")
         if field.default is None:
-            return _broken(at, f"{said} is new and has no default")
+            return self._broken(at, f"{said} is new and has no default")
         if field.default == VARYING:
-            return _broken(at, f"{said} is new, and each call makes another default")
-        return TypeChange(f"{at}: {said} is new; stored values read {_read(field)}", compatible=True)
+            return self._broken(at, f"{said} is new, and each call makes another default")
+        return self._change(at, f"{said} is new; stored values read {_read(field)}", compatible=True)
 
     def _said(self, node: Node, shapes: tuple[Shape, ...]) -> str:
         if node.kind in SHAPED:
@@ -194,35 +208,38 @@ class _Comparison:
             return f"{node.kind}[{', '.join(self._said(part, shapes) for part in node.parts)}]"
         return node.kind
 
+    def _values(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
+        """Compare the values of enums and literals."""
+        if gone := [value for value in old.values if value not in new.values]:
+            yield self._broken(path, f"{old.kind} without {', '.join(map(repr, gone))}")
+        if born := [value for value in new.values if value not in old.values]:
+            yield self._change(path, f"{new.kind} with {', '.join(map(repr, born))}, too", compatible=True)
+
+    def _limits(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
+        for name in sorted(old.limits.keys() | new.limits.keys()):
+            before, now = old.limits.get(name), new.limits.get(name)
+            if before != now:
+                looser = now is None or _is_looser(name, before, now)
+                yield self._change(path, f"{name} {_shown(before)} became {_shown(now)}", compatible=looser)
+
+    def _broken(self, path: str, text: str) -> TypeChange:
+        return self._change(path, text, compatible=False)
+
+    def _change(self, path: str, text: str, *, compatible: bool) -> TypeChange:
+        """`path`: of a part; '' for the whole key or value."""
+        whole = "the key" if self._use is Use.KEY else "the value"
+        where = f"key {path}" if path and self._use is Use.KEY else path or whole
+        return TypeChange(f"{where}: {text}", compatible, self._use)
+
 
 def _members(node: Node) -> tuple[Node, ...]:
     return node.parts if node.kind == "union" else (node,)
-
-
-def _values(path: str, old: Node, new: Node) -> Iterator[TypeChange]:
-    """Compare the values of enums and literals."""
-    if gone := [value for value in old.values if value not in new.values]:
-        yield _broken(path, f"{old.kind} without {', '.join(map(repr, gone))}")
-    if born := [value for value in new.values if value not in old.values]:
-        yield TypeChange(f"{path or 'it'}: {new.kind} with {', '.join(map(repr, born))}, too", compatible=True)
-
-
-def _limits(path: str, old: Node, new: Node) -> Iterator[TypeChange]:
-    for name in sorted(old.limits.keys() | new.limits.keys()):
-        before, now = old.limits.get(name), new.limits.get(name)
-        if before != now:
-            said = f"{path or 'it'}: {name} {_shown(before)} became {_shown(now)}"
-            yield TypeChange(said, compatible=now is None or _is_looser(name, before, now))
 
 
 def _is_looser(name: str, before: Limit | None, now: Limit) -> bool:
     if not isinstance(before, int | float) or not isinstance(now, int | float):
         return False
     return (name in _LOW and now < before) or (name in _HIGH and now > before)
-
-
-def _broken(path: str, text: str) -> TypeChange:
-    return TypeChange(f"{path or 'it'}: {text}", compatible=False)
 
 
 def _within(path: str, node: Node, number: int) -> str:
