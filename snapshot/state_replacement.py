@@ -117,6 +117,7 @@ class DepartingPartition(NamedTuple):
             outputs=0,
             commands=(),
             pinned=(),
+            time_limit=0,
             moved=self.into,
             format=frame.NEWEST,  # because an older release would continue here
             writer=self.place.writer,

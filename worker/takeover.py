@@ -31,6 +31,7 @@ from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import EventTime, WindowTime
 from statehold.worker.handler.pending_effects import require_effects
+from statehold.worker.handler.time_limit import live_limit
 from statehold.worker.inputs.merging_mailbox import MergingMailbox
 from statehold.worker.inputs.partition_inputs import PartitionInputs
 from statehold.worker.loop import LiveLoop
@@ -39,6 +40,7 @@ from statehold.worker.participants.commit_spans import CommitSpans
 from statehold.worker.participants.dead_letters import DeadLetters
 from statehold.worker.participants.idle_clock import IdleClock
 from statehold.worker.participants.late_records import LateRecords
+from statehold.worker.participants.records_ahead import RecordsAhead
 from statehold.worker.participants.reference_data import ReferenceData
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
@@ -55,6 +57,7 @@ from statehold.worker.transaction.state import TransactionState
 ORDER: tuple[type[Participant], ...] = (
     CommitSpans,  # before all others, because a span covers what they contribute
     ReferenceData,  # before side inputs, because they see the version that a transaction begins with
+    RecordsAhead,  # before SinkCoordinator, because the database's note has the time limit, too
     SinkCoordinator,  # before other side inputs, because a database that is ahead names those to repeat
     ControlCommands,
     IdleClock,  # after commands, because an idle transaction with a command has no room for a tick
@@ -267,6 +270,10 @@ def _of_event_time(
     yield IdleClock(tools, engine, event_time, blocked)
     if isinstance(event_time, WindowTime):
         yield LateRecords(tools, event_time, type(engine.handler))
+    engine.live_limit = live_limit(type(engine.handler), tools.settings, tools.wall)
+    engine.limit_time(None)
+    if engine.live_limit is not None:
+        yield RecordsAhead(tools, engine.live_limit)
 
 
 def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:

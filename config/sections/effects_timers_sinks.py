@@ -1,8 +1,9 @@
-"""Settings of effects, timers and sinks."""
+"""Settings of effects, time, timers and sinks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from statehold.config.common.option import Section, count, seconds, secret, text
 from statehold.config.common.secret import Secret
@@ -35,6 +36,21 @@ class EffectsSettings(Section, name="effects"):
         "How long a partition that stops waits for pending effects. The next owner runs the rest.",
         low=0.0,
         high=600.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSettings(Section, name="time"):
+    """The time of a partition, by which timers, windows, joins and expiry go (docs/explanation/time.md)."""
+
+    max_ahead: float | Literal["off"] = seconds(
+        "off",
+        "How far ahead of its worker's clock a record may advance the partition's time. A record with a later "
+        "timestamp is processed and does not advance the time; if the handler's on_failure names TimestampAhead, "
+        "that policy decides about it. In service.mode 'development' without a limit, a record of more than an hour "
+        "ahead advances the time and is logged (record_ahead).",
+        low=1.0,
+        high=31_536_000.0,
     )
 
 

@@ -161,6 +161,9 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     commands: tuple[Command, ...] = ()
     #: users' commands of the control topic, handled after the last record of this transaction, in this order
     pinned: tuple[Pinned, ...] = ()
+    #: records of this transaction with a later timestamp did not advance the partition's time; in milliseconds since
+    #: 1970, 0: there was no such record
+    time_limit: int = 0
     #: number of the transaction whose command requested a full snapshot that no commit record refers to yet; 0 = none
     take: int = 0
     #: number of the transaction that began this state generation (rule S6)

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from statehold.errors import DamagedIncrement, DigestMismatch
-from statehold.messages.pinned_command import Pinned, Placed
+from statehold.messages.pinned_command import Pinned, Placed, TimeLimit
 from statehold.ports import Reader
 from statehold.snapshot.format import records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, Header, Manifest
+from statehold.snapshot.format.side_inputs import placed
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.restore.progress import Progress
 from statehold.state import digest
@@ -31,8 +32,8 @@ class AppliedDeltas(msgspec.Struct):
     #: bytes of the transactions with content, and keys in deltas
     unsaved_bytes: int = 0
     unsaved_keys: int = 0
-    #: users' commands of the control topic after the last delta: the replay handles them at their positions
-    pinned: list[Placed[Pinned]] = []
+    #: pinned commands and time limits after the last delta: the replay handles them at their positions
+    pinned: list[Placed[Pinned | TimeLimit]] = []
     #: with several inputs: the order of the records after the last delta, transaction by transaction
     runs: list[bytes] = []
 
@@ -69,8 +70,7 @@ def apply_deltas(
         if not done.positions:
             done.positions, done.digest = newest.positions, newest.digest
         if replayed or newest.last_delta != newest.n:
-            for command in newest.pinned:
-                done.pinned.append(Placed(position, command))
+            done.pinned += placed(newest, topic, newest.pinned)
             done.runs += [newest.runs] if newest.runs else []
             continue
         done.pinned.clear()

@@ -14,7 +14,7 @@ import msgspec
 
 from statehold.errors import DamagedIncrement, DigestMismatch, NoCommitRecord, NoUsableFull, UnknownSchema
 from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED
-from statehold.messages.pinned_command import Pinned, Placed
+from statehold.messages.pinned_command import Pinned, Placed, TimeLimit
 from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
@@ -66,8 +66,8 @@ class Restored(msgspec.Struct, frozen=True):
     from_disk: bool = False
     #: time at which the full snapshot was complete, in seconds since 1970; 0 without a full snapshot
     full_time: float = 0.0
-    #: commands between the records of the gap
-    pinned: tuple[Placed[Pinned], ...] = ()
+    #: commands and time limits between the records of the gap
+    pinned: tuple[Placed[Pinned | TimeLimit], ...] = ()
     #: with several inputs: the order of the records of the gap, transaction by transaction
     runs: tuple[bytes, ...] = ()
     #: a standby copy (`snapshot.standby`) had followed the owner: `deltas` counts the transactions read since

@@ -14,12 +14,12 @@ import msgspec
 
 from statehold.api.record import Message
 from statehold.errors import DamagedIncrement, StateholdError, StateRefused
-from statehold.messages.pinned_command import Placed
 from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder
+from statehold.snapshot.format.side_inputs import placed
 from statehold.snapshot.restore.discovery import last_commit_record, newest_commit_record
 from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.restore.progress import Progress, WatchedReader
@@ -48,7 +48,7 @@ class Copy:
         first = max(commit_record.last_delta, restored.full.first if restored.full else 0)
         if not commit_record.delta:
             self.shown = msgspec.structs.replace(commit_record, n=first, positions=dict(restored.positions))
-        #: commands between the records after the last delta, and with several inputs the order of those records
+        #: commands and time limits between the records after the last delta, and with several inputs their order
         self.pinned, self.runs = list(restored.pinned), list(restored.runs)
         self._input = place.names.input
         self._chain = Chain(place.names.changelog, place.partition, last=commit_record.n, lineage=commit_record.lineage)
@@ -167,7 +167,7 @@ class Copy:
             self.shown = commit_record
         else:
             self.runs += [commit_record.runs] if commit_record.runs else []
-            self.pinned += [Placed(commit_record.position(self._input), each) for each in commit_record.pinned]
+            self.pinned += placed(commit_record, self._input, commit_record.pinned)
         self._note_full_snapshots(commit_record, keys)
         self.commit_record = commit_record
         state.version += 1

@@ -14,6 +14,7 @@ StateholdError
 ├── PartitionError             one partition stops, the others stay live
 │   ├── RecordError            one record fails: fix it or the handler, then `statehold retry`
 │   │   ├── UndecodableRecord
+│   │   ├── TimestampAhead     its timestamp is further ahead of the clock than time.max_ahead allows
 │   │   ├── HandlerFailed
 │   │   ├── OutputRefused      the broker rejects an output of the handler
 │   │   ├── SinkRefused        the sink's database rejects the rows: fix it, then `statehold retry`
@@ -135,6 +136,13 @@ class RecordError(PartitionError):
 
 class UndecodableRecord(RecordError):
     """The record's value cannot be decoded into the handler's type."""
+
+
+class TimestampAhead(RecordError):
+    """The record's timestamp is further ahead of the worker's clock than time.max_ahead allows.
+
+    Raised only if the handler's on_failure names this class; otherwise the record does not advance the time.
+    """
 
 
 class HandlerFailed(RecordError):

@@ -24,6 +24,9 @@ from tests.support import inside
 
 from statehold.admin.state.stopped_service import inputs_at
 from statehold.common.version import __version__
+from statehold.config.sections.effects_timers_sinks import TimeSettings
+from statehold.config.sections.processing import SnapshotSettings
+from statehold.config.settings import Settings
 from statehold.snapshot import state_replacement as adopting
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.discovery import last_commit_record
@@ -37,6 +40,8 @@ MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "inter
 
 #: those of `around`
 AROUND: dict[str, float | Literal["commit", "off"]] = {"around": "commit", "around-interval": 2.0}
+#: those of `ahead`
+AHEAD: dict[str, float | Literal["commit", "off"]] = {"ahead": "commit", "ahead-interval": 2.0}
 #: those of `several`
 SEVERAL: dict[str, float | Literal["commit", "off"]] = {"several": "commit", "several-interval": 2.0}
 
@@ -138,6 +143,19 @@ def around(interval: float | Literal["commit", "off"]) -> Driver:
     return driver
 
 
+def ahead(interval: float | Literal["commit", "off"]) -> Driver:
+    """Records of the year 2100 that moved no time, some of them in a gap that no delta covers."""
+    values = Settings(snapshot=SnapshotSettings(delta_interval=interval), time=TimeSettings(max_ahead=3600.0))
+    driver = Driver(Around, settings=values)
+    for number, move in enumerate(moves(50, 700)):
+        driver.feed(move, key=move.account, timestamp=4_102_444_800_000 + number if number % 7 == 5 else None)
+        if number in (15, 30):
+            assert driver.take_full() is not None
+        driver.advance(0.3)
+    driver.commit()
+    return driver
+
+
 def several(interval: float | Literal["commit", "off"]) -> Driver:
     """Two inputs, merged by time and in the order of arrival, with full snapshots and a gap."""
     driver, source = Driver(Several, delta_interval=interval, batch=4), random.Random(600)
@@ -170,6 +188,9 @@ def main(number: int) -> None:
         for name, interval in SEVERAL.items():
             driver = several(interval)
             dump(driver, HERE / f"format-{number}" / name, __version__)
+    if number > 5:
+        for name, interval in AHEAD.items():
+            dump(ahead(interval), HERE / f"format-{number}" / name, __version__)
     if number > 1:
         driver = Driver(kind)
         run(driver, 2, seed=200)

@@ -11,7 +11,7 @@ import pytest
 from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
-from tests.golden.generate import AROUND, MODES, SEVERAL
+from tests.golden.generate import AHEAD, AROUND, MODES, SEVERAL
 from tests.golden.reading import HERE, driver_of, expected_of
 from tests.golden.several import Several
 from tests.support import inside
@@ -29,12 +29,13 @@ WRITERS: dict[str, type[Handler[Any]]] = {
     "format-3": bank_v3.Bank,
     "format-4": bank_v3.Bank,
     "format-5": bank_v3.Bank,
+    "format-6": bank_v3.Bank,
 }
 EVERY = [(path.parent.name, path.stem) for path in sorted(HERE.glob("format-*/*.jsonl"))]
 
 
 def writer_of(folder: str, name: str) -> type[Handler[Any]]:
-    return Around if name in AROUND else Several if name in SEVERAL else WRITERS[folder]
+    return Around if name in {**AROUND, **AHEAD} else Several if name in SEVERAL else WRITERS[folder]
 
 
 def path_of(folder: str, mode: str) -> Path:
@@ -42,7 +43,7 @@ def path_of(folder: str, mode: str) -> Path:
 
 
 def mode_of(name: str) -> float | Literal["commit", "off"]:
-    return {**MODES, **AROUND, **SEVERAL, "beside": "off"}.get(name, "commit")
+    return {**MODES, **AROUND, **AHEAD, **SEVERAL, "beside": "off"}.get(name, "commit")
 
 
 def tables_of(driver: Driver) -> Any:

@@ -48,7 +48,7 @@ class Commands:
         assert command is not None
         self._handled.append(command)
         if self._event_time is not None:
-            self._pass_time(self._event_time, message)
+            self._pass_time(self._event_time, message, self._event_time.time_of(message))
         if command.name not in OWN and command.name != TICK:
             self._on_command(command, message)
 
@@ -64,8 +64,8 @@ class Commands:
             return self._dead_letters is not None and self._dead_letters.obey(command, message, redrive) != ""
         if command.name != TICK:
             self._on_command(command, message)
-        elif self._event_time is not None:
-            self._pass_time(self._event_time, message)
+        elif self._event_time is not None:  # a tick has the worker's own time
+            self._pass_time(self._event_time, message, message.timestamp()[1])
         return True
 
     def _on_command(self, command: Command, message: Message) -> None:
@@ -78,12 +78,12 @@ class Commands:
         finally:
             self._handling.call = None
 
-    def _pass_time(self, event_time: EventTime, message: Message) -> None:
+    def _pass_time(self, event_time: EventTime, message: Message, now: int) -> None:
         """Advance event time by a command of the input, or by the tick of an idle partition."""
         record = self._handling.record = Record(message, b"")
         self._handling.call = UserCall("on_timer", threading.get_ident())
         try:
-            event_time.reach(record.timestamp)
+            event_time.reach(now)
         except Exception as error:  # a handler may raise anything
             raise failed(record, error) from error
         finally:

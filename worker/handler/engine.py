@@ -31,6 +31,7 @@ from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import EventTime, event_time
 from statehold.worker.handler.input_methods import InputMethods
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, failed
+from statehold.worker.handler.time_limit import LiveLimit, RecordedLimit
 
 
 class Engine:
@@ -70,6 +71,8 @@ class Engine:
         self.dead_letters: DeadLetterBook | None = None
         #: event time; None if the handler has no timer and no expiry
         self.event_time: EventTime | None = None
+        #: decides live which records are too far ahead of the clock to advance event time; None: no record is
+        self.live_limit: LiveLimit | None = None
         #: the methods of several inputs; None for a handler with on_record or on_batch
         declared, inputs = methods(kind), names.inputs if names is not None else ()
         self._methods = InputMethods(self.handler, inputs, declared) if declared else None
@@ -218,6 +221,16 @@ class Engine:
             muted = self.handler.replaying
             self.dead_letters = undeclared_book(self._names, self.handler.partition, self.outputs, muted=muted)
         return self.dead_letters
+
+    def limit_time(self, recorded: int | None) -> None:
+        """Let records advance event time as far as their commit record says: `CommitRecord.time_limit`.
+
+        None: decide it live.
+        """
+        if self.event_time is not None:
+            limit = self.live_limit if recorded is None else RecordedLimit(recorded) if recorded else None
+            self.event_time.limit = limit
+            self._on_record = self.event_time.handle if limit is None else self.event_time.handle_limited
 
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
         """Call the user's hook. Raises what the hook raises."""

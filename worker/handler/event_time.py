@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from weakref import WeakMethod
 
 from statehold.api.handler import Handler
-from statehold.api.record import Record
+from statehold.api.record import Message, Record
 from statehold.api.timer import Timer
 from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.joins import JoinTable
@@ -23,6 +23,7 @@ from statehold.state.partition_table import PartitionTable
 from statehold.state.system_names import CLOCK, EXPIRY, TIMERS
 from statehold.worker.common.activity import Handling
 from statehold.worker.handler.record_failure import DueFailed
+from statehold.worker.handler.time_limit import Limit
 
 
 class Dated(Protocol):
@@ -47,6 +48,8 @@ class EventTime:
     ) -> None:
         self._handler, self._clock = handler, clock
         self._on_record = on_record
+        #: how far records advance event time; None: to their timestamps
+        self.limit: Limit | None = None
         self._expiring = [t for t in tables.values() if isinstance(t, ExpiringTable | DedupeTable | JoinTable)]
         for table in self._expiring:
             if isinstance(table, DedupeTable):
@@ -78,6 +81,18 @@ class EventTime:
         """Advance event time, then call the handler."""
         self.reach(record.message.timestamp()[1])
         self._on_record(record)
+
+    def handle_limited(self, record: Record[Any]) -> None:
+        """Do the same within the limit. :raises HandlingFailed: the record is beyond it and has a policy for that."""
+        self.reach(self.time_of(record.message))
+        self._on_record(record)
+
+    def time_of(self, message: Message) -> int:
+        """Return the time that a record of the input reaches. Raises as `handle_limited`."""
+        if self.limit is not None:
+            return self.limit.reached(message, self._clock.now)
+        time: int = message.timestamp()[1]
+        return time
 
     def reach(self, now: int) -> None:
         """Advance event time to `now`, never back; stop at each due timer on the way."""

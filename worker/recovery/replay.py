@@ -11,7 +11,7 @@ from typing import Final
 from statehold.api.record import Message
 from statehold.bound.policies import policy_of
 from statehold.errors import NonDeterministicReplay
-from statehold.messages.pinned_command import Pinned, PinnedMessage, in_order
+from statehold.messages.pinned_command import Pinned, PinnedMessage, TimeLimit, in_order
 from statehold.ports import Cancelled, OutOfRange, Reader
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Restored
@@ -76,6 +76,8 @@ class GapReplay:
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(self._names.control, self._partition, piece))
                     commit(engine)
+                elif isinstance(piece, TimeLimit):
+                    engine.limit_time(piece.time)
                 else:
                     handle_again(engine, piece, self._signals)
                     count += len(piece)

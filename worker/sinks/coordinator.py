@@ -55,6 +55,8 @@ class SinkCoordinator(Participant):
         self._buffer = state.buffer
         self._bisection = RowBisection(tools, state, decisions)
         self.stage: SinkStage = Disconnected(SinkPosition(0, -1))
+        #: the engine has the time limit of the transaction that only the database committed
+        self._repeats_limit = False
 
     def _enter(self, following: SinkStage) -> None:
         require_edge(self.stage, following)
@@ -135,10 +137,15 @@ class SinkCoordinator(Participant):
         buffer, decisions = self._buffer, self._decisions
         if not isinstance(self.stage, Ahead):
             buffer.barrier, buffer.turns, decisions.handled_until = None, (), -1
+            if self._repeats_limit:
+                self._repeats_limit = False
+                self._engine.limit_time(None)
             return
         position, note = self.stage.held.position, self.stage.note
         buffer.barrier = position
         buffer.turns = note.turns
+        self._repeats_limit = True
+        self._engine.limit_time(note.time_limit)
         decisions.handled_until = position
         decisions.repeat({(topic, at): decision for topic, at, decision in note.decisions})
 
@@ -172,6 +179,7 @@ class SinkCoordinator(Participant):
         """
         rows, state, stage = self._sinks.take(), digest.to_bytes(draft.frozen.digest), self.stage
         if isinstance(stage, Ahead):
+            draft.time_limit = stage.note.time_limit
             if stage.ends_with(draft.position, draft.side) and stage.note.digest not in (b"", state):
                 raise self._differs(state, stage, draft.before)
         elif draft.position != stage.held.position or rows is not None or draft.side.pinned:
@@ -181,6 +189,8 @@ class SinkCoordinator(Participant):
             if draft.before.inputs:
                 positions, order = self._buffer.order(draft.before)
                 note = msgspec.structs.replace(note, inputs=tuple(positions), order=order)
+            if draft.time_limit:
+                note = msgspec.structs.replace(note, time_limit=draft.time_limit)
             draft.before_commit = partial(self._write, draft.position, note, rows or list, draft.before)
 
     def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], record: CommitRecord) -> None:

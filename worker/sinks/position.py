@@ -30,6 +30,8 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     #: with several inputs: the next offset of each before the transaction, and the order of its records
     inputs: tuple[int, ...] = ()
     order: bytes = b""
+    #: see `CommitRecord.time_limit`
+    time_limit: int = 0
 
     @property
     def turns(self) -> list[Turn]:

@@ -162,6 +162,7 @@ class KafkaTransaction:
             full_snapshots=draft.full_snapshots,
             commands=commands,
             pinned=side.pinned,
+            time_limit=draft.time_limit,
             pace=draft.pace,
             reference=dict(draft.reference),
             take=before.take_after(n, commands, draft.full_snapshots) if before.take or commands else 0,

@@ -77,6 +77,8 @@ class CommitDraft(msgspec.Struct):
     seconds: float
     #: commands of the input, in their order, then of the control topic
     commands: tuple[Command, ...]
+    #: see `CommitRecord.time_limit`
+    time_limit: int = 0
     #: the record must carry a delta, because a replay could not repeat the transaction
     force_delta: bool = False
     delta: tuple[Changes, ...] | None = None

@@ -38,13 +38,20 @@ class Pinned(msgspec.Struct, frozen=True, array_like=True):
 
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Placed(NamedTuple, Generic[T]):
+class Placed(NamedTuple, Generic[T_co]):
     """A command or retry, and its place: behind every record below `position`, before the one at it."""
 
     position: int
-    command: T
+    command: T_co
+
+
+class TimeLimit(NamedTuple):
+    """Placed where a transaction begins: the limit of its commit record. Time 0 ends it."""
+
+    time: int
 
 
 class PinnedMessage(MemoryMessage):

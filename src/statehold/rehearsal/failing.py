@@ -20,8 +20,10 @@ from statehold.worker.handler.dead_letters import FailureDecision, coordinates
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import HandlingFailed
 
-#: errors that a rehearsal cannot repeat: a broker, a database or the end of a process decided
-_ELSEWHERE: Final = frozenset(("DeadlyRecord", "OutputRefused", "SinkRefused", "TooManyFailures", "HandlerStuck"))
+#: errors that a rehearsal cannot repeat: a broker, a database, a clock or the end of a process decided
+_ELSEWHERE: Final = frozenset(
+    ("DeadlyRecord", "OutputRefused", "SinkRefused", "TimestampAhead", "TooManyFailures", "HandlerStuck")
+)
 
 
 class FailureEntry(NamedTuple):

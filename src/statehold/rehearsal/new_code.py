@@ -35,6 +35,8 @@ class LiveTransaction(NamedTuple):
     messages: Sequence[Message]
     pinned: Sequence[PinnedMessage]
     retries: Sequence[HandledRetry]
+    #: see `CommitRecord.time_limit`
+    time_limit: int = 0
 
 
 class HandlerFailure(NamedTuple):
@@ -73,6 +75,7 @@ class NewCode:
     def at_once(self, given: LiveTransaction) -> tuple[NewResults, Frozen] | None:
         """Handle all, and freeze the writes. None: a record fails; nothing has changed then."""
         engine, effects = self._engine, list[Effect]()
+        engine.limit_time(given.time_limit)
         began = time.perf_counter()
         try:
             for low in range(0, len(given.messages), _BATCH):
@@ -105,6 +108,7 @@ class NewCode:
     def one_by_one(self, given: LiveTransaction, note: Callable[[Sequence[Changes]], None]) -> NewResults:
         """Handle and commit each record alone; decide about those that fail. `note` gets the writes before."""
         found = NewResults()
+        self._engine.limit_time(given.time_limit)
         run = partial(self._alone, found, note)
         for message in given.messages:
             run(partial(self._input, message), message, None)

@@ -142,7 +142,7 @@ class RehearsedTransactions:
         pinned = [PinnedMessage(names.control, partition, each) for each in record.pinned]
         retries = list(self._tried.between(self._positions, record.positions))
         self._positions = record.positions
-        return LiveTransaction(record.n, list(messages), pinned, retries)
+        return LiveTransaction(record.n, list(messages), pinned, retries, record.time_limit)
 
     def _messages(self, inputs: Sequence[Reader], last: CommitRecord) -> Callable[[CommitRecord], Iterator[Message]]:
         """Return a function that returns the records of the next transaction."""

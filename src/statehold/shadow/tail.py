@@ -209,7 +209,7 @@ class Tail:
         for record in records:
             pinned = [PinnedMessage(names.control, partition, each) for each in record.pinned]
             retries = list(self._tried.between(positions, record.positions))
-            found.append(LiveTransaction(record.n, list(messages(record)), pinned, retries))
+            found.append(LiveTransaction(record.n, list(messages(record)), pinned, retries, record.time_limit))
             positions = record.positions
         return found
 

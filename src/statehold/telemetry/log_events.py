@@ -81,6 +81,7 @@ Event = Literal[
     "command_rejected",
     "timers_wait",
     "late_records",
+    "record_ahead",
     "commands_gone",
     "retry_rejected",
     "retries_gone",

@@ -173,6 +173,14 @@ LATE_RECORDS: Final = _counter(
     "late_records", "Committed records that came after a window of their time had closed, by window.", "window"
 )
 
+RECORDS_AHEAD: Final = _counter(
+    "records_ahead",
+    "Committed records that were further ahead of the worker's clock than time.max_ahead allows (an hour in "
+    "development without it), by what became of the partition's time: held, advanced.",
+    "time",
+    values=("held", "advanced"),
+)
+
 SINK_ROWS: Final = _counter("sink_rows", "Rows put into or deleted from the sinks' database.")
 SINK_SECONDS: Final = _histogram("sink_seconds", "Duration of a transaction of the sinks' database.")
 SINK_REJECTED: Final = _counter(

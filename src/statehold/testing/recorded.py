@@ -11,10 +11,11 @@ from statehold.api.record import Message
 from statehold.bound.reference import Version
 from statehold.common.names import Names
 from statehold.messages.dead_letter import DeadLetter, Resolution, read
-from statehold.messages.pinned_command import Pinned, Placed
+from statehold.messages.pinned_command import Pinned, Placed, TimeLimit
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.format.side_inputs import placed
 from statehold.testing.memory.broker import MemoryBroker
 from statehold.testing.memory.clients import MemoryReader, StableMemoryReader
 from statehold.testing.rerun import Seen
@@ -47,12 +48,12 @@ class Recorded:
         recorded = [record.runs for record in written if isinstance(record, CommitRecord)]
         return list(chain.from_iterable(order.batches(recorded)))
 
-    def side_inputs(self) -> list[Placed[Pinned | HandledRetry | Seen]]:
-        """Return the side inputs and the versions of reference data, each at its place in the input."""
+    def side_inputs(self) -> list[Placed[Pinned | HandledRetry | TimeLimit | Seen]]:
+        """Return side inputs, time limits and versions of reference data, each at its place in the input."""
         names = self._names
         changelog = self._broker.log(names.changelog, self._partition)
         written = (records.unpack(message.value()) for message in changelog.past())
-        found: list[Placed[Pinned | HandledRetry | Seen]] = []
+        found: list[Placed[Pinned | HandledRetry | TimeLimit | Seen]] = []
         before: Mapping[str, int] = {}
         seen: Mapping[str, Version] = {}
         for commit_record in (record for record in written if isinstance(record, CommitRecord)):
@@ -63,7 +64,7 @@ class Recorded:
                 *commit_record.pinned,
                 *self._tried.between(before, commit_record.positions),
             ]
-            found += [Placed(commit_record.position(names.input), each) for each in handled]
+            found += placed(commit_record, names.input, handled)
             before = commit_record.positions
         return found
 

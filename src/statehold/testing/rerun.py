@@ -12,7 +12,7 @@ from statehold.api.record import Message
 from statehold.bound.handler import new_state
 from statehold.bound.reference import Version
 from statehold.common.names import Names
-from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
+from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, TimeLimit, in_order
 from statehold.state import digest
 from statehold.state.state import State
 from statehold.testing.backup import Beginning
@@ -58,7 +58,7 @@ class Past:
     #: topics of the outputs
     topics: Sequence[str]
     messages: Sequence[Message]
-    pinned: Sequence[Placed[Pinned | HandledRetry | Seen]]
+    pinned: Sequence[Placed[Pinned | HandledRetry | TimeLimit | Seen]]
     decisions: dict[At, FailureDecision] = field(default_factory=dict)
     #: the state with which the partition began; None: an empty one
     beginning: Beginning | None = None
@@ -111,11 +111,14 @@ class Past:
         while at < len(self.messages):
             yield self.messages[at : (at := at + max(1, next(size)))]
 
-    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | HandledRetry | Seen) -> None:
+    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | HandledRetry | TimeLimit | Seen) -> None:
         """Handle a batch as the worker does: record by record if on_batch raises."""
         try:
             if isinstance(batch, Pinned):
                 engine.obey(PinnedMessage(self.names.control, self.partition, batch))
+                return
+            if isinstance(batch, TimeLimit):
+                engine.limit_time(batch.time)
                 return
             if isinstance(batch, HandledRetry):
                 handle(engine, *batch)

@@ -163,6 +163,7 @@ class _Replay:
     def _transaction(self, increment: Increment, messages: Iterator[Message]) -> None:
         commit_record, wrote, ordinal = increment.commit_record, Wrote(), 0
         self.report.transactions += 1
+        self.engine.limit_time(commit_record.time_limit)
         for message in messages:
             self.comparison.record(message)
             ordinal = self._record(partial(self._handle, message), at(message), commit_record.n, ordinal, wrote)

@@ -26,10 +26,11 @@ from statehold.errors import (
 )
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.messages.command import TICK, command_of
-from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
+from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, TimeLimit, in_order
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.format.side_inputs import placed
 from statehold.snapshot.inspect import salvage
 from statehold.snapshot.inspect.salvage import Salvaged
 from statehold.snapshot.lost_state import ways_back
@@ -179,6 +180,8 @@ class Rebase:
             for piece in in_order(_records(readers, place, begins, ends, side_inputs), side_inputs_of):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(place.names.control, place.partition, piece))
+                elif isinstance(piece, TimeLimit):
+                    engine.limit_time(piece.time)
                 elif isinstance(piece, HandledRetry):
                     handle(engine, *piece)
                 else:
@@ -347,8 +350,8 @@ class SideInputs(NamedTuple):
 
     def side_inputs_of(
         self, place: Place, before: CommitRecord, end: int, tried: RetryHistory
-    ) -> list[Placed[Pinned | HandledRetry]]:
-        """Return commands and retries with their places in the replay; without commit records, at its end.
+    ) -> list[Placed[Pinned | HandledRetry | TimeLimit]]:
+        """Return commands, retries and time limits with their places in the replay; without commit records, at its end.
 
         :raises ToolRefused: it is unknown which retries were processed.
         """
@@ -360,15 +363,15 @@ class SideInputs(NamedTuple):
                     f"shows which of them were processed. Nothing was changed"
                 )
             return [Placed(end, each) for each in found]
-        placed: list[Placed[Pinned | HandledRetry]] = []
+        found_all: list[Placed[Pinned | HandledRetry | TimeLimit]] = []
         for commit_record in self.commit_records:
             pieces: list[Pinned | HandledRetry] = [
                 *commit_record.pinned,
                 *tried.between(before.positions, commit_record.positions),
             ]
-            placed += [Placed(commit_record.position(place.input), each) for each in pieces]
+            found_all += placed(commit_record, place.input, pieces)
             before = commit_record
-        return placed
+        return found_all
 
 
 def _loaded(state: State, place: Place, salvaged: Salvaged) -> State:
