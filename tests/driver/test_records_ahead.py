@@ -433,10 +433,21 @@ def test_a_rehearsal_and_a_shadow_repeat_the_decisions(kind: type[Handler[str]])
 
 
 def test_a_rolled_back_record_is_counted_with_the_commit_that_keeps_it() -> None:
-    driver = Driver(Minutes, settings=settings(), autocommit=False)
+    class Failing(Minutes):
+        on_failure: ClassVar = {ConnectionError: retry(3, seconds=0.0)}
+        down: ClassVar = [True, True]
+
+        def on_record(self, record: Record[str]) -> None:
+            if record.value == "ann" and self.down:
+                self.down.pop()
+                raise ConnectionError("down")
+            self.handle(record)
+
+    driver = driver_of(kind=Failing)
     driver.feed("eve", timestamp=YEAR_2100)
+    driver.feed("ann", timestamp=now(driver))
     driver.rebalance()
     driver.commit()
     assert events(driver, "rolled_back")
     assert counted(driver, "held") == 1
-    assert driver.commit_record().time_limit
+    assert sum(record.time_limit > 0 for record in commit_records(driver)) == 1
