@@ -18,6 +18,7 @@ KEEPING = KEEPING.replace(
 )
 CALLING = KEEPING.replace("        self.echo.send", "        self.effect(post, record.value)\n        self.echo.send")
 CALLING = CALLING.replace("service = ", "def post(key, value):\n    raise ConnectionError('down')\n\nservice = ")
+TIMED = KEEPING.replace("value=int)", "value=int, ttl=60)")
 WORD = ("--why", "ticket 9", "--who", "ann")
 RECORDS = 6
 
@@ -32,8 +33,11 @@ RECORDS = 6
         (["accept-gap"], 2, "--why"),
         (["rebase", "--why", "x"], 2, "--records"),
         (["adopt-offsets", "--why", "x", "--from", "nowhere"], 2, "nowhere"),
+        (["time", "--why", "x"], 2, "--to"),
+        (["time", "--why", "x", "--to", "yesterday"], 2, "--to 'yesterday': a time such as 2026-11-21T17:30:00Z"),
+        (["time", "--why", "x", "--to", "1969-12-31"], 2, "--to 1969-12-31: a time since 1970"),
     ],
-    ids=["place", "both", "full", "why", "records", "from"],
+    ids=["place", "both", "full", "why", "records", "from", "no time", "word", "before 1970"],
 )
 def test_a_wrong_command_is_rejected(statehold: Commands, options: list[str], code: int, reported: str) -> None:
     done = statehold.run("repair", options[0], "app:service", *options[1:])
@@ -143,6 +147,31 @@ def test_drop_effects_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -
     stopped.feed(1)
     stopped.run_until(RECORDS + 1)
     assert stopped.outputs() == RECORDS + 1
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_time_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> None:
+    stopped = Stopped(on_kafka, TIMED)
+    assert "no partition has a time later than 2100-01-01T00:00:00.000Z" in stopped.rejects(
+        "time", "--to", "2100-01-01"
+    )
+    shown = stopped.repair("time", "--to", "2020-01-01T00:00:00Z", "--dry-run")
+    assert shown["finding"].endswith("days later than 2020-01-01T00:00:00.000Z")
+    assert (
+        f"seen: 0 expired keys are there again, {RECORDS} now expire at 2020-01-01T00:01:00.000Z"
+        in shown["consequence"]
+    )
+    assert (shown["transaction"], shown["old_position"], shown["position"]) == (None, RECORDS, RECORDS)
+
+    done = stopped.repair("time", "--to", "2020-01-01T00:00:00Z", "--yes")
+    assert (done["position"], done["digest"]) == (RECORDS, shown["digest"])
+    trace = stopped.trace()
+    assert trace["tool"].startswith("repair time")
+    assert "days later than 2020-01-01" in trace["notes"]["partition 0"]
+    stopped.feed(2)
+    stopped.run_until(RECORDS + 2)
+    assert stopped.outputs() == RECORDS + 2
 
 
 @pytest.mark.long

@@ -116,8 +116,8 @@ ALLOWED: dict[str, str] = {
         "snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
-        "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients kafka.tools "
-        "snapshot admin worker.common worker.handler worker.failures worker.inputs worker.recovery "
+        "errors config common api state state.kinds messages bound ports kafka.admin snapshot.format kafka.clients "
+        "kafka.tools snapshot admin worker.common worker.handler worker.failures worker.inputs worker.recovery "
         "snapshot.inspect admin.state"
     ),
     "kafka": "",

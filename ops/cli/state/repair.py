@@ -1,4 +1,4 @@
-"""`statehold repair accept-gap | rebase | adopt-offsets | drop-effects`: repairs partitions that refuse to start."""
+"""`statehold repair accept-gap | rebase | adopt-offsets | drop-effects | time`: repairs a stopped service."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from statehold.admin.repair.effects import DropEffects
 from statehold.admin.repair.positions import AcceptGap, AdoptOffsets, Target
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.repair.repair import Repair
-from statehold.admin.state.position_args import InputPartition, parsed
+from statehold.admin.repair.time import SetTimeBack
+from statehold.admin.state.position_args import InputPartition, milliseconds, parsed
 from statehold.config.settings import Settings
+from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Partitions, Who, Why, partitions_of, replacement_reason, service_of
 from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
 
-app = typer.Typer(help="Repair partitions that refuse to start; records who did it and why.", no_args_is_help=True)
+app = typer.Typer(help="Repair partitions of a stopped service; records who did it and why.", no_args_is_help=True)
 
 
 @app.command("accept-gap")
@@ -146,6 +148,40 @@ def drop_effects(
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
     _run(DropEffects(function or ()), target, why, who, dry_run, yes, settings, as_json)
+
+
+@app.command("time")
+@with_settings
+def time(
+    settings: Settings,
+    target: Code,
+    why: Why,
+    to: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="The time to continue at, such as 2026-11-21T17:30:00Z."),
+    ],
+    partitions: Partitions = None,
+    who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set the time of partitions back that a record from the future has advanced.
+
+    statehold repair time order_totals.app:service \\
+        --to 2026-11-21T17:30:00Z --why "ticket 9" --dry-run
+
+    Without --partitions it sets back each time that is later. What has closed, fired or expired stays so.
+
+    Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
+    """
+    try:
+        moment = milliseconds(to, "--to")
+    except UsageError as error:
+        raise WrongOption(str(error)) from error
+    if moment < 0:
+        raise WrongOption(f"--to {to}: a time since 1970, such as 2026-11-21T17:30:00Z")
+    _run(SetTimeBack(moment, partitions_of(partitions)), target, why, who, dry_run, yes, settings, as_json)
 
 
 def _run(

@@ -31,6 +31,16 @@ class ExpiringTable(PartitionTable[K, V]):
         self._expiry, self._clock = expiry, clock
 
     @property
+    def expiries(self) -> DueTable[K, int] | None:
+        """When each key expires; None in a tool that only reads states."""
+        return self._expiry
+
+    @property
+    def kept_for(self) -> int:
+        """Milliseconds from a put to its expiry."""
+        return self.ttl
+
+    @property
     def next_expiry(self) -> float:
         """The earliest possible expiry."""
         return self._expiry.earliest if self._expiry is not None else math.inf
@@ -104,6 +114,16 @@ class DedupeTable(DueTable[K, int], Dedupe[K]):
         if self._most and self.count > self._most and (first := self.take(math.inf)) is not None:
             self.delete(first)
         return False
+
+    @property
+    def expiries(self) -> DueTable[K, int]:
+        """Until when each key is kept."""
+        return self
+
+    @property
+    def kept_for(self) -> int:
+        """Milliseconds for which a key is kept."""
+        return self._for
 
     @property
     def next_expiry(self) -> float:
