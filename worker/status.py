@@ -80,6 +80,8 @@ class LiveStatus(msgspec.Struct, frozen=True):
     effects_since: float | None
     #: when the next timer is due, in seconds since 1970; None: no timer is set
     timer: float | None
+    #: the partition's own time, in seconds since 1970; None for a handler that has no use for it, and before a record
+    time: float | None
     commit_record: CommitRecordStatus
 
     @classmethod
@@ -96,6 +98,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
             effects=pending.number,
             effects_since=pending.oldest / 1000 or None,
             timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
+            time=event_time.now / 1000 if event_time is not None and event_time.now else None,
             commit_record=CommitRecordStatus.of(live.record, live.full_snapshots.known),
         )
 

@@ -12,10 +12,13 @@ from statehold.kafka.survey.keys import newest_keys
 from statehold.kafka.survey.partitioners import NAMED, KeySample, mismatches
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
 from statehold.ops.doctor.report import Finding, FindingsOf
+from statehold.state.kinds.clock import distance, shown
 
 #: a partition counts as skewed above this number of records and this multiple of the median
 _SKEW_RECORDS: Final = 1000
 _SKEW_TIMES: Final = 4.0
+#: milliseconds that a record may be ahead of the clock if time.max_ahead is off: the brokers' own default from 4.0 on
+_UNUSUAL: Final = 3_600_000
 
 
 class Topics:
@@ -318,6 +321,46 @@ def _followed(sample: KeySample) -> str:
     return f"{keys} follow no partitioner that statehold knows ({shares})"
 
 
+class RecordTimes:
+    name: ClassVar = "record-times"
+    looks_at: ClassVar = "the newest timestamp in each partition of the inputs, against this machine's clock"
+    fails: ClassVar = "-"
+    warns: ClassVar = (
+        "it is ahead by more than `time.max_ahead`, or by more than an hour if that is off: such a record has closed "
+        "windows and made later records late, or will"
+    )
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, allowed = FindingsOf(self), case.settings.time.max_ahead
+        clock = int(case.wall() * 1000)
+        limit = clock + (_UNUSUAL if allowed == "off" else int(allowed * 1000))
+        for topic in case.names.inputs:
+            newest = 0
+            for each in case.topic(topic).partitions:
+                found = case.cluster.newest(topic, each.partition)
+                if found is None:
+                    continue
+                newest = max(newest, found[1])
+                if found[1] > limit:
+                    yield self._warned(case, f"{topic}[{each.partition}]@{found[0]}", found[1], clock)
+            if 0 < newest <= limit:
+                where = f"{distance(abs(clock - newest))} {'ahead of' if newest > clock else 'behind'}"
+                yield seen.passed(topic, f"the newest record is of {shown(newest)}, {where} this machine's clock")
+
+    def _warned(self, case: Case, record: str, time: int, clock: int) -> Finding:
+        reason = f"has the timestamp {shown(time)}, {distance(time - clock)} ahead of this machine's clock; "
+        if case.settings.time.max_ahead == "off":
+            reason += "time.max_ahead is off, so it advances the time of the partition"
+            fix = (
+                "correct the producer's clock and set time.max_ahead; if all records are late already, stop the "
+                "service: statehold repair time MODULE:SERVICE --to TIME --why TEXT --dry-run"
+            )
+        else:
+            reason += "time.max_ahead holds it back"
+            fix = f"correct the producer's clock; statehold cat shows the record: {record}"
+        return FindingsOf(self).warned(record, reason, fix)
+
+
 CHECKS = (
     Topics,
     Replication,
@@ -328,4 +371,5 @@ CHECKS = (
     PartitionsNow,
     Skew,
     KeyPartitioners,
+    RecordTimes,
 )

@@ -25,6 +25,7 @@ from statehold.messages.command import FINISH_UPGRADE
 from statehold.snapshot.format import frame
 from statehold.telemetry import metrics
 from statehold.testing import Driver
+from statehold.worker.status import LiveStatus
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]
 YEAR_2100 = 4_102_444_800_000
@@ -451,3 +452,12 @@ def test_a_rolled_back_record_is_counted_with_the_commit_that_keeps_it() -> None
     assert events(driver, "rolled_back")
     assert counted(driver, "held") == 1
     assert sum(record.time_limit > 0 for record in commit_records(driver)) == 1
+
+
+def test_the_status_of_a_live_partition_has_its_time() -> None:
+    driver = driver_of()
+    assert LiveStatus.of(inside.lane(driver).live()).time is None
+    driver.feed("ann", timestamp=now(driver) + 5_000)
+    driver.feed("eve", timestamp=YEAR_2100)
+    driver.commit()
+    assert LiveStatus.of(inside.lane(driver).live()).time == (now(driver) + 5_000) / 1000

@@ -65,6 +65,11 @@ class EventTime:
             self._dated.append(found)
 
     @property
+    def now(self) -> int:
+        """The partition's time, in milliseconds since 1970; 0 before the first record."""
+        return self._clock.now
+
+    @property
     def due(self) -> float:
         """Earliest possible due time of a timer or a window, in milliseconds since 1970; infinity without one."""
         first = math.inf

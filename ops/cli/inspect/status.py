@@ -37,6 +37,8 @@ from statehold.ops.remote.remote_status import reach
 
 #: seconds
 _LONG_PENDING: Final = 10.0
+#: seconds by which a partition's time may be ahead of the clock without a remark
+_FAR_AHEAD: Final = 3600.0
 _COLOURS: Final = {"live": "green", "failed": "red"}
 
 
@@ -140,6 +142,7 @@ def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
             or _paused(each, names)
             or _pending_effects(each)
             or _waiting(each, names)
+            or _ahead(each)
             or output.compact(local_services.cause_of(each))
         )
         rows.append((each["partition"], shown, each["position"], each["transaction"], said))
@@ -167,6 +170,15 @@ def _waiting(partition: dict[str, Any], names: str) -> str:
     keys, later = live.get("blocked_keys"), live.get("later")
     said = [f"{keys} blocked key(s) (`statehold dlq list {names}`)"] if keys else []
     return "; ".join([*said, *([f"{later} record(s) wait for a retry"] if later else [])])
+
+
+def _ahead(partition: dict[str, Any]) -> str:
+    """Describe a partition whose own time is unusually far ahead of this machine's clock."""
+    live = partition.get("live") or {}
+    ahead = (live.get("time") or 0.0) - time.time()
+    if ahead < _FAR_AHEAD:
+        return ""
+    return f"its time is {ahead / 3600:.1f} h ahead of the clock, so that later records are late (`statehold doctor`)"
 
 
 def _paused(partition: dict[str, Any], names: str) -> str:

@@ -128,6 +128,11 @@ HIDDEN: Final = _gauge(
 RECORD_TIME: Final = _gauge(
     "last_record_timestamp_seconds", "Timestamp of the newest committed input record, since 1970."
 )
+PARTITION_TIME: Final = _gauge(
+    "partition_time_timestamp_seconds",
+    "The partition's own time, since 1970: the highest timestamp of its records, by which timers, windows and joins "
+    "go; absent for a handler without these.",
+)
 FAILURES: Final = _counter("partition_failures", "Failures of a partition by error class.", "error")
 
 DEADLY: Final = _gauge(

@@ -49,6 +49,8 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
         yield GaugeSample(metrics.STATE_BYTES, (label,), live["bytes"])
         yield GaugeSample(metrics.SINCE_FULL, (label,), live["since_full"])
         yield GaugeSample(metrics.PENDING_EFFECTS, (label,), live["effects"])
+        if live["time"] is not None:
+            yield GaugeSample(metrics.PARTITION_TIME, (label,), live["time"])
         if live["blocked_keys"] is not None:
             yield GaugeSample(metrics.BLOCKED_KEYS, (label,), live["blocked_keys"])
         if live["later"] is not None:

@@ -39,6 +39,13 @@ export function seconds(value) {
 }
 
 export const ago = (time) => (time ? `${seconds(Math.max(0, Date.now() / 1000 - time))} ago` : "–");
+
+/** A time as ISO 8601 text. A date has no text from the year 275,760 on, and a timer may be due then. */
+export function moment(time) {
+  const date = new Date(time * 1000);
+  return Number.isNaN(date.getTime()) ? `${time} s after 1970` : date.toISOString().replace(".000Z", "Z");
+}
+
 export const clock = (time) => new Date(time * 1000).toLocaleTimeString([], { hour12: false });
 
 /** Rows `name: value` of a definition list, updated by place. */

@@ -1,11 +1,10 @@
 // The other pages: dead letters, timers, state, doctor, configuration. Each asks when it is opened.
 
-import { ago, count, element, table } from "./draw.js";
+import { ago, count, element, moment, table } from "./draw.js";
 import { copyable } from "./partition.js";
 
 const title = (text) => element("h2", { tabIndex: -1 }, text);
 const quiet = (text) => element("p", { className: "quiet" }, text);
-const when = (time) => new Date(time * 1000).toISOString().replace(".000Z", "Z");
 const POLL = 1000;
 
 /** What went wrong, said aloud; with `again` there is a button that asks once more. */
@@ -70,7 +69,7 @@ export const doctor = (ask) => report(ask, "doctor", "Doctor", "The checks of `s
 });
 
 export const deadLetters = (ask, status) => report(ask, "dead-letters", "Dead letters", "Keys that wait behind a record that failed, with that record.", (rows) => (rows.length
-  ? [table("dead letters", ["dead letter", "key", "waiting", "time", "error"], rows.map((each) => [each.dead_letter, each.key ?? "–", count(each.dead_letters), when(each.time), `${each.error}: ${each.text}`])),
+  ? [table("dead letters", ["dead letter", "key", "waiting", "time", "error"], rows.map((each) => [each.dead_letter, each.key ?? "–", count(each.dead_letters), moment(each.time), `${each.error}: ${each.text}`])),
     element("h3", {}, "Next command"), copyable(`statehold dlq show ${rows[0].dead_letter} --name ${status.name} --input ${status.input}`)]
   : [element("p", {}, "No dead letter waits.")]));
 
@@ -80,7 +79,7 @@ export function timers(ask) {
     const counts = Object.entries(told.counts);
     if (!counts.length) return result.replaceChildren(element("p", {}, "No partition that is live here has timers."));
     result.replaceChildren(quiet(counts.map(([partition, number]) => `partition ${partition}: ${count(number)}`).join(" · ")),
-      table("next timers", ["due", "partition", "id"], told.rows.map((each) => [when(each.due), `${each.partition}`, each.id])));
+      table("next timers", ["due", "partition", "id"], told.rows.map((each) => [moment(each.due), `${each.partition}`, each.id])));
   });
   return { node: element("div", {}, title("Timers"), quiet("The next 100 timers of the partitions that are live on this instance."), result) };
 }

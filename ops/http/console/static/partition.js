@@ -1,7 +1,7 @@
 // The page of one partition: its charts, its last commit record, its full snapshots, and what to do if it failed.
 
 import { Chart, spanChoice } from "./charts.js";
-import { ago, bytes, count, element, facts, phaseOf, progress, seconds, tell } from "./draw.js";
+import { ago, bytes, count, element, facts, moment, phaseOf, progress, seconds, tell } from "./draw.js";
 import { ownerOf } from "./overview.js";
 import { Timeline } from "./timeline.js";
 
@@ -117,7 +117,8 @@ export class PartitionPage {
       ["behind open transactions", count(partition.hidden)], ["in the mailbox", count(partition.mailbox)],
       ["records since live", count(partition.live?.records)], ["in this phase since", ago(partition.since)],
       ["pending side effects", count(partition.live?.effects)], ["the oldest of them", ago(partition.live?.effects_since)],
-      ["next timer", partition.live?.timer ? new Date(1000 * partition.live.timer).toISOString() : "–"]]);
+      ["its own time", partition.live?.time ? moment(partition.live.time) : "–"],
+      ["next timer", partition.live?.timer ? moment(partition.live.timer) : "–"]]);
     facts(last, [["transaction", count(record?.n)], ["keys", count(record?.keys)], ["state, about", bytes(partition.live?.bytes)],
       ...(partition.live?.blocked_keys ? [["keys blocked by dead letters", count(partition.live.blocked_keys)]] : []),
       ...(partition.live?.later ? [["records to be retried later", count(partition.live.later)]] : []),

@@ -25,6 +25,7 @@ RESULT_WAIT: Final = ATTEMPT + 5.0
 #: rd_kafka_enq_once_del_source_return). One hour is the longest timeout that librdkafka allows.
 NO_TIMEOUT: Final = 3600.0
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 

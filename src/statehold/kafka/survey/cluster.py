@@ -34,7 +34,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import EARLIEST, LATEST, ask_offsets, require_offset, result
+from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NEWEST, ask_offsets, require_offset, result
 from statehold.kafka.admin.groups import find_group, operations
 from statehold.kafka.common.client_log import quiet_logger
 from statehold.kafka.common.error_actions import code_of, translate
@@ -91,6 +91,18 @@ class ClusterSurvey:
             self._offset(topic, partition, LATEST, IsolationLevel.READ_COMMITTED),
             self._offset(topic, partition, LATEST, IsolationLevel.READ_UNCOMMITTED),
         )
+
+    def newest(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return offset and timestamp of the record with the highest timestamp; None for an empty partition.
+
+        :raises KafkaTrouble: the brokers are older than 3.0.
+        """
+        isolation = IsolationLevel.READ_UNCOMMITTED
+        client, place = self._admin.client, (topic, partition)
+        found = call_patiently(
+            lambda: result(ask_offsets(client, [place], NEWEST, isolation, ATTEMPT)[place]), _DEADLINE
+        )
+        return None if found.offset < 0 else (found.offset, found.timestamp)
 
     def committed(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the committed offsets of this client's group, without waiting for open transactions."""
