@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from tests.simulation.scenarios import Book, Chain, Op, book
 
-from statehold import Handler, Output, Record, Table, renamed
+from statehold import Handler, Output, Record, Table, Tumbling, renamed
 from statehold.errors import UsageError
-from statehold.testing.simulation import InputRecord, SimulatedCluster, fuzz_crashes
+from statehold.testing.simulation import InputRecord, RunResult, SimulatedCluster, fuzz_crashes, quick_settings
 
 OPS = [Op("abc"[number % 3], number + 1) for number in range(6)]
 
@@ -111,6 +112,46 @@ def test_crashes_at_every_step_of_two_inputs_change_nothing() -> None:
         for number, topic in enumerate(("input", "second", "input"))
     ]
     assert fuzz_crashes(Chain, inputs, most=40).schedules > 20
+
+
+class Seconds(Handler[str]):
+    """Windows of a second, which a record from the future would close."""
+
+    counts = Tumbling(1.0, key=str, value=int, grace=20.0)
+    out = Output("out", value=str)
+
+    def on_record(self, record: Record[str]) -> None:
+        self.counts.update(record, record.value, lambda count: (count or 0) + 1)
+        self.out.send(f"{record.value} {record.offset}")
+
+    def on_window(self, name: str, key: str, start: int, end: int, value: int) -> None:
+        self.out.send(f"closed {key} {value}")
+
+    def on_late(self, name: str, key: str, record: Record[str]) -> None:
+        self.out.send(f"late {key}")
+
+
+@pytest.mark.parametrize("delta_interval", ["commit", 2.0])
+def test_after_crashes_at_every_step_a_record_from_the_future_has_moved_no_time(delta_interval: Any) -> None:
+    keys = ("ann", "eve", "bob", "eve", "ann")
+    inputs = [
+        InputRecord(1.0 + 0.4 * number, 0, key.encode(), None, "", 4_102_444_800_000 if key == "eve" else 0)
+        for number, key in enumerate(keys)
+    ]
+    base = quick_settings()
+    settings = replace(
+        base,
+        time=replace(base.time, max_ahead=60.0),
+        snapshot=replace(base.snapshot, delta_interval=delta_interval),
+    )
+    expected = [f"{key} {offset}" for offset, key in enumerate(keys)]
+
+    def check(result: RunResult) -> None:
+        said = [(value or b"").decode() for _, value in result.outputs("out")[0]]
+        assert [each for each in said if not each.startswith("closed")] == expected
+        assert not [each for each in said if each.startswith("closed eve")]
+
+    assert fuzz_crashes(Seconds, inputs, settings=settings, check=check, most=60).schedules > 30
 
 
 class Sum(msgspec.Struct, frozen=True):

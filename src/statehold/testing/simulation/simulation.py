@@ -58,6 +58,8 @@ class InputRecord(NamedTuple):
     value: bytes | None
     key: bytes | None = None
     topic: str = ""
+    #: in milliseconds since 1970; 0: when it is written
+    timestamp: int = 0
 
 
 @dataclass(frozen=True)
@@ -399,7 +401,7 @@ class Simulation:
     def feed(self, each: InputRecord) -> None:
         """Write a record to an input now."""
         log = self.kafka.log(each.topic or self.names.input, each.partition)
-        self.kafka.append(log, each.value, each.key)
+        self.kafka.append(log, each.value, each.key, timestamp=each.timestamp)
         self._fed += 1
         if self._ends is not None and self._grown:  # the records of a partition stay where they were
             self._ends[log.topic, log.partition] = log.end
