@@ -33,6 +33,8 @@ SEVERAL_INPUTS = 4
 TYPED = 5
 #: the first format in which a commit record may limit the time to which its records advance the partition's
 LIMITED = 6
+#: releases that read it remove rows of joins by segments, at the end of a transaction; earlier ones one by one
+SEGMENTS = 6
 #: The largest body before compression. The limit exists because a frame comes from the network (fault F27, zip bomb).
 #: It exceeds the largest kafka.message_max_bytes, because otherwise a written value could be too large to restore.
 MAX_BODY = 128 * 1024 * 1024

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.support import inside
-from tests.support.handlers import Interval, commit_records, events
+from tests.support.handlers import Interval, commit_records, events, rewrite
 from tests.support.joins import Ask, Bid, BruteForce, Joined
 
 from statehold import BufferedRecord, Handler, JoinBuffer, Json, Output, Record, Table, Timer, Tumbling, on
@@ -20,8 +20,11 @@ from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
-from statehold.errors import HandlerFailed, UsageError
-from statehold.state.kinds import due_index, joins
+from statehold.errors import HandlerFailed, UpgradeUnfinished, UsageError
+from statehold.messages.command import FINISH_UPGRADE
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.records import CommitRecord
+from statehold.state.kinds import due_index
 from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.worker.handler.event_time import WindowTime
@@ -70,10 +73,9 @@ TICK_IN_A_TRUNCATED_COMMIT_RECORD: list[Step] = [
 
 
 @pytest.fixture(autouse=True, scope="module")
-def indexes_are_rebuilt_often_and_rows_swept_slowly() -> Iterator[None]:
+def indexes_are_rebuilt_often() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(due_index, "_SLACK", 0)
-        patch.setattr(joins, "SWEEP", 1)
         yield
 
 
@@ -280,8 +282,7 @@ def test_a_late_record_is_counted_once_and_logged_without_an_on_late() -> None:
     assert sorted(row[2] for row in driver.table("pairs")) == [95_000, 100_000]
 
 
-def test_rows_leave_one_after_the_other_and_join_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins, "SWEEP", 2)
+def test_rows_leave_with_their_segment_and_join_nothing_meanwhile() -> None:
     driver = Driver(Joined)
     for number in range(9):
         driver.feed(Bid("a", number), timestamp=1_000)
@@ -289,15 +290,113 @@ def test_rows_leave_one_after_the_other_and_join_nothing_meanwhile(monkeypatch: 
     driver.feed(Ask("a", 10), timestamp=4_001)
     assert [line for line in driver.outputs("out") if line.startswith("inner")] == [], "2 seconds are within"
     driver.feed(Ask("b", 11), timestamp=1_002)
-    assert [row[3] for row in driver.table("inner") if row[1] == "left"] == [4, 5, 6, 7, 8]
     driver.feed(Ask("a", 12), timestamp=1_002)
     said = driver.outputs("out")
     assert "record 12" in said, "it is not late"
-    assert [line for line in said if line.startswith("inner")] == [], "its partners are over, and some are still there"
-    for _ in range(3):
-        driver.feed(Ask("b", 13), timestamp=4_001)
-    assert [row for row in driver.table("inner") if row[1] == "left"] == []
+    assert [line for line in said if line.startswith("inner")] == [], "its partners are over, and still there"
+    stored = inside.lane(driver).engine().state.tables["inner"].stored
+    assert sum(row[1] == "left" for row in stored) == 9, "their segment is not over"
+    assert [row for row in driver.table("inner") if row[1] == "left"] == [], "the handler finds them no more"
+    driver.feed(Ask("b", 13), timestamp=4_001 + 375)
+    driver.commit()
+    assert not any(row[1] == "left" for row in inside.lane(driver).engine().state.tables["inner"].stored)
     driver.replay()
+
+
+class Inner(Handler[Bid]):
+    """Keeps every record for five seconds."""
+
+    pairs = JoinBuffer(5, key=str, left=Bid, right=Ask)
+
+    def on_record(self, record: Record[Bid]) -> None:
+        self.pairs.left(record, record.value.key)
+
+
+def stored_rows(driver: Driver, table: str = "pairs") -> list[int]:
+    """Return the timestamps of the rows that the state holds."""
+    return sorted(row[2] for row in inside.lane(driver).engine().state.tables[table].stored)
+
+
+@given(stamps=st.lists(st.integers(0, 30_000), min_size=1, max_size=30), cuts=st.sets(st.integers(0, 30)))
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_the_rows_of_a_state_do_not_depend_on_where_transactions_end(stamps: list[int], cuts: set[int]) -> None:
+    each, cut = Driver(Inner), Driver(Inner, autocommit=False)
+    for number, stamp in enumerate(stamps):
+        for driver in (each, cut):
+            driver.feed(Bid("a", number), timestamp=stamp)
+        each.commit()
+        if number in cuts:
+            cut.commit()
+    cut.commit()
+    assert stored_rows(each) == stored_rows(cut)
+    assert each.commit_record().digest == cut.commit_record().digest
+
+
+def test_a_rolled_back_transaction_keeps_the_rows_that_it_would_have_removed() -> None:
+    driver = Driver(Inner, autocommit=False)
+    driver.feed(Bid("a", 1), timestamp=1_000)
+    driver.commit()
+    driver.feed(Bid("b", 2), timestamp=60_000)
+    driver.rebalance()
+    driver.commit()
+    assert stored_rows(driver) == [60_000]
+    driver.replay()
+
+
+def test_the_first_transaction_after_a_restore_removes_what_is_over() -> None:
+    driver = Driver(Inner)
+    driver.feed(Bid("a", 1), timestamp=1_000)
+    driver.commit()
+    restart(driver)
+    driver.feed(Bid("b", 2), timestamp=60_000)
+    driver.commit()
+    assert stored_rows(driver) == [60_000]
+
+
+def of_an_older_release(record: CommitRecord) -> CommitRecord:
+    writer = msgspec.structs.replace(record.writer, reads=frame.SEGMENTS - 1, version="0.0.9", instance="web1")
+    return msgspec.structs.replace(record, writer=writer)
+
+
+def test_a_gap_of_a_release_that_removed_rows_one_by_one_is_not_repeated() -> None:
+    driver = Driver(Inner, delta_interval=60.0)
+    driver.feed(Bid("a", 1), timestamp=1_000)
+    driver.commit()
+    driver.crash()
+    rewrite(driver, of_an_older_release)
+    with pytest.raises(
+        UpgradeUnfinished, match=r"statehold 0\.0\.9 \(web1\) removed the rows of pairs one by one"
+    ) as error:
+        driver.restore()
+    assert 'Next: run that release with snapshot.delta_interval = "commit"' in str(error.value)
+
+
+def test_a_state_of_such_a_release_without_a_gap_goes_live() -> None:
+    driver = Driver(Inner)
+    driver.feed(Bid("a", 1), timestamp=1_000)
+    driver.commit()
+    driver.crash()
+    rewrite(driver, of_an_older_release)
+    driver.restore()
+    driver.feed(Bid("b", 2), timestamp=60_000)
+    driver.commit()
+    assert stored_rows(driver) == [60_000]
+
+
+def test_in_an_older_format_each_commit_carries_a_delta_because_older_releases_cannot_repeat_it() -> None:
+    class Old(Driver):
+        _format = frame.SEGMENTS - 1
+
+    driver = Old(Inner, delta_interval=60.0)
+    for number in range(3):
+        driver.feed(Bid("a", number), timestamp=1_000)
+        driver.commit()
+        assert driver.commit_record().delta
+    driver.command(FINISH_UPGRADE)
+    driver.commit()
+    driver.feed(Bid("a", 4), timestamp=1_000)
+    driver.commit()
+    assert not driver.commit_record().delta
 
 
 class Forgetful(Handler[Order]):

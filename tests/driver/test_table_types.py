@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
@@ -13,13 +12,13 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 from tests.support import inside
+from tests.support.handlers import rewrite
 
 from statehold import Dedupe, Handler, JoinBuffer, Record, Session, Table, Tumbling, renamed
 from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.handler import new_state
 from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, UnreadableValue, UsageError
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.restore.standby_copy import copied
@@ -468,15 +467,6 @@ def test_a_value_from_before_may_lack_a_field_that_the_first_start_declares() ->
         driver.upgrade(release(SinceAnother))
     driver.upgrade(release(Since))
     assert driver.table("rows") == {"ann": Since(1, 5)}
-
-
-def rewrite(driver: Driver, change: Callable[[CommitRecord], CommitRecord]) -> None:
-    """Replace the last commit record."""
-    log = driver.broker.log(driver.names.changelog, 0)
-    messages = list(log.committed())
-    record = records.unpack(messages[-1].value())
-    assert isinstance(record, CommitRecord)
-    log.replace(messages[-1].offset(), records.pack(change(record)))
 
 
 def forget_types(driver: Driver) -> None:

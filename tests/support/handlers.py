@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -121,3 +121,12 @@ def sliced(driver: Driver) -> None:
     """Each chunk of a full snapshot takes longer than a slice may, so that full snapshots are fuzzy."""
     snapshot(driver, chunk_bytes=4096)
     driver.broker.on_chunk = lambda: driver.clock.advance(0.006)
+
+
+def rewrite(driver: Driver, change: Callable[[CommitRecord], CommitRecord]) -> None:
+    """Replace the last commit record."""
+    log = driver.broker.log(driver.names.changelog, 0)
+    messages = list(log.committed())
+    record = records.unpack(messages[-1].value())
+    assert isinstance(record, CommitRecord)
+    log.replace(messages[-1].offset(), records.pack(change(record)))

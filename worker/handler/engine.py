@@ -8,10 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import repeat
 from typing import Any, Literal
 
 from statehold.api.handler import Handler
-from statehold.api.record import Message, Record, at
+from statehold.api.record import Message, Record, at, plain
 from statehold.bound.handler import bind, new_state
 from statehold.bound.inputs import methods
 from statehold.bound.reference import SharedRows
@@ -76,11 +77,10 @@ class Engine:
         #: the methods of several inputs; None for a handler with on_record or on_batch
         declared, inputs = methods(kind), names.inputs if names is not None else ()
         self._methods = InputMethods(self.handler, inputs, declared) if declared else None
-        self._on_record = self.handler.on_record if self._methods is None else self._methods.handle
         if "." in "".join(state.tables):  # the name of a system table has one
             system = by_default_name(state.tables)
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
-            self.event_time = event_time(self.handler, system, self._handling, self._on_record)
+            self.event_time = event_time(self.handler, system, self._handling)
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
         #: the input's commands of the open transaction, in order
@@ -91,8 +91,6 @@ class Engine:
         self.leaves_room = False
         self._batched = kind.on_batch is not Handler.on_batch
         self._single = not self._batched or kind.on_record is not Handler.on_record
-        if self.event_time is not None:
-            self._on_record = self.event_time.handle
 
     # Handling
 
@@ -104,7 +102,8 @@ class Engine:
         :raises HandlingFailed: at the first record that cannot be decoded or handled; those before it were handled.
         """
         book = self.dead_letters if self.dead_letters is not None and self.dead_letters.active else None
-        if book is None and not any(map(type(messages[0]).headers, messages)):
+        given = messages if self._methods is None else plain(messages)
+        if book is None and not any(map(type(given[0]).headers, given)):
             return self._run(messages, one_by_one)
         return self._run_in_parts(messages, one_by_one, book)
 
@@ -136,7 +135,8 @@ class Engine:
             self._run([message], one_by_one=True)
 
     def _run(self, messages: Sequence[Message], one_by_one: bool) -> int:
-        given = list(map(type(messages[0]).value, messages))
+        sent = messages if self._methods is None else plain(messages)
+        given = list(map(type(sent[0]).value, sent))
         if self.leaves_room and max(map(len, filter(None, given)), default=0) > SHALLOW:
             values, bad = with_room(partial(self._decoded, messages), given)
         else:
@@ -153,21 +153,26 @@ class Engine:
 
     def _on_records(self, records: list[Record[Any]], messages: Sequence[Message]) -> int:
         """Return how many were handled: `Handling.cut` empties the list, which ends the loop."""
-        handle, handling, given = self._on_record, self._handling, len(records)
-        record = None
-        handling.rest, handling.call = records, UserCall("on_record", threading.get_ident())
+        handling, given = self._handling, len(records)
+        calls = repeat(self.handler.on_record) if self._methods is None else self._methods.calls(messages)
+        handling.record, handling.rest, handling.call = None, records, UserCall("on_record", threading.get_ident())
         try:
-            for record in records:
-                handling.record = record
-                handle(record)
+            if self.event_time is not None:
+                self.event_time.handle(records, calls, messages)
+            else:
+                for record, call in zip(records, calls, strict=False):  # `Handling.cut` shortens the records
+                    handling.record = record
+                    call(record)
+        except HandlingFailed:
+            raise
         except Exception as error:  # a handler may raise anything
-            assert record is not None
-            raise failed(record, error) from error
+            assert handling.record is not None
+            raise failed(handling.record, error) from error
         finally:
             handling.call, handling.rest = None, []
         if len(records) == given:
             return given
-        last = -1 if record is None else at(record.message)
+        last = -1 if handling.record is None else at(handling.record.message)
         return sum(at(message) <= last for message in messages)
 
     def _on_batch(self, records: list[Record[Any]]) -> None:
@@ -186,7 +191,7 @@ class Engine:
         """Return the values up to the first that cannot be decoded, and its failure."""
         methods, decode = self._methods, self._decode
         try:
-            return list(map(decode, given) if methods is None else map(methods.decode, messages)), None
+            return list(map(decode, given)) if methods is None else methods.decode_all(messages, given), None
         except Exception:  # noqa: BLE001  because a decoder may raise anything; find the record
             one = (lambda message: decode(message.value())) if methods is None else methods.decode
             return decode_until_bad(one, messages)
@@ -230,7 +235,6 @@ class Engine:
         if self.event_time is not None:
             limit = self.live_limit if recorded is None else RecordedLimit(recorded) if recorded else None
             self.event_time.limit = limit
-            self._on_record = self.event_time.handle if limit is None else self.event_time.handle_limited
 
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
         """Call the user's hook. Raises what the hook raises."""

@@ -7,14 +7,19 @@ record by record, so a replay in other batches leads to the same state (rules D1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 from weakref import WeakMethod
 
 from statehold.api.handler import Handler
-from statehold.api.record import Message, Record
+from statehold.api.record import Message, Record, plain
 from statehold.api.timer import Timer
-from statehold.state.kinds.clock import ClockTable
+from statehold.errors import UpgradeUnfinished
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.records import CommitRecord
+from statehold.state.kinds.clock import ClockTable, Horizon
+from statehold.state.kinds.due_index import DueTable
 from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.timers import PartitionTimers, TimerTable
 from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
@@ -24,6 +29,9 @@ from statehold.state.system_names import CLOCK, EXPIRY, TIMERS
 from statehold.worker.common.activity import Handling
 from statehold.worker.handler.record_failure import DueFailed
 from statehold.worker.handler.time_limit import Limit
+
+#: a method of the handler that takes a record
+Call = Callable[[Record[Any]], None]
 
 
 class Dated(Protocol):
@@ -44,13 +52,16 @@ class EventTime:
         clock: ClockTable,
         tables: dict[str, PartitionTable[Any, Any]],
         handling: Handling,
-        on_record: Callable[[Record[Any]], None],
     ) -> None:
-        self._handler, self._clock = handler, clock
-        self._on_record = on_record
+        self._handler, self._clock, self._handling = handler, clock, handling
         #: how far records advance event time; None: to their timestamps
         self.limit: Limit | None = None
-        self._expiring = [t for t in tables.values() if isinstance(t, ExpiringTable | DedupeTable | JoinTable)]
+        #: before it, a record meets nothing that is due
+        self._horizon = Horizon()
+        for table in tables.values():
+            if isinstance(table, DueTable | JoinTable):
+                table.horizon = self._horizon
+        self._expiring = [t for t in tables.values() if isinstance(t, ExpiringTable | DedupeTable)]
         for table in self._expiring:
             if isinstance(table, DedupeTable):
                 table.follow(clock)
@@ -82,22 +93,43 @@ class EventTime:
         """Return whether one is due at or before `now`; a timer or session that was deleted or postponed is not."""
         return any(table.has_due(now) for table in self._dated)
 
-    def handle(self, record: Record[Any]) -> None:
-        """Advance event time, then call the handler."""
-        self.reach(record.message.timestamp()[1])
-        self._on_record(record)
-
-    def handle_limited(self, record: Record[Any]) -> None:
-        """Do the same within the limit. :raises HandlingFailed: the record is beyond it and has a policy for that."""
-        self.reach(self.time_of(record.message))
-        self._on_record(record)
+    def handle(
+        self,
+        records: Iterable[Record[Any]],
+        calls: Iterable[Callable[[Record[Any]], None]],
+        messages: Sequence[Message],
+    ) -> None:
+        """Hand each record to its call, what is due before it first; the records are those of the messages."""
+        clock, handling, horizon = self._clock, self._handling, self._horizon
+        horizon.at = self._next
+        # `Handling.cut` shortens the records.
+        for record, call, now in zip(records, calls, self._times(messages), strict=False):
+            handling.record = record
+            if now >= horizon.at:
+                self.reach(now)
+            else:
+                clock.now = now
+            call(record)
 
     def time_of(self, message: Message) -> int:
-        """Return the time that a record of the input reaches. Raises as `handle_limited`."""
+        """Return the time that a record of the input reaches.
+
+        :raises RecordFailed: it is beyond the limit, and the handler has a policy for that.
+        """
         if self.limit is not None:
             return self.limit.reached(message, self._clock.now)
         time: int = message.timestamp()[1]
         return time
+
+    def _times(self, messages: Sequence[Message]) -> Iterator[int]:
+        """Yield the partition's time at each record: the highest timestamp so far, within the limit. As `time_of`."""
+        if self.limit is None:
+            given = plain(messages)
+            stamps = [stamp for _, stamp in map(type(given[0]).timestamp, given)]
+            passed = accumulate(stamps, max, initial=self._clock.now)
+            next(passed)
+            return passed
+        return (max(self._clock.now, self.time_of(message)) for message in messages)
 
     def reach(self, now: int) -> None:
         """Advance event time to `now`, never back; stop at each due timer on the way."""
@@ -111,6 +143,12 @@ class EventTime:
         for table in self._expiring:
             if table.next_expiry <= now:
                 table.sweep()
+        self._horizon.at = self._next
+
+    @property
+    def _next(self) -> float:
+        """The earliest possible time at which a row is due, or a key expires."""
+        return min((self.due, *(table.next_expiry for table in self._expiring)))
 
     def forget(self) -> None:
         """Roll back the open transaction."""
@@ -149,11 +187,11 @@ class WindowTime(EventTime):
         clock: ClockTable,
         tables: dict[str, PartitionTable[Any, Any]],
         handling: Handling,
-        on_record: Callable[[Record[Any]], None],
     ) -> None:
-        super().__init__(handler, clock, tables, handling, on_record)
+        super().__init__(handler, clock, tables, handling)
         #: by name, because a new order of the declarations must not change a replay
         self.windows = [table for _, table in sorted(tables.items()) if isinstance(table, WindowTable | JoinTable)]
+        self.joins = [table.name for table in self.windows if isinstance(table, JoinTable)]
         on_late = WeakMethod(handler.on_late)  # weak, because a cycle would keep a dropped state in memory
         for table in self.windows:
             table.follow(clock, on_late)
@@ -186,8 +224,8 @@ class WindowTime(EventTime):
         if (row := table.take(until)) is None:
             return
         key, side, timestamp, _ = row
-        value = getattr(table[row], side)
-        table.delete(row)
+        value = getattr(table.waiting(row), side)
+        table.end(row)
         self._reach_row(table, key, table.due(row))
         try:
             self._handler.on_unmatched(table.attribute, key, side, value, timestamp)
@@ -212,11 +250,28 @@ def event_time(
     handler: Handler[Any],
     tables: dict[str, PartitionTable[Any, Any]],
     handling: Handling,
-    on_record: Callable[[Record[Any]], None],
 ) -> EventTime | None:
     """Return None for a handler without timers, windows, joins and expiry."""
     clock = tables.get(CLOCK)
     if not isinstance(clock, ClockTable):
         return None
     kind = WindowTime if any(isinstance(table, ClosingTable) for table in tables.values()) else EventTime
-    return kind(handler, clock, tables, handling, on_record)
+    return kind(handler, clock, tables, handling)
+
+
+def require_segments(event_time: EventTime | None, commit_record: CommitRecord, topic: str, advice: str) -> None:
+    """Require that the writer of a transaction removed rows of joins as this release does. `topic`: the input.
+
+    :raises UpgradeUnfinished: this release cannot repeat the transaction.
+    """
+    joins = event_time.joins if isinstance(event_time, WindowTime) else []
+    writer = commit_record.writer
+    if joins and writer.reads < frame.SEGMENTS:
+        raise UpgradeUnfinished(
+            f"transaction {commit_record.n} of statehold {writer.version} ({writer.instance}) removed the rows of "
+            f"{', '.join(joins)} one by one; this release removes them by segments, so it cannot repeat the "
+            f"transaction. Nothing was changed. Next: {advice}",
+            topic=topic,
+            partition=commit_record.partition,
+            position=commit_record.position(topic),
+        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 from statehold.api.handler import Handler
@@ -28,9 +29,19 @@ class InputMethods:
         """Return the value of a record. Raises what the decoder of its input raises."""
         return self._decoders[_input_of(message)](message.value())
 
-    def handle(self, record: Record[Any]) -> None:
-        """Call the method of the record's input. Raises what the method raises."""
-        self._methods[_input_of(record.message)](record)
+    def decode_all(self, messages: Sequence[Message], given: Sequence[Any]) -> list[Any]:
+        """Return the values of records, `given` as bytes. Raises as `decode`."""
+        decoders = self._decoders
+        if not isinstance(messages[0], MergedMessage):
+            return list(map(decoders[0], given))
+        return [decoders[message.input](data) for message, data in zip(messages, given, strict=True)]  # type: ignore[attr-defined]
+
+    def calls(self, messages: Sequence[Message]) -> Iterable[Callable[[Record[Any]], None]]:
+        """Return the method of each record's input."""
+        methods = self._methods
+        if not isinstance(messages[0], MergedMessage):
+            return repeat(methods[0])
+        return [methods[message.input] for message in messages]  # type: ignore[attr-defined]
 
 
 def _input_of(message: Message) -> int:

@@ -1,4 +1,8 @@
-"""Late records of windows and joins: counted with the commit, and logged if the handler has no on_late."""
+"""Late records of windows and joins: counted with the commit, and logged if the handler has no on_late.
+
+A release that removes the rows of a join one by one cannot repeat what this one has handled, so a partition that such
+a release may take over gets a delta with each commit.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import math
 from typing import Final
 
 from statehold.api.handler import Handler
+from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -21,6 +26,7 @@ class LateRecords(Participant):
 
     def __init__(self, tools: Tools, event_time: WindowTime, kind: type[Handler[object]]) -> None:
         self._tools, self._windows = tools, event_time.windows
+        self._joins = bool(event_time.joins)
         self._logs = kind.on_late is Handler.on_late
         #: late records by window: of the transaction whose commit is in flight, and since the last log event
         self._counts: dict[str, int] = {}
@@ -32,6 +38,7 @@ class LateRecords(Participant):
 
     def contribute(self, draft: CommitDraft) -> None:
         self._counts = self._take()
+        draft.force_delta |= self._joins and draft.before.format < frame.SEGMENTS
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         for name, count in self._counts.items():

@@ -20,6 +20,7 @@ from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import retention_gap
 from statehold.worker.common.signals import Signals
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.event_time import require_segments
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 from statehold.worker.inputs.recorded_order import RecordedOrder
 from statehold.worker.replicas.reference import history
@@ -48,6 +49,11 @@ class GapReplay:
         end = commit_record.position(self._names.input)
         replayed = 0
         if start < end or self._restored.pinned:
+            advice = (
+                'run that release with snapshot.delta_interval = "commit" until it has committed a record, then this '
+                "one: after that a takeover repeats nothing"
+            )
+            require_segments(engine.event_time, commit_record, self._names.input, advice)
             engine.mute(replaying=True)
             replayed = self._replay(start, end)
             engine.mute(replaying=False)

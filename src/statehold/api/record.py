@@ -109,6 +109,11 @@ class MergedMessage:
         return self.message.headers()
 
 
+def plain(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return messages as the client has made them: without their place in the order of several inputs."""
+    return [each.message for each in messages] if isinstance(messages[0], MergedMessage) else messages  # type: ignore[attr-defined]
+
+
 def at(message: Message) -> int:
     """Return the place of a record in its partition's order: its offset, unless the service has several inputs."""
     return message.at if isinstance(message, MergedMessage) else message.offset() or 0

@@ -27,6 +27,7 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import PastState
 from statehold.worker.failures.history import RetryHistory, recall
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.event_time import require_segments
 from statehold.worker.inputs.recorded_order import RecordedOrder
 
 #: transactions, outputs and bytes of deltas that are held at a time
@@ -128,6 +129,7 @@ class RehearsedTransactions:
                     self._report.notes.append(f"ended by a limit before transaction {record.n}")
                     self._each.finish(self._report)
                     return
+                require_segments(self._engine.event_time, record, self._place.input, "name a later point")
                 unknown = unreadable or outputs.nameless or outputs.may_be_deleted(record.n)
                 live = LiveResults(increment, outputs.of(record.n), unknown)
                 try:

@@ -8,9 +8,10 @@ old value has to be kept. `_cache` holds decoded values of keys in use: a commit
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
-from itertools import filterfalse
+from itertools import filterfalse, repeat
 from types import GenericAlias
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -275,8 +276,18 @@ class PartitionTable(Table[K, V]):
             else:
                 stored.pop(key, None)
                 tombed.add(key)
-        if len(tombed) > max(_TOMBED, len(stored)):
-            self.order, self._tombed = list(stored), set()
+        self._trim()
+
+    def remove(self, keys: list[K]) -> None:
+        """Remove committed keys."""
+        deque(map(self.stored.pop, keys), 0)
+        deque(map(self._cache.pop, keys, repeat(None)), 0)
+        self._tombed.update(keys)
+        self._trim()
+
+    def _trim(self) -> None:
+        if len(self._tombed) > max(_TOMBED, len(self.stored)):
+            self.order, self._tombed = list(self.stored), set()
 
     def load(self, keys: list[K], values: list[bytes | None]) -> None:
         """Do the same as `apply` during a restore. Work on the whole table waits for `loaded`."""

@@ -33,6 +33,7 @@ from statehold.state.partition_table import Changes
 from statehold.worker.failures.history import recall
 from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.event_time import require_segments
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 from statehold.worker.inputs.recorded_order import RecordedOrder
 
@@ -163,6 +164,7 @@ class _Replay:
     def _transaction(self, increment: Increment, messages: Iterator[Message]) -> None:
         commit_record, wrote, ordinal = increment.commit_record, Wrote(), 0
         self.report.transactions += 1
+        require_segments(self.engine.event_time, commit_record, self.place.input, "--from names a later point")
         self.engine.limit_time(commit_record.time_limit)
         for message in messages:
             self.comparison.record(message)

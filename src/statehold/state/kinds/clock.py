@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Final
 
@@ -9,6 +10,15 @@ from statehold.api.table import Table
 from statehold.state.partition_table import Changes, PartitionTable
 
 _NOW: Final = "now"
+
+
+class Horizon:
+    """A time before which nothing is due: a row that is due earlier lowers it, and event time raises it again."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = -math.inf
 
 
 class ClockTable(PartitionTable[str, int]):

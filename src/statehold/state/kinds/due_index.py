@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, TypeVar
 
+from statehold.state.kinds.clock import Horizon
 from statehold.state.partition_table import Changes, PartitionTable
 
 K = TypeVar("K")
@@ -137,6 +138,9 @@ class DueIndex(Generic[K]):
 class DueTable(PartitionTable[K, V]):
     """A table of which each row has a due time."""
 
+    #: set by the engine: a row that is due before it lowers it
+    horizon = Horizon()
+
     def _empty(self) -> None:
         super()._empty()
         self._index: DueIndex[K] = DueIndex()
@@ -167,7 +171,11 @@ class DueTable(PartitionTable[K, V]):
         self.count += before is None
         when = self.due(key, value)
         if before is None or when < self.due(key, before):
-            self._index.push(when, key)
+            self._push(when, key)
+
+    def _push(self, when: int, key: K) -> None:
+        self._index.push(when, key)
+        self.horizon.at = min(self.horizon.at, when)
 
     def put(self, key: K, value: V) -> None:
         self[key] = value

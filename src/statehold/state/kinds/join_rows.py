@@ -15,16 +15,16 @@ _NO_ROWS: Final[tuple[Any, ...]] = ()
 class JoinRows(Generic[K]):
     """Every row by side and key: one row as it is, several in a sorted list, because most keys have one. Not state."""
 
-    __slots__ = ("_sides",)
+    __slots__ = ("sides",)
 
     def __init__(self, rows: Iterable[Row[K]] = ()) -> None:
-        self._sides: dict[str, dict[K, Row[K] | list[Row[K]]]] = {LEFT: {}, RIGHT: {}}
+        self.sides: dict[str, dict[K, Row[K] | list[Row[K]]]] = {LEFT: {}, RIGHT: {}}
         for row in rows:
             self.add(row)
 
     def add(self, row: Row[K]) -> bool:
         """Add a row; return False if it was there already."""
-        side = self._sides[row[1]]
+        side = self.sides[row[1]]
         kept = side.get(row[0])
         if kept is None:
             side[row[0]] = row
@@ -46,15 +46,15 @@ class JoinRows(Generic[K]):
         """Remove rows, those of a key at once: mostly they are its oldest."""
         gone: dict[tuple[K, str], list[Row[K]]] = {}
         for row in rows:
-            kept = self._sides[row[1]].get(row[0])
+            kept = self.sides[row[1]].get(row[0])
             if kept is None:
                 continue
             if isinstance(kept, list):
                 gone.setdefault(row[:2], []).append(row)
             elif kept == row:
-                del self._sides[row[1]][row[0]]
+                del self.sides[row[1]][row[0]]
         for (key, side), left in gone.items():
-            kept = self._sides[side][key]
+            kept = self.sides[side][key]
             assert isinstance(kept, list)
             left.sort()
             if kept[: len(left)] == left:
@@ -63,11 +63,11 @@ class JoinRows(Generic[K]):
                 lost = set(left)
                 kept[:] = [row for row in kept if row not in lost]
             if not kept:
-                del self._sides[side][key]
+                del self.sides[side][key]
 
     def between(self, key: K, side: str, first: int, last: int) -> Sequence[Row[K]]:
         """Return the rows of a key and a side by timestamp and number; both timestamps are included."""
-        kept = self._sides[side].get(key)
+        kept = self.sides[side].get(key)
         if kept is None:
             return _NO_ROWS
         if isinstance(kept, tuple):

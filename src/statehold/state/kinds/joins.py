@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from statehold.api.joins import LEFT, REPORTED, RIGHT, BufferedRecord, JoinBuffer, Row, join_options
 from statehold.api.record import Record
 from statehold.errors import UsageError
+from statehold.state.kinds.clock import Horizon
 from statehold.state.kinds.due_index import DueIndex
 from statehold.state.kinds.join_rows import JoinRows
-from statehold.state.kinds.ttl import SWEEP
 from statehold.state.kinds.windows import ClosingTable
 from statehold.state.partition_table import ABSENT, Changes
 
@@ -17,9 +18,15 @@ K = TypeVar("K")
 L = TypeVar("L")
 R = TypeVar("R")
 
+#: of the time that a row stays; a segment leaves at once, so rows stay in memory for at most one more
+SEGMENTS: Final = 8
+
 
 class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R], Generic[K, L, R]):
     """The rows of a join, found by key, side and timestamp."""
+
+    #: as of `DueTable`
+    horizon = Horizon()
 
     def __init__(self, declaration: JoinBuffer[K, L, R]) -> None:
         super().__init__(declaration)
@@ -27,23 +34,37 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         self.within, self.grace, self._classes = options.within, options.grace, options.classes
         #: milliseconds after its timestamp at which a row is over
         self._stays = self.within + self.grace + 1
+        #: milliseconds of a segment; never change it, because a replay would arrive at another state
+        self._span = max(1, self._stays // SEGMENTS)
         #: the sides whose unmatched records the handler gets
         self.reported = REPORTED[options.join]
 
     def left(self, record: Record[Any], key: K, value: L | None = None) -> list[R]:
-        return [kept.right for kept in self._join(record, key, LEFT, RIGHT, value)]  # type: ignore[misc]
+        return self._join(record, key, LEFT, RIGHT, value)
 
     def right(self, record: Record[Any], key: K, value: R | None = None) -> list[L]:
-        return [kept.left for kept in self._join(record, key, RIGHT, LEFT, value)]  # type: ignore[misc]
+        return self._join(record, key, RIGHT, LEFT, value)
+
+    def get(self, key: Row[K], default: Any = None) -> Any:
+        return default if self._is_over(key) else super().get(key, default)
+
+    def __getitem__(self, key: Row[K]) -> BufferedRecord[L, R]:
+        if self._is_over(key):
+            raise self._missing(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) and not self._is_over(key)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
     def __setitem__(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
-        when = self.due(key)
-        if when <= self._now:
+        if self._is_over(key):
             raise UsageError(f"{self.name}: the time of {key!r} is over. Next: use left() or right()")
-        if self._index().add(key) or key not in self:
-            self._leaving.push(when, key)
+        self._index().add(key)
         if value.waiting:
-            self._waiting.push(when, key)
+            self._wait(key)
         super().__setitem__(key, value)
 
     def put(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
@@ -51,15 +72,16 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
 
     def delete(self, key: Row[K]) -> None:
         if key in self:
-            self._remove(key)
+            self.end(key)
 
-    def _remove(self, row: Row[K]) -> None:
-        self._cache.pop(row, None)
-        if row in self.stored or row in self._frozen:
-            self._dirty[row], self._deletes = ABSENT, True
-        else:  # no commit has it, so no tombstone is needed
-            self._dirty.pop(row, None)
-            self._index().discard((row,))
+    def _is_over(self, row: Any) -> bool:
+        """Return whether a row has left, or leaves with its segment: the handler finds it no more."""
+        return self._clock is not None and row[2] + self._stays <= self._clock.now
+
+    def _wait(self, row: Row[K]) -> None:
+        when = self.due(row)
+        self._waiting.push(when, row)
+        self.horizon.at = min(self.horizon.at, when)
 
     # For the engine
 
@@ -74,90 +96,145 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def take(self, until: float) -> Row[K] | None:
         return self._waiting.take(until, self._waits_until)
 
-    @property
-    def next_expiry(self) -> float:
-        """The earliest possible time at which a row leaves."""
-        return self._leaving.earliest
-
-    def sweep(self) -> None:
-        """Remove some of the rows whose time is over; those that on_unmatched gets have left before."""
-        leaving, now, most = self._leaving, self._now, SWEEP
-        while most and (row := leaving.pop(now)) is not None:
-            if row in self:
-                self._remove(row)
-                most -= 1
+    def end(self, row: Row[K]) -> None:
+        """Remove a row of the table."""
+        self._cache.pop(row, None)
+        if row in self.stored or row in self._frozen:
+            self._dirty[row], self._deletes = ABSENT, True
+        else:  # no commit has it, so no tombstone is needed
+            self._dirty.pop(row, None)
+            self._index().discard((row,))
 
     def _empty(self) -> None:
         super()._empty()
-        #: every row; the rows that may wait for their first partner
-        self._leaving: DueIndex[Row[K]] = DueIndex()
+        #: the rows that may wait for their first partner
         self._waiting: DueIndex[Row[K]] = DueIndex()
         #: every stored row and every row of an open transaction by key and side; None until it is needed
         self._rows: JoinRows[K] | None = None
+        #: the committed rows by segment; None until one may leave
+        self._segments: dict[int, list[Row[K]]] | None = None
+        #: the first segment that the last transaction kept, and that the frozen one keeps
+        self._first = self._next_first = -1
+        #: the rows that leave with the frozen transaction
+        self._gone: list[Row[K]] = []
+        #: those that the handler has deleted in it, or got in on_unmatched
+        self._ended: list[Row[K]] = []
 
     def freeze(self) -> Changes:
+        first = self._next_first = (self._now - self._stays) // self._span
+        gone: list[Row[K]] = []
+        if first != self._first:
+            end = first * self._span
+            for row in [row for row in self._dirty if row[2] < end and row not in self.stored]:
+                self.end(row)
+            segments = self._by_segment()
+            over = [row for each in sorted(segments) if each < first for row in dict.fromkeys(segments[each])]
+            gone = [row for row in over if row in self.stored]
+            for row in gone:
+                self._dirty.pop(row, None)
+        self._ended = [row for row, value in self._dirty.items() if value is ABSENT] if self._deletes else []
         changes = super().freeze()
-        self._leaving.freeze()
         self._waiting.freeze()
+        if gone:
+            self._gone = gone
+            changes = Changes(self.name, changes.keys + gone, changes.values + [None] * len(gone))
         return changes
 
     def commit(self) -> None:
-        dirty = self._dirty
-        deleted = [row for row, value in self._frozen.items() if value is None and row not in dirty]
+        dirty, gone = self._dirty, self._gone
+        deleted = [row for row in self._ended if row not in dirty]
         super().commit()
-        if self._rows is not None:
+        if gone:
+            self._gone = []
+            deleted += gone
+            self.remove(gone)
+            first, segments = self._next_first, self._by_segment()
+            for number in [number for number in segments if number < first]:
+                del segments[number]
+        self._first = self._next_first
+        if self._rows is not None and deleted:
             self._rows.discard(deleted)
-        self._leaving.commit()
         self._waiting.commit()
-        if self._leaving.is_long(len(self.stored)) or self._waiting.is_long(len(self.stored)):
+        if self._waiting.is_long(len(self.stored)):
             self._build()
+
+    def _by_segment(self) -> dict[int, list[Row[K]]]:
+        if self._segments is None:
+            self._segments = {}
+            self._assign(self.stored)
+        return self._segments
+
+    def apply(self, keys: list[Row[K]], values: list[bytes | None]) -> None:
+        order, known = self.order, len(self.order)
+        super().apply(keys, values)
+        if self._segments is None:
+            return
+        if order is self.order:
+            self._assign(order[known:])
+        else:  # it was rebuilt
+            self._segments = None
+
+    def _assign(self, rows: Iterable[Row[K]]) -> None:
+        segments, span = self._segments, self._span
+        assert segments is not None
+        for row in rows:
+            number = row[2] // span
+            if number in segments:
+                segments[number].append(row)
+            else:
+                segments[number] = [row]
 
     def rollback(self) -> None:
         written = [*self._frozen, *self._dirty]
         super().rollback()
         if self._rows is not None:
             self._rows.discard([row for row in written if row not in self.stored])
-        self._leaving.rollback()
+        self._gone = []
         self._waiting.rollback()
 
     def loaded(self) -> None:
         super().loaded()
-        self._rows = None
+        self._rows = self._segments = None
+        self._first = -1
         self._build()
 
     def _build(self) -> None:
-        """Build both indexes from the keys; no value is decoded, so `take` finds out which rows have a partner."""
-        rows = [(self.due(row), row) for row in dict.fromkeys((*self.stored, *self._dirty))]
-        self._leaving = DueIndex(rows)
-        self._waiting = DueIndex(entry for entry in rows if entry[1][1] in self.reported)
+        """Build the index of waiting rows from the keys. No value is decoded; `take` finds out which have a partner."""
+        rows = (row for row in dict.fromkeys((*self.stored, *self._dirty)) if row[1] in self.reported)
+        self._waiting = DueIndex((self.due(row), row) for row in rows)
 
-    def _join(self, record: Record[Any], key: K, side: str, other: str, value: Any) -> list[BufferedRecord[L, R]]:
-        """Keep a record, and return its partners, of which none is waiting any more."""
+    def _join(self, record: Record[Any], key: K, side: str, other: str, value: Any) -> list[Any]:
+        """Keep a record, and return the values of its partners, of which none is waiting any more."""
         kept, kind = record.value if value is None else value, self._classes[side]
         if kept is None or (kind is not None and not isinstance(kept, kind)):
             raise self._refused(side, kept)
-        at, now, within = record.timestamp, self._now, self.within
-        if at + self._stays <= now:
+        at: int = record.message.timestamp()[1]
+        if at + self._stays <= self._clock.now:  # type: ignore[union-attr]  # the engine has set it
             self._pass_on(key, record)
             return []
-        # Rows whose time is over may still be there.
-        oldest = max(at - within, now - self._stays + 1)
-        index, partners = self._index(), []
-        for row in index.between(key, other, oldest, at + within):
-            if (partner := self.get(row)) is None:
-                continue
-            partners.append(partner)
-            if partner.waiting:
-                self[row] = BufferedRecord(partner.left, partner.right)
+        index, partners = self._rows or self._index(), []
+        if key in index.sides[other]:
+            for row in index.between(key, other, at - self.within, at + self.within):
+                if (partner := self.get(row)) is None:
+                    continue
+                partners.append(getattr(partner, other))
+                if partner.waiting:
+                    self._replace(row, BufferedRecord(partner.left, partner.right))
+        mine = index.sides[side]
+        if key in mine:
+            row = key, side, at, self._number(index.between(key, side, at, at))
+            index.add(row)
+        else:
+            row = mine[key] = key, side, at, 0
         waiting = not partners and side in self.reported
-        number = 0
-        for row in reversed(index.between(key, side, at, at)):
-            if row in self:
-                number = row[3] + 1
-                break
-        left, right = (kept, None) if side == LEFT else (None, kept)
-        self[key, side, at, number] = BufferedRecord(left, right, waiting)
+        self._replace(row, BufferedRecord(kept, None, waiting) if side == LEFT else BufferedRecord(None, kept, waiting))
+        if waiting:
+            self._wait(row)
         return partners
+
+    def _number(self, same: Sequence[Row[K]]) -> int:
+        """Return the number of a new row behind those of its key, side and timestamp."""
+        return next((row[3] + 1 for row in reversed(same) if row in self), 0)
 
     def _index(self) -> JoinRows[K]:
         if self._rows is None:
@@ -177,6 +254,10 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         """Return the first millisecond at which the row is over: a partner may still come at the last one before."""
         return row[2] + self._stays
 
+    def waiting(self, row: Row[K]) -> BufferedRecord[L, R] | None:
+        """Return a row that waits for a partner, also when its time is over; None otherwise."""
+        kept: BufferedRecord[L, R] | None = super().get(row)
+        return kept if kept is not None and kept.waiting else None
+
     def _waits_until(self, row: Row[K]) -> int | None:
-        kept = self.get(row)
-        return self.due(row) if kept is not None and kept.waiting else None
+        return None if self.waiting(row) is None else self.due(row)

@@ -86,7 +86,7 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         if key[2] + self.grace <= self._now:
             raise UsageError(f"{self.name}: window {key!r} has closed, and a window closes once")
         if key not in self:
-            self._index.push(key[2] + self.grace, key)
+            self._push(key[2] + self.grace, key)
             self.count += 1
         PartitionTable.__setitem__(self, key, value)
 
