@@ -177,10 +177,11 @@ ALLOWED: dict[str, str] = {
         "errors config.common config common messages telemetry health admin service ops.remote ops.generate dev "
         "admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
     ),
+    "ops.cli.snapshots": "errors common snapshot.inspect admin.inspection ops.cli.common",
     "ops.cli.state": (
-        "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.inspect "
-        "snapshot.spark.export admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports "
-        "ops.process ops.cli.common ops.cli.service"
+        "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.spark.export "
+        "admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports ops.process ops.cli.common "
+        "ops.cli.service ops.cli.snapshots"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",
