@@ -139,6 +139,10 @@ ALLOWED: dict[str, str] = {
         "errors config api messages health ports snapshot.format snapshot.inspect snapshot.restore worker.failures "
         "worker.handler worker.inputs admin.inspection rehearsal"
     ),
+    "rebuild": (
+        "errors config common api state state.types messages ports kafka.admin snapshot.format kafka.tools snapshot "
+        "snapshot.restore admin worker.handler worker.failures snapshot.inspect admin.state rehearsal shadow"
+    ),
     "snapshot.spark": "",
     "testing.memory": "errors common api messages bound ports",
     "testing.kafka": "errors api ports testing.memory",
@@ -181,7 +185,7 @@ ALLOWED: dict[str, str] = {
     "ops.cli.state": (
         "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.spark.export "
         "admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports ops.process ops.cli.common "
-        "ops.cli.service ops.cli.snapshots"
+        "ops.cli.service ops.cli.snapshots rehearsal rebuild"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",

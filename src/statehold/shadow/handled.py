@@ -30,6 +30,7 @@ _TRANSACTIONS: Final = 1_000
 _RECORDS: Final = 10_000
 _OUTPUTS: Final = 10_000
 _BYTES: Final = 4_000_000
+_ALL: Final = 1 << 62
 
 
 class HandledTransactions:
@@ -46,7 +47,9 @@ class HandledTransactions:
     ) -> None:
         """`topics`: those that the new code writes to, with their number of partitions."""
         self._readers, self._place, self._topics, self._failures = readers, place, topics, failures
-        self.n, self._lineage, self.positions = state.n, state.lineage, state.positions
+        self.n, self.positions = state.n, state.positions
+        #: None: that of the first transaction
+        self._lineage: str | None = state.lineage or None
         base = state.base.manifest if state.base is not None else None
         #: the next changelog offset to read; -1: the first one
         self._offset = base.increment if base is not None else -1
@@ -76,19 +79,22 @@ class HandledTransactions:
 
     # The changelog
 
-    def _hold(self, end: int) -> None:
-        """Read the next transactions, unless some are held. :raises OutOfRange: retention has deleted records."""
+    def _hold(self, end: int, through: int = _ALL) -> None:
+        """Read the next transactions, `through` the last, unless some are held.
+
+        :raises OutOfRange: retention has deleted records.
+        """
         if self._held:
             return
         try:
-            self._held = self._increments(end)
+            self._held = self._increments(end, through)
         except StateRefused as error:
             low = self._readers.changelog.bounds(self._place.names.changelog, self._place.partition)[0]
             if low <= self._offset:
                 raise
             raise OutOfRange(f"the changelog begins at {low} now, and was read up to {self._offset}") from error
 
-    def _increments(self, end: int) -> list[Increment]:
+    def _increments(self, end: int, through: int) -> list[Increment]:
         place, found = self._place, list[Increment]()
         chain = Chain(place.names.changelog, place.partition, last=self.n, lineage=self._lineage, crossing=True)
         records = outputs = size = 0
@@ -96,8 +102,8 @@ class HandledTransactions:
         with closing(past.increments(self._readers.changelog, place, offset, chain)) as increments:
             for increment in increments:
                 record = increment.commit_record
-                if increment.replacement is not None and found:
-                    break  # alone in the next call
+                if record.n > through or (increment.replacement is not None and found):
+                    break  # a replacement is alone in the next call
                 found.append(increment)
                 offset = increment.commit_record_offset + 1
                 records += self._sum(record.positions) - position
@@ -122,7 +128,7 @@ class HandledTransactions:
 
     def _given(self, records: Sequence[CommitRecord]) -> list[LiveTransaction]:
         names, partition = self._place.names, self._place.partition
-        self._recall()
+        self.recall()
         messages = self._messages(records[-1])
         positions, found = self.positions, list[LiveTransaction]()
         for record in records:
@@ -141,7 +147,7 @@ class HandledTransactions:
         given = InputRecords(inputs[0], place.input, place.partition, begin[place.input], last.position(place.input))
         return lambda record: given.before(record.position(place.input))
 
-    def _recall(self) -> None:
+    def recall(self) -> None:
         """Read the decisions about failed records that were committed since the last call."""
         names, positions = self._place.names, self.positions
         if not self._topics.get(names.dead):
