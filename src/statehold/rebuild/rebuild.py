@@ -169,9 +169,9 @@ class Rebuild:
             made.park(self._spool)
 
     def finish(self, made: RebuiltPartition, last: CommitRecord, live: PastState | None) -> None:
-        """Handle the rest up to the commit record `last`. On the way compare with the service's state, which is used up.
+        """Handle the rest up to the commit record `last`, and on the way compare with the service's state `live`.
 
-        That is of an earlier transaction if no delta or full snapshot followed it.
+        That is of an earlier transaction if no delta or full snapshot followed it. It is empty afterwards.
         """
         report = made.report
         made.require_effects(last)
