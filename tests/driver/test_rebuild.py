@@ -20,6 +20,7 @@ from statehold import Handler, Output, Record, Reference, Sink, Table, dead_lett
 from statehold.errors import RetentionGap, ToolRefused, UnknownEffect, UsageError
 from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.rebuild.report import RebuiltState
+from statehold.state.types.description import of_text
 from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0]
@@ -365,7 +366,9 @@ def test_values_from_before_a_point_keep_their_version() -> None:
     replaced(driver, next_ledger, "n:1")
     driver.upgrade(next_ledger)
     assert driver.table(NewLedger.entries) == {"old": Renamed(1), "new": Renamed(2)}
-    assert driver.commit_record().schemas == {"entries": 2}
+    record = driver.commit_record()
+    assert record.schemas == {"entries": 2}
+    assert of_text(record.types["entries"]).values.keys() == {1, 2}
 
 
 class NewLedger(Handler[Posting]):
