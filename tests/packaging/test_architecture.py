@@ -40,7 +40,7 @@ ALLOWED: dict[str, str] = {
     "kafka.feeds": "errors config common messages ports telemetry kafka.common kafka.admin",
     "snapshot.store": "errors config common ports snapshot.format",
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
-    "snapshot": "errors common api.values api state state.types ports snapshot.format snapshot.store",
+    "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
