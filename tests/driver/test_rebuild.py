@@ -276,6 +276,24 @@ def test_input_that_is_deleted_meanwhile_ends_the_rebuild() -> None:
         rebuilt(driver, Slow)
 
 
+def test_a_service_that_truncates_its_changelog_meanwhile_is_followed_by_its_input() -> None:
+    """A rebuild takes longer than a full snapshot stays the oldest one."""
+    driver = fed()
+    with closing(Rebuild(RebuiltTopics(driver), Sums, RebuildOptions())) as work:
+        work.catch_up()
+        for i in range(30):
+            driver.feed(Posting(f"k{i % 3}", i))
+            driver.commit()
+        driver.take_full()
+        log = driver.broker.log(driver.names.changelog, 0)
+        log.truncate(log.end - 20)
+        with work.turn(0, ends=True) as made:
+            work.finish(made, driver.commit_record(), work.present(made))
+    assert (made.report.verdict, made.report.digest) == ("equal", made.report.old_digest)
+    assert made.report.records == driver.position() == 42
+    assert "the service truncated it meanwhile" in made.report.notes[0]
+
+
 def test_several_inputs_keep_their_recorded_order() -> None:
     driver = Driver(Risk)
     for i in range(30):

@@ -10,8 +10,8 @@ from statehold.api.handler import Handler
 from statehold.errors import RetentionGap, ToolRefused
 from statehold.ports import Reader
 from statehold.rehearsal.source import RehearsalSource
-from statehold.snapshot.format.chain_check import Increment
 from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents
 from statehold.snapshot.inspect.past import PastState
@@ -48,7 +48,9 @@ def starting_state(
         raise ToolRefused(f"{place.names.changelog}[{place.partition}]: rebuild the state: there is no transaction")
     record = first.commit_record
     if record.n > 0:
-        return _before(place, kind, first)
+        note = require_order_of_input(place, kind, record, {})
+        state = _empty(place, record.n - 1, {place.input: 0}, "")
+        return StartingState(state, max(0, record.start), [note])
     if record.keys or first.replacement is not None:
         by = first.replacement.tool if first.replacement is not None else record.writer.instance
         raise ToolRefused(
@@ -59,29 +61,34 @@ def starting_state(
     return StartingState(_empty(place, 0, record.positions, record.lineage), record.position(place.input))
 
 
-def _before(place: Place, kind: type[Handler[Any]], first: Increment) -> StartingState:
-    """Begin at the first record of the input, because the changelog has lost its first transactions."""
-    record, names = first.commit_record, place.names
-    where = f"{place.input}[{place.partition}]"
-    begins = f"the changelog begins with transaction {record.n} at position {record.start}"
+def require_order_of_input(
+    place: Place, kind: type[Handler[Any]], first: CommitRecord, handled: Mapping[str, int]
+) -> str:
+    """Require that the records before the first commit record that is left have the order of their offsets.
+
+    `handled`: positions of what is handled already. Return what is not known of them.
+
+    :raises ToolRefused: they have not.
+    """
+    names, where = place.names, f"{place.input}[{place.partition}]"
+    begins = f"the changelog begins with transaction {first.n} at position {first.start}"
     if names.others:
         raise ToolRefused(
-            f"{where}: rebuild from the beginning: {begins}, and only commit records know the order of several inputs. "
-            f"Nothing was changed. Next: name a point that is stored, such as --from n:{record.n}"
+            f"{where}: rebuild the state: {begins}, and only commit records know the order of several inputs. Nothing "
+            f"was changed. Next: name a point that is stored, such as --from n:{first.n}"
         )
-    if kind.on_command is not Handler.on_command and record.positions.get(names.control, 0) > 0:
+    commands = first.positions.get(names.control, 0) > handled.get(names.control, 0)
+    if kind.on_command is not Handler.on_command and commands:
         raise ToolRefused(
-            f"{where}: rebuild from the beginning: {begins}, and {kind.__name__} got commands before it, whose place "
-            f"among the records only the deleted commit records had. Nothing was changed. Next: name a point that is "
-            f"stored, such as --from n:{record.n}"
+            f"{where}: rebuild the state: {begins}, and {kind.__name__} got commands before it, whose place among the "
+            f"records only the deleted commit records had. Nothing was changed. Next: name a point that is stored, "
+            f"such as --from n:{first.n}"
         )
-    note = (
+    return (
         f"{begins}: the records before it are handled in the order of the input, from its first one on, whether the "
         f"service began there or later; timers that fired while the partition was idle fire before the next record, "
         f"and retries after the last one"
     )
-    state = _empty(place, record.n - 1, {place.input: 0}, "")
-    return StartingState(state, max(0, record.start), [note])
 
 
 def _empty(place: Place, n: int, positions: Mapping[str, int], lineage: str) -> PastState:

@@ -33,6 +33,10 @@ class KeptTransactions(HandledTransactions):
         self._held = []
         return list(zip(records, given, strict=True))
 
+    def skip_to(self, n: int) -> None:
+        """Continue before the first transaction that is left, which has this number."""
+        self.n, self._lineage, self._offset, self._held = n - 1, None, -1, []
+
     def begin_at(self, position: int) -> None:
         """Continue at this position of the only input: the records before it have been handled."""
         self.positions = {**self.positions, self._place.input: position}

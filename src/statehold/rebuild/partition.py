@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,15 +14,17 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.ports import OutOfRange
-from statehold.rebuild.beginning import StartingState, missing_input, require_input
+from statehold.rebuild.beginning import StartingState, missing_input, require_input, require_order_of_input
 from statehold.rebuild.failures import RebuildFailures
 from statehold.rebuild.kept_transactions import KeptTransactions
 from statehold.rebuild.report import RebuiltState
 from statehold.rehearsal.new_code import LiveTransaction, NewCode
 from statehold.rehearsal.rehearse import engine_at, new_engine, takes_over
+from statehold.shadow.handled import ChangelogTruncated
 from statehold.shadow.source import ShadowReaders
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.inspect import past
 from statehold.state.partition_table import Changes
 from statehold.state.state import State
 from statehold.state.types.description import to_text
@@ -116,8 +119,13 @@ class RebuiltPartition:
         """
         began = time.perf_counter()
         try:
-            self._handle_unrecorded()
-            self._handle_recorded(through)
+            while self.n < through:
+                self._handle_unrecorded()
+                try:
+                    self._handle_recorded(through)
+                    break
+                except ChangelogTruncated:  # the service was faster; the input still has the records
+                    self._skip()
         except OutOfRange as error:
             require_input(self.place, [str(error)], self._since)
         finally:
@@ -134,6 +142,15 @@ class RebuiltPartition:
             self._take(LiveTransaction(0, batch, [], []))
             self._kept.begin_at((batch[-1].offset() or 0) + 1)
         self._kept.begin_at(high)
+
+    def _skip(self) -> None:
+        """Continue before the first transaction that the changelog still has."""
+        with closing(past.increments(self._readers.changelog, self.place)) as increments:
+            first = next(increments).commit_record
+        note = require_order_of_input(self.place, self._code.kind, first, self._kept.positions)
+        self.report.notes.append(f"{note}; the service truncated it meanwhile")
+        self._recorded_from = max(self.position, first.start)
+        self._kept.skip_to(first.n)
 
     def _handle_recorded(self, through: int) -> None:
         end = self._readers.changelog.bounds(self.place.names.changelog, self.place.partition)[1]

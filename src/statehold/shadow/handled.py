@@ -33,6 +33,10 @@ _BYTES: Final = 4_000_000
 _ALL: Final = 1 << 62
 
 
+class ChangelogTruncated(OutOfRange):
+    """The next transactions are not on the changelog any more."""
+
+
 class HandledTransactions:
     """The transactions of one partition after a state, in order. Used by one thread."""
 
@@ -82,17 +86,18 @@ class HandledTransactions:
     def _hold(self, end: int, through: int = _ALL) -> None:
         """Read the next transactions, `through` the last, unless some are held.
 
-        :raises OutOfRange: retention has deleted records.
+        :raises ChangelogTruncated: they are not there any more.
         """
         if self._held:
             return
         try:
             self._held = self._increments(end, through)
-        except StateRefused as error:
+        except (StateRefused, OutOfRange) as error:
             low = self._readers.changelog.bounds(self._place.names.changelog, self._place.partition)[0]
             if low <= self._offset:
                 raise
-            raise OutOfRange(f"the changelog begins at {low} now, and was read up to {self._offset}") from error
+            text = f"the changelog begins at {low} now, and was read up to {self._offset}"
+            raise ChangelogTruncated(text) from error
 
     def _increments(self, end: int, through: int) -> list[Increment]:
         place, found = self._place, list[Increment]()
