@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from statehold.errors import UsageError
+from statehold.messages.command import Command
 from statehold.ports import Transactions
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
@@ -61,6 +62,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     control: int | None = None
     #: next offsets of the retry topics, without `old`
     retries: Mapping[str, int] = MappingProxyType({})
+    #: without `old`: the pause that stays in force
+    paused: Command | None = None
 
     @property
     def position(self) -> int:
@@ -146,10 +149,12 @@ def boundary(
     inputs: Mapping[str, int],
     state: State,
     like: CommitRecord,
+    now: float,
 ) -> CommitRecord:
     """Return the commit boundary for the `FullWriter` of a full snapshot that state-replacement record `n` will name.
 
-    `inputs`: the next offset of each input. The versions and types of values are those of `like`.
+    `inputs`: the next offset of each input. The versions and types of values are those of `like`. `now` is in seconds
+    since 1970.
     """
     return CommitRecord(
         format=frame.NEWEST,
@@ -167,6 +172,7 @@ def boundary(
         digest=digest.to_bytes(state.digest),
         keys=state.keys,
         last_delta=n,
+        time=int(now * 1000),
     )
 
 
@@ -218,6 +224,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         adopted=n,
         full_snapshots=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
+        paused=adoption.paused if adoption.old is None else adoption.old.paused,  # only an operator ends a pause
         format=frame.NEWEST,  # because releases of format 1 do not know state-replacement records
         schemas=(old.schemas if old else {}) if adoption.schemas is None else adoption.schemas,
         types=(old.types if old else {}) if adoption.types is None else adoption.types,

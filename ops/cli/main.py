@@ -59,6 +59,9 @@ class _Commands(LazyGroup):
                 "state.state:app",
                 "Change the state, or its number of partitions, while the service is stopped.",
             ),
+            CommandEntry(
+                "rebuild", "state.rebuild:rebuild_", "Run a release over the kept input, and replace the state by its."
+            ),
             CommandEntry("repair", "state.repair:app", "Let partitions continue that refuse to start."),
             CommandEntry(
                 "rehearse", "service.rehearse:rehearse_", "Run a release over past records, and compare its results."

@@ -19,6 +19,7 @@ PURPOSES: Final = {
     "testing": "driver and simulation",
     "rehearsal": "tries a release",
     "shadow": "tries it in parallel",
+    "rebuild": "makes the state again",
     "dev": "a broker for development",
     "service": "what a program starts",
     "runtime": "wires a service",

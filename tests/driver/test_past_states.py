@@ -283,7 +283,7 @@ def test_a_position_counts_the_present_inputs_only() -> None:
     tool = Tool(driver)
     place = msgspec.structs.replace(tool.place, names=replace(driver.names, others=("prices",)))
     state, inputs = tool.state(), {"input": position, "prices": 1000}
-    shown = state_replacement.boundary(place, "second", n + 1, inputs, state, tool.old)
+    shown = state_replacement.boundary(place, "second", n + 1, inputs, state, tool.old, 0.0)
     sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
     base = FullWriter(place, state, shown, 10_000, -1, sink, 4096).advance(n + 1, -1, driver.clock)
     adoption = Adoption(

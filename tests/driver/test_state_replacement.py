@@ -10,7 +10,7 @@ from tests.support import inside
 from tests.support.handlers import Accounts, Balance, Interval, Op, commit_records, events
 
 from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
-from statehold.snapshot import state_replacement
+from statehold.snapshot import full_listing, state_replacement
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.discovery import last_commit_record
@@ -46,7 +46,7 @@ class Tool:
 
     def full(self, state: State, lineage: str) -> FullRef:
         shown = state_replacement.boundary(
-            self.place, lineage, self.old.n + 1, {"input": self.old.positions["input"]}, state, self.old
+            self.place, lineage, self.old.n + 1, {"input": self.old.positions["input"]}, state, self.old, 1.5
         )
         end = self.reader.bounds(self.driver.names.changelog, 0)[1]
         sink = MemoryFullSink(self.driver.broker, self.driver.names.snapshot, 0)
@@ -144,6 +144,36 @@ def test_without_the_adopted_full_snapshot_the_older_history_is_not_mistaken_for
         DamagedIncrement, match="state-replacement record 5 names a full snapshot, from which the deltas continue"
     ):
         driver.restore()
+
+
+def test_the_full_snapshot_of_a_tool_has_its_time() -> None:
+    """People read its age; 0 would be 1970."""
+    driver = fed()
+    driver.crash()
+    tool = Tool(driver)
+    ref = tool.full(tool.state(), "second")
+    (found,) = [each for each in full_listing.find(tool.reader, tool.place, None) if each.offset == ref.offset]
+    assert found.manifest is not None
+    assert found.manifest.time == 1_500
+
+
+def test_a_paused_partition_stays_paused() -> None:
+    """An operator paused it for a reason that no tool knows."""
+    driver = fed()
+    driver.command("pause", via_control_topic=True)
+    driver.commit()
+    driver.advance(2.0)
+    assert driver.commit_record().paused is not None
+    driver.crash()
+    record = Tool(driver).replace_state(double)
+    assert record.paused is not None
+    driver.restore()
+    assert len(events(driver, "paused")) == 2
+    driver.command("resume", via_control_topic=True)
+    driver.advance(2.0)
+    assert driver.commit_record().paused is None
+    driver.feed(Op("ann", 1))
+    assert driver.table("balances")["ann"] == Balance(9, 3)
 
 
 def test_partitions_of_several_generations_are_rejected() -> None:

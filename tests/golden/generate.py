@@ -79,7 +79,7 @@ def replace_state(driver: Driver) -> None:
     new = partial(Engine, kind, 0)
     state = restore(reader, place, lambda: new().state, lambda *_: None, driver.clock).state
     inputs, end = inputs_at(old, driver.names), reader.bounds(driver.names.changelog, 0)[1]
-    boundary = adopting.boundary(place, "second", old.n + 1, inputs, state, old)
+    boundary = adopting.boundary(place, "second", old.n + 1, inputs, state, old, 0.0)
     sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
     base = FullWriter(place, state, boundary, end, -1, sink, 4096).advance(boundary.n, -1, driver.clock)
     adoption = adopting.Adoption(

@@ -36,6 +36,8 @@ from statehold.dev.pytest_plugin import ClusterFactory
 from statehold.messages.command import PAUSE, TAKE
 from statehold.ops.http.server import OpsServer
 from statehold.ops.process.job_metrics import JobMetrics
+from statehold.ops.process.shadow_metrics import ShadowMetrics
+from statehold.shadow.report import ShadowedPartition, ShadowReport
 
 pytestmark = [
     pytest.mark.kafka,
@@ -287,6 +289,16 @@ def test_a_process_that_ends_again_and_again(night: Night) -> None:
         with repeatedly(start):
             night.fires("StateholdRestarts", name="restarts")
         night.prometheus.scrape(restarts="")
+
+
+def test_a_release_that_does_something_else(night: Night) -> None:
+    report = ShadowReport("different", False, 1.0, 0, {}, [ShadowedPartition(0)])
+    report.partitions[0].of("table", "totals").add("changed")
+    (night.folder / "metrics").write_bytes(ShadowMetrics(night.names.service, lambda: report).exposition("")[0])
+    with serving(night.folder) as url:
+        night.prometheus.scrape(shadow=url)
+        night.fires("StateholdShadowDiffers", service=night.names.service)
+        night.prometheus.scrape(shadow="")
 
 
 def test_a_process_with_too_many_files(night: Night) -> None:

@@ -12,7 +12,11 @@ from tests.monitoring.shipped import ALERTS, DASHBOARD, DEPLOY, RULES, panels
 from tests.support.prometheus import missing, promtool
 
 from statehold.ops.process.job_metrics import registry_of
+from statehold.ops.process.shadow_metrics import ShadowMetrics
+from statehold.shadow.report import ShadowReport
 from statehold.telemetry.metrics import DECLARED, Histogram
+
+NOTHING_SHADOWED = ShadowReport("incomplete", False, 0.0, 0, {}, [])
 
 needs_promtool = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
 
@@ -114,6 +118,10 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [level("compaction_finished_timestamp_seconds", J, -2 * 86400)],
         [level("compaction_finished_timestamp_seconds", J, 0)],
     ),
+    "StateholdShadowDiffers": (
+        [level("shadow_differences", f'{J},partition="0",kind="table",name="totals"', 2)],
+        [level("shadow_differences", f'{J},partition="0",kind="table",name="totals"', 0)],
+    ),
     "StateholdRestarts": (
         [(f"process_start_time_seconds{{{I}}}", "0+120x90")],
         [(f"process_start_time_seconds{{{I}}}", "7x90")],
@@ -126,8 +134,9 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
 
 
 def exported() -> set[str]:
-    """Every series name that a service or a compaction exports."""
+    """Every series name that a service, a compaction or a shadow exports."""
     names = {family.name for family in registry_of("desk", [], 1.0, ok=False).collect()}
+    names |= {family.name for family in ShadowMetrics("desk", lambda: NOTHING_SHADOWED).collect()}
     for metric in DECLARED:
         ends = ("_bucket", "_sum", "_count") if isinstance(metric, Histogram) else ("",)
         names |= {metric.name + end for end in ends}

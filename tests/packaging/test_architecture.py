@@ -40,7 +40,7 @@ ALLOWED: dict[str, str] = {
     "kafka.feeds": "errors config common messages ports telemetry kafka.common kafka.admin",
     "snapshot.store": "errors config common ports snapshot.format",
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
-    "snapshot": "errors common api.values api state state.types ports snapshot.format snapshot.store",
+    "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
@@ -139,6 +139,10 @@ ALLOWED: dict[str, str] = {
         "errors config api messages health ports snapshot.format snapshot.inspect snapshot.restore worker.failures "
         "worker.handler worker.inputs admin.inspection rehearsal"
     ),
+    "rebuild": (
+        "errors config common api state state.types messages ports kafka.admin snapshot.format kafka.tools snapshot "
+        "snapshot.restore admin worker.handler worker.failures snapshot.inspect admin.state rehearsal shadow"
+    ),
     "snapshot.spark": "",
     "testing.memory": "errors common api messages bound ports",
     "testing.kafka": "errors api ports testing.memory",
@@ -177,10 +181,11 @@ ALLOWED: dict[str, str] = {
         "errors config.common config common messages telemetry health admin service ops.remote ops.generate dev "
         "admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
     ),
+    "ops.cli.snapshots": "errors common snapshot.inspect admin.inspection ops.cli.common",
     "ops.cli.state": (
-        "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.inspect "
-        "snapshot.spark.export admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports "
-        "ops.process ops.cli.common ops.cli.service"
+        "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.spark.export "
+        "admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports ops.process ops.cli.common "
+        "ops.cli.service ops.cli.snapshots rehearsal rebuild"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",

@@ -12,6 +12,7 @@ from tests.simulation.scenarios import Book, Chain, Op, book
 
 from statehold import Handler, Output, Record, Table, Tumbling, renamed
 from statehold.errors import UsageError
+from statehold.testing import Driver
 from statehold.testing.simulation import InputRecord, RunResult, SimulatedCluster, fuzz_crashes, quick_settings
 
 OPS = [Op("abc"[number % 3], number + 1) for number in range(6)]
@@ -219,6 +220,52 @@ def test_a_rolling_upgrade_with_kills_in_the_middle(seed: int) -> None:
             sums[partition].append(cents)
         right = [sum(range(n + 1)) for n in range(1, fed + 1)]
         assert sums == {0: right, 1: right, 2: right}
+
+
+def test_crashes_in_the_middle_of_an_upgrade_change_nothing() -> None:
+    found = fuzz_crashes(FirstRelease, [1, 2, 3, 4, 5, 6], most=40, upgrade=SecondRelease)
+    assert found.places > 100
+    assert Driver(FirstRelease).fuzz_crashes([1, 2, 3], most=10, upgrade=SecondRelease) > 5
+
+
+def test_crashes_in_the_middle_of_an_upgrade_meet_both_releases() -> None:
+    class Named(SecondRelease):
+        names = Output("names", value=str)
+
+        def on_record(self, record: Record[int]) -> None:
+            super().on_record(record)
+            self.names.send("second")
+
+    handled: list[int] = []
+
+    def check(result: RunResult) -> None:
+        sums = [msgspec.json.decode(value or b"")[1] for _, value in result.outputs("sums")[0]]
+        assert sums == [1, 3, 6, 10, 15, 21]
+        handled.append(len(result.outputs("names")[0]))
+
+    fuzz_crashes(FirstRelease, [1, 2, 3, 4, 5, 6], most=30, upgrade=Named, check=check)
+    assert 2 <= min(handled) < max(handled)
+
+
+def test_crashes_in_the_middle_of_an_upgrade_show_an_upcaster_that_loses_a_value() -> None:
+    class Lossy(SecondRelease):
+        sums = Table(key=str, value=Total, version=2, upcasters={1: lambda old: Total()})
+
+    with pytest.raises(AssertionError, match=r"(?s)stops for its next release.*FAILED.*replay: Schedule.listed"):
+        fuzz_crashes(FirstRelease, [1, 2, 3, 4, 5, 6], most=60, upgrade=Lossy)
+
+
+def test_crashes_in_the_middle_of_an_upgrade_that_would_misread_the_state() -> None:
+    class Misread(SecondRelease):
+        sums = Table(key=str, value=Total)
+
+    with pytest.raises(AssertionError, match="TableTypeChanged"):
+        fuzz_crashes(FirstRelease, [1, 2, 3], most=5, upgrade=Misread)
+
+
+def test_an_upgrade_that_reads_other_inputs_is_an_error() -> None:
+    with pytest.raises(UsageError, match="Chain reads input, second, FirstRelease reads input"):
+        fuzz_crashes(FirstRelease, [1], upgrade=Chain)
 
 
 def test_a_process_that_is_started_right_after_its_kill_runs_once() -> None:

@@ -52,7 +52,7 @@ USES = {
     "config.token": "until when a token counts, as the brokers' clocks see it",
 }
 #: tools and doubles that wait on a thread of their own, where no partition decides by their clock
-TOOLS = ("admin", "dev", "ops", "rehearsal", "shadow", "testing")
+TOOLS = ("admin", "dev", "ops", "rebuild", "rehearsal", "shadow", "testing")
 
 
 def uses_time(path: Path) -> bool:

@@ -167,7 +167,7 @@ def print_partition(found: RehearsedPartition, *, examples: bool = True) -> None
     for text in found.unreadable:
         output.complain(text)
     for each in found.compared:
-        output.report(f"  {_line(each)}")
+        output.report(f"  {line_of(each)}")
     for field, count in found.ignored.items():
         output.report(f"  --ignore {field}: {count} otherwise equal")
     for text in found.notes:
@@ -187,7 +187,8 @@ def print_partition(found: RehearsedPartition, *, examples: bool = True) -> None
         print_example(example)
 
 
-def _line(each: Compared) -> str:
+def line_of(each: Compared) -> str:
+    """Return what a comparison has counted."""
     name = each.kind if each.name == each.kind else f"{each.kind} {each.name}"
     parts = [f"{each.compared} compared"] if each.compared else []
     counts = ((each.changed, "changed"), (each.missing, "missing"), (each.added, "added"))

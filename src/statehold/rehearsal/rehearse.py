@@ -81,12 +81,12 @@ def rehearse(
 
 
 def rehearsable(factory: HandlerFactory) -> type[Handler[Any]]:
-    """Return the class of the handler. :raises UsageError: it cannot be rehearsed."""
+    """Return the class of the handler. :raises UsageError: past records cannot be given to it."""
     kind = factory if isinstance(factory, type) else type(factory())
     if references(kind):
         raise UsageError(
             f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw long "
-            f"ago cannot be shown to them again. Next: rehearse the other handlers, and test this one with `Driver`"
+            f"ago cannot be shown to them again. Nothing was changed. Next: test this handler with `Driver`"
         )
     return kind
 
@@ -121,19 +121,24 @@ def engine_at(
     The report says if it cannot call an effect that is pending at the commit record `last`.
     """
     report.from_n, report.start, report.to_n, report.end = state.n, state.position, state.n, state.position
-    engine = Engine(
-        factory,
-        place.partition,
-        output_partitions=lambda topic: topics.get(topic, 0),
-        names=place.names,
-        settings=settings,
-    )
+    engine = new_engine(factory, place, topics, settings)
     try:
         require_effects(engine.handler, place, last)
     except UnknownEffect as error:
         report.unreadable.append(_without_place(error))
     load(state.contents, engine.state, report)
     return engine
+
+
+def new_engine(factory: HandlerFactory, place: Place, topics: Mapping[str, int], settings: Settings) -> Engine:
+    """Return the new code with empty tables."""
+    return Engine(
+        factory,
+        place.partition,
+        output_partitions=lambda topic: topics.get(topic, 0),
+        names=place.names,
+        settings=settings,
+    )
 
 
 class _Rehearsal:

@@ -140,7 +140,7 @@ class TableComparison:
         table = self._state.tables[key[0]]
         if live is None or new is None:
             how: How = "added" if live is None else "missing"
-            return KeyDifference(how, [], self._shown(key[0], live), self._shown(key[0], new))
+            return KeyDifference(how, [], self.shown(key[0], live), self.shown(key[0], new))
         if live == new:
             return None
         try:
@@ -150,7 +150,7 @@ class TableComparison:
         if one == other and type(one) is type(other):
             self.other_bytes = True
             return None
-        shown = self._shown(key[0], live), self._shown(key[0], new)
+        shown = self.shown(key[0], live), self.shown(key[0], new)
         found = changed(*shown)
         fields = self._ignored.left(key[0], found)
         self.other_bytes = self.other_bytes or not fields
@@ -166,7 +166,8 @@ class TableComparison:
             return self.differ[key]
         return self._before[key] if key in self._before else self._stored(key)
 
-    def _shown(self, table: str, stored: bytes | None) -> Any:
+    def shown(self, table: str, stored: bytes | None) -> Any:
+        """Return a stored value as JSON, or its text if the new code cannot read it."""
         if stored is None:
             return None
         try:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 import msgspec
 
 from statehold.api.dedupe import Dedupe
-from statehold.api.handler import Handler
+from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.output import Headers, Output
 from statehold.api.reference import Reference
 from statehold.api.sink import Sink
@@ -481,12 +481,17 @@ class Driver(Wiring):
         replay.run_with_another_hash_seed()
 
     def fuzz_crashes(
-        self, inputs: Iterable[Any], *, check: Callable[[Any], None] | None = None, most: int = 500
+        self,
+        inputs: Iterable[Any],
+        *,
+        check: Callable[[Any], None] | None = None,
+        most: int = 500,
+        upgrade: HandlerFactory | None = None,
     ) -> int:
         """Try a crash, a takeover and an abort at every step of these inputs, with two processes in a simulated Kafka.
 
-        This driver's own partitions stay as they are. `check`, `most` and the inputs are those of
-        `statehold.testing.simulation.fuzz_crashes`.
+        This driver's own partitions stay as they are. `check`, `most`, the inputs and `upgrade`, the next release to
+        which both processes change meanwhile, are those of `statehold.testing.simulation.fuzz_crashes`.
 
         :returns: the number of runs.
         :raises AssertionError: a run differs from the undisturbed one. The text is its timeline, with the schedule to
@@ -494,7 +499,7 @@ class Driver(Wiring):
         """
         from statehold.testing.simulation.fuzz import fuzz_crashes
 
-        return fuzz_crashes(self._factory, inputs, check=check, most=most).schedules
+        return fuzz_crashes(self._factory, inputs, check=check, most=most, upgrade=upgrade).schedules
 
     # Backups and golden files
 

@@ -289,6 +289,7 @@ class _Change:
             effects=last.effects,
             former_inputs=self.before,
             source=last if self.moves else None,
+            paused=last.paused,
             control=control_position(self.new.admin, self.names, partition) if self.moves else None,
         )
 

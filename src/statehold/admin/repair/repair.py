@@ -137,6 +137,7 @@ def _adoption(stopped: StoppedService, place: Place, repaired: RepairedState, li
         source=repaired.like,
         effects=repaired.like.effects,
         control=repaired.control,
+        paused=repaired.like.paused,
         retries={topic: at for topic, at in repaired.like.positions.items() if place.names.is_for_retries(topic)},
     )
 

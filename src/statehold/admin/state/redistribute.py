@@ -159,7 +159,8 @@ class Redistribution:
         """
         like, state = self.like(place.names), self.state(place.partition)
         adoption = stopped.adoption(place, lineage, old, inputs, state, like)
-        return msgspec.structs.replace(adoption, source=like, control=control)
+        paused = next((each.paused for each in self.commit_records if each.paused is not None), None)
+        return msgspec.structs.replace(adoption, source=like, control=control, paused=paused)
 
     def adopted(self, adoptions: Sequence[Adoption], commit_records: Mapping[int, CommitRecord]) -> Repartitioned:
         """Return the report after the state was replaced; `marks` are the new commit records."""

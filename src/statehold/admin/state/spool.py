@@ -1,4 +1,4 @@
-"""Spools redistributed entries to local disk, one file per new partition, because memory holds one partition."""
+"""Spools entries of states to local disk, one file per partition, because memory holds one partition."""
 
 from __future__ import annotations
 
@@ -20,21 +20,26 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Spool:
-    """Single-threaded. `close` deletes the files."""
+    """Single-threaded. The files have no names, so the system deletes them also if the process is killed."""
 
     def __init__(self, partitions: int, directory: Path | None = None) -> None:
         """:raises OSError: the directory is not writable."""
         self._open = ExitStack()
-        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="statehold-", dir=directory)))
-        self._files: list[BinaryIO] = [
-            self._open.enter_context((folder / str(partition)).open("w+b")) for partition in range(partitions)
-        ]
+        self._files: list[BinaryIO] = []
+        for _ in range(partitions):
+            file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115  the stack closes it
+            self._files.append(self._open.enter_context(file))
 
     def add(self, partition: int, changes: Changes) -> None:
         """Append entries to the partition's file. :raises OSError: the disk is full."""
         data = records.entry(changes)
         self._files[partition].write(_LENGTH.pack(len(data)))
         self._files[partition].write(data)
+
+    def clear(self, partition: int) -> None:
+        """Forget the partition's entries."""
+        self._files[partition].seek(0)
+        self._files[partition].truncate()
 
     def load(self, partition: int, state: State) -> State:
         """Fill an empty state with the partition's entries and compute its digest."""

@@ -203,7 +203,7 @@ class StoppedService:
         """
         if state.keys == 0:
             return None
-        shown = state_replacement.boundary(place, lineage, n, inputs, state, like)
+        shown = state_replacement.boundary(place, lineage, n, inputs, state, like, time.time())
         sink = SnapshotSinkFactory(self.settings, self.names).whole(place.partition)
         reader = self.reader()
         try:

@@ -48,6 +48,8 @@ class KafkaReader:
         config = quiet(client.reader(settings, group, small=small), "reader")
         self._consumer = Consumer(config)
         self._known: set[str] = set()
+        #: the number of the read to which the client is assigned; 0: none
+        self._reads = self._reading = 0
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._admin.bounds(topic, partition, self._settings.restore.deadline, self._cancelled)
@@ -57,10 +59,14 @@ class KafkaReader:
             return
         self._learn(topic)
         self._consumer.assign([TopicPartition(topic, partition, start)])
+        self._reads += 1
+        mine = self._reading = self._reads
         try:
             yield from self._read(topic, partition, start, end, most)
         finally:
-            self._consumer.unassign()
+            if self._reading == mine:  # an abandoned read may end when another one has begun, or after the close
+                self._reading = 0
+                self._consumer.unassign()
 
     def cancelled(self) -> bool:
         return self._cancelled()
@@ -163,6 +169,7 @@ class KafkaReader:
             )
 
     def close(self) -> None:
+        self._reading = 0
         with self._contact.call("a reader's close", STUCK_AFTER):
             self._consumer.close()
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from statehold.api.handler import HandlerFactory
+from statehold.bound.attributes import sinks_of
 from statehold.bound.topics import class_of
 from statehold.config.settings import Settings
+from statehold.errors import UsageError
 from statehold.testing.simulation.cluster import encoders, quick_settings, topics_of
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import timeline
-from statehold.testing.simulation.simulation import InputRecord, RunReport, RunResult, Scenario, Simulation, run
+from statehold.testing.simulation.simulation import (
+    UPGRADE,
+    InputRecord,
+    RunReport,
+    RunResult,
+    Scenario,
+    Simulation,
+    run,
+)
 
 #: seconds between two inputs, so that they are committed one by one
 _APART: Final = 0.4
@@ -34,6 +45,7 @@ def fuzz_crashes(
     settings: Settings | None = None,
     check: Callable[[RunResult], None] | None = None,
     most: int = 500,
+    upgrade: HandlerFactory | None = None,
 ) -> FuzzedCrashes:
     """Compare every disturbed run of a handler with the undisturbed one.
 
@@ -48,11 +60,17 @@ def fuzz_crashes(
     :param check: replaces the comparison, for a handler whose outputs depend on the time, such as one with timers. It
         raises AssertionError.
     :param most: most schedules; if there are more places, it takes them evenly.
+    :param upgrade: the next release. After a third of the inputs one process stops and starts again with it, after
+        two thirds the other one: crashes also happen in the middle of the upgrade, and a process of the first release
+        may take over from one of the next. If the releases send other outputs, give a `check`.
+    :raises UsageError: the next release reads other inputs, or has sinks that the first one has not.
     :raises AssertionError: a run differs. The text is its timeline, with the schedule to repeat it.
     """
     topics = topics_of(handler)
     records = _records(handler, topics, inputs)
     scenario = Scenario(handler, records, settings or quick_settings(), topics=topics, name="fuzz_crashes")
+    if upgrade is not None:
+        scenario = _upgrading(scenario, upgrade)
     places: list[tuple[str, str]] = []
     undisturbed = Simulation(scenario, Schedule.listed({}))
     undisturbed.scheduler.reached = places
@@ -66,14 +84,7 @@ def fuzz_crashes(
 
     schedules = [{place: fault} for place, kind in places for fault in (*_EVERYWHERE, *_AT.get(kind, ()))]
     schedules = schedules[:: max(1, -(-len(schedules) // most))]
-    disturbed = Scenario(
-        handler,
-        records,
-        scenario.settings,
-        topics=topics,
-        name=scenario.name,
-        verify=check if check is not None else compare,
-    )
+    disturbed = replace(scenario, verify=check if check is not None else compare)
     for actions in schedules:
         _require(run(disturbed, Schedule.listed(actions)))
     return FuzzedCrashes(len(places), len(schedules))
@@ -92,9 +103,28 @@ def _records(handler: Any, topics: tuple[str, ...], inputs: Iterable[Any]) -> Se
     return found
 
 
+def _upgrading(scenario: Scenario, release: HandlerFactory) -> Scenario:
+    """Return the scenario with an upgrade of both processes; later records come later by as long as it takes."""
+    kind, first = class_of(release), class_of(scenario.handler)
+    if topics_of(release, scenario.topics[0]) != scenario.topics:
+        raise UsageError(
+            f"{kind.__name__} reads {', '.join(topics_of(release, scenario.topics[0]))}, {first.__name__} reads "
+            f"{', '.join(scenario.topics)}. Next: an upgrade keeps the inputs; `statehold state inputs` changes them"
+        )
+    if sinks_of(kind).keys() - sinks_of(first).keys():
+        raise UsageError(f"{kind.__name__} has sinks that {first.__name__} has not. Next: upgrade without them")
+    given = sorted(scenario.inputs, key=lambda each: each.time)
+    low, high = -(-len(given) // 3), -(-2 * len(given) // 3)
+    begin = (given[low - 1].time if given else 1.0) + _APART
+    middle = begin + UPGRADE + (given[high - 1].time - given[low - 1].time if given else 0.0)
+    later = [0.0] * low + [UPGRADE] * (high - low) + [2 * UPGRADE] * (len(given) - high)
+    inputs = [each._replace(time=each.time + more) for each, more in zip(given, later, strict=True)]
+    return replace(scenario, inputs=inputs, release=release, upgrades={"a": begin, "b": middle + _APART})
+
+
 def _left(result: RunResult) -> dict[str, Any]:
     """Return all that a run has left for others."""
-    outputs = {topic: result.outputs(topic) for topic in result.application.all_outputs}
+    outputs = {topic: result.outputs(topic) for topic in result.topics}
     return {**outputs, **result.application.database.tables}
 
 

@@ -29,6 +29,8 @@ _EXPLAINED: Final = frozenset(
         "OffsetDisagrees",
     }
 )
+#: errors of a process of an older release, to which a partition comes that a newer one has written
+_OF_OLDER: Final = frozenset({"UnknownSchema", "TableTypeChanged", "UnreadableValue", "UnknownEffect"})
 #: log events that the timeline leaves out
 _NOISE: Final = frozenset({"kafka_log", "kafka_retry", "restore_progress", "producer_identity", "member", "subscribed"})
 
@@ -56,6 +58,8 @@ class Observer:
         self.violations: list[str] = []
         #: errors of a partition that something in the run explains
         self.explained = set(_EXPLAINED)
+        #: the release that an upgrade replaces
+        self.older: Application | None = None
         self._last: dict[int, CommitRecord] = {}
         #: sessions of each partition's producer that another one has followed
         self._former: defaultdict[int, set[str]] = defaultdict(set)
@@ -74,8 +78,11 @@ class Observer:
         who = process.name if partition is None else f"{process.name}[{partition}]"
         shown = " ".join(f"{key}={value}" for key, value in fields.items() if value is not None and key != "exc_info")
         self.note(who, f"{event} {shown}")
-        if event == "thread_died" or (event == "failed" and fields.get("error") not in self.explained):
+        if event == "thread_died" or (event == "failed" and not self._is_explained(process, fields.get("error"))):
             self.violations.append(f"{who}: {event}: {fields.get('error')}: {fields.get('cause')}")
+
+    def _is_explained(self, process: ProcessLife, error: object) -> bool:
+        return error in self.explained or (process.application is self.older and error in _OF_OLDER)
 
     def on_taken(self, action: Intervention, *phases: str) -> None:
         """Count what the schedule did to partitions in these phases."""

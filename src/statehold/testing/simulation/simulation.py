@@ -44,6 +44,8 @@ _SETTLED: Final = 400.0
 _FULL: Final = 5.0
 #: seconds in which the threads of a stopped process end
 _LEAVING: Final = 15.0
+#: seconds in which a process stops and starts again with its next release
+UPGRADE: Final = 8.0
 
 
 class Violation(AssertionError):
@@ -83,6 +85,9 @@ class Scenario:
     events: Mapping[str, Callable[[Simulation], None]] = field(default_factory=dict)
     #: most seconds from the end of a transaction to its marker in a partition
     markers: float = 0.0
+    #: the next release, and when each process gets it (seconds of virtual time)
+    release: HandlerFactory | None = None
+    upgrades: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -96,6 +101,8 @@ class RunResult:
     #: the end offset of each partition of the inputs, if one was created again or got more partitions: the service may
     #: handle no record of the new ones
     ends: Mapping[tuple[str, int], int] | None = None
+    #: of the outputs, dead letters and retries of all releases
+    topics: tuple[str, ...] = ()
 
     def outputs(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         """Return the committed (key, value) of an output, by partition."""
@@ -141,6 +148,10 @@ class Simulation:
         self.application = Application(scenario.handler, self.names, scenario.partitions, scenario.settings)
         #: process -> another release of the service, which it runs
         self.releases: dict[str, Application] = {}
+        #: the next release of the scenario, or the only one
+        self.newest = self.application
+        if scenario.release is not None:
+            self.newest = self.application.release(scenario.release)
         self.store = SimulatedStore(self.scheduler, self.clock)
         self.observer = Observer(self.kafka, self.application, self.scheduler)
         self.processes: dict[str, ProcessLife] = {}
@@ -184,7 +195,13 @@ class Simulation:
     @property
     def result(self) -> RunResult:
         """What the run has left."""
-        return RunResult(self.kafka, self.application, self.names, self.store, self._ends)
+        topics = dict.fromkeys(topic for each in self.applications for topic in each.all_outputs)
+        return RunResult(self.kafka, self.application, self.names, self.store, self._ends, tuple(topics))
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """The releases that the scenario runs."""
+        return (self.application,) if self.newest is self.application else (self.application, self.newest)
 
     def begin(self) -> None:
         """Create the topics, write the initial commit records, and start the processes one after the other."""
@@ -223,8 +240,12 @@ class Simulation:
 
     def _run(self) -> None:
         self.begin()
+        upgrades = self.scenario.upgrades
         last = max((each.time for each in self.scenario.inputs), default=0.0)
+        last = max(last, *(time + UPGRADE for time in upgrades.values())) if upgrades else last
         began = self.clock()
+        for name, time in upgrades.items():
+            self.kafka.timers.at(began + time, partial(self._upgrade, name))
         for each in self.scenario.inputs:
             self.kafka.timers.at(began + each.time, partial(self.feed, each))
         self.kafka.timers.after(_TURN, self._turn)
@@ -324,6 +345,7 @@ class Simulation:
     def _check_restore(self) -> None:
         """Let a new process restore everything that the others have left."""
         self._wanted.add("z")
+        self.releases["z"] = self.newest
         self._start("z")
         self._settle()
 
@@ -333,10 +355,10 @@ class Simulation:
         kafka, names, partitions = self.kafka, self.names, self.scenario.partitions
         for topic in (*names.inputs, names.changelog, names.snapshot, names.control):
             kafka.create_topic(topic, partitions)
-        for topic in self.application.all_outputs:
+        for topic in self.result.topics:
             kafka.create_topic(topic, partitions)
-        for reference in references(self.application.kind).values():
-            kafka.create_topic(reference.topic)
+        for topic in {each.topic: None for made in self.applications for each in references(made.kind).values()}:
+            kafka.create_topic(topic)
         host = TaskHost("setup")
         self._hosts.append(host)
         ended: list[int] = []
@@ -380,6 +402,14 @@ class Simulation:
         self._lives.append(life)
         self.observer.note(life.name, "starts")
         self._watch(name, life)
+
+    def _upgrade(self, name: str) -> None:
+        """Let a process stop; it starts again with the next release, also if it is down."""
+        self.releases[name], self.observer.older = self.newest, self.application
+        life = self.processes.get(name)
+        if life is not None and life.running:
+            self.observer.note(life.name, "stops for its next release")
+            life.manager.stop(self.scenario.settings.service.stop_timeout)
 
     def _watch(self, name: str, life: ProcessLife) -> None:
         """Start a new life some time after this one has ended, as systemd does."""

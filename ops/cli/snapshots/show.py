@@ -13,7 +13,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.cli.state.snapshot_list import brief
+from statehold.ops.cli.snapshots.listing import brief
 from statehold.snapshot.inspect import summaries
 
 Point = Annotated[

@@ -12,7 +12,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.cli.state.snapshot_show import print_rows
+from statehold.ops.cli.snapshots.show import print_rows
 from statehold.snapshot.inspect import summaries
 
 _POINT = "latest, an input offset, n:TRANSACTION, full:OFFSET of a full snapshot, or a time."

@@ -1,0 +1,1 @@
+"""The commands `statehold snapshot` that show and verify what is stored."""

@@ -1,0 +1,233 @@
+"""One partition of a rebuild: the new code with its tables, and how far it has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from statehold.admin.state.spool import Spool
+from statehold.api.handler import Handler, HandlerFactory
+from statehold.config.settings import Settings
+from statehold.errors import ToolRefused
+from statehold.ports import OutOfRange
+from statehold.rebuild.beginning import StartingState, missing_input, require_input, require_order_of_input
+from statehold.rebuild.failures import RebuildFailures
+from statehold.rebuild.kept_transactions import KeptTransactions
+from statehold.rebuild.report import RebuiltState
+from statehold.rehearsal.new_code import LiveTransaction, NewCode
+from statehold.rehearsal.rehearse import engine_at, new_engine, takes_over
+from statehold.shadow.handled import ChangelogTruncated
+from statehold.shadow.source import ShadowReaders
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.inspect import past
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
+from statehold.state.types.description import to_text
+from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.pending_effects import require_effects
+
+#: entries of one piece of a spool
+_PIECE: Final = 10_000
+
+
+class NewRelease(NamedTuple):
+    """The code that rebuilds the state."""
+
+    factory: HandlerFactory
+    kind: type[Handler[Any]]
+    settings: Settings
+    #: topics that it writes to, with their number of partitions
+    topics: Mapping[str, int]
+
+
+class RebuiltPartition:
+    """Used by one thread. It reads, and writes nothing anywhere."""
+
+    def __init__(
+        self,
+        code: NewRelease,
+        readers: ShadowReaders,
+        place: Place,
+        start: StartingState,
+        last: CommitRecord,
+        since: str,
+        progress: Callable[[RebuiltPartition], object],
+    ) -> None:
+        """`last`: the last commit record, whose pending effects stay pending.
+
+        :raises RetentionGap: input after the start is gone. :raises ToolRefused: the new code cannot take the state.
+        """
+        self._code, self._readers, self.place, self._since = code, readers, place, since
+        self._progress = progress
+        self.start, self._recorded_from = start.state.position, start.recorded_from
+        self.report = RebuiltState(place.partition, notes=list(start.notes))
+        #: has the versions and types of the values with which it began
+        self._began = msgspec.structs.replace(last, schemas=dict(start.state.schemas), types=dict(start.state.types))
+        self._began_tables = frozenset(name for name, held in start.state.contents.tables.items() if held)
+        require_input(place, missing_input(readers.inputs[0], place, start), since)
+        takes_over(place, code.kind, self._began, self.report)
+        self._engine: Engine | None = engine_at(
+            start.state, code.factory, place, code.topics, code.settings, last, self.report
+        )
+        if self.report.unreadable:
+            raise ToolRefused(
+                f"{place.input}[{place.partition}]@{start.state.position}: rebuild with the new code: "
+                f"{'; '.join(self.report.unreadable)}. Nothing was changed. Next: --from beginning reads no stored "
+                f"value, or give the table a version and an upcaster"
+            )
+        self.failures = RebuildFailures(self._engine, place)
+        self._kept = KeptTransactions(readers, place, code.kind, start.state, code.topics, self.failures)
+        self._kept.notes = self.report.notes
+        self._began_at = start.state.positions
+        self._new = self._muted(self._engine)
+        #: seconds of `advance`
+        self.seconds = 0.0
+
+    @property
+    def state(self) -> State:
+        assert self._engine is not None
+        return self._engine.state
+
+    @property
+    def n(self) -> int:
+        """The last transaction that it holds."""
+        return self._kept.n
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        return self._kept.positions
+
+    @property
+    def position(self) -> int:
+        return sum(self._kept.positions[topic] for topic in self.place.names.inputs)
+
+    def require_effects(self, last: CommitRecord) -> None:
+        """:raises UnknownEffect: the new code cannot call an effect that is pending at this commit record."""
+        assert self._engine is not None
+        require_effects(self._engine.handler, self.place, last)
+
+    def advance(self, through: int) -> None:
+        """Handle the records that the service has committed, up to this transaction.
+
+        :raises ToolRefused: the new code fails at a record, or a tool moved a position.
+        :raises RetentionGap: retention has deleted records meanwhile.
+        """
+        began = time.perf_counter()
+        try:
+            while self.n < through:
+                self._handle_unrecorded()
+                try:
+                    self._handle_recorded(through)
+                    break
+                except ChangelogTruncated:  # the service was faster; the input still has the records
+                    self._skip()
+        except OutOfRange as error:
+            require_input(self.place, [str(error)], self._since)
+        finally:
+            self.seconds += time.perf_counter() - began
+        self.report.to_n, self.report.end = self.n, self.position
+
+    def _handle_unrecorded(self) -> None:
+        """Handle the records before the first commit record that is kept; the service has committed all of them."""
+        place, low, high = self.place, self.position, self._recorded_from
+        if low >= high:
+            return
+        self._kept.recall()
+        for batch in self._readers.inputs[0].read(place.input, place.partition, low, high):
+            self._take(LiveTransaction(0, batch, [], []))
+            self._kept.begin_at((batch[-1].offset() or 0) + 1)
+        self._kept.begin_at(high)
+
+    def _skip(self) -> None:
+        """Continue before the first transaction that the changelog still has."""
+        with closing(past.increments(self._readers.changelog, self.place)) as increments:
+            first = next(increments).commit_record
+        note = require_order_of_input(self.place, self._code.kind, first, self._kept.positions)
+        self.report.notes.append(f"{note}; the service truncated it meanwhile")
+        self._recorded_from = max(self.position, first.start)
+        self._kept.skip_to(first.n)
+
+    def _handle_recorded(self, through: int) -> None:
+        end = self._readers.changelog.bounds(self.place.names.changelog, self.place.partition)[1]
+        while self.n < through and self._kept.behind(end):
+            for record, given in self._kept.read(end, through):
+                self._take(given)
+                self._kept.handled(record)
+
+    def _take(self, given: LiveTransaction) -> None:
+        new, failures = self._new, self.failures
+        given = given._replace(pinned=[failures.adapted(each) for each in given.pinned])
+        done = new.at_once(given)
+        if done is None:
+            results = new.one_by_one(given, _nothing)
+        else:
+            results, frozen = done
+            new.commit(frozen)
+        if results.failed:
+            failure = results.failed[0]
+            raise ToolRefused(
+                f"{failure.record}: rebuild the state: the new code fails at this record, and its on_failure has no "
+                f"policy for it: {failure.error}. Nothing was changed. Next: fix the code, then run the command again"
+            ) from failure.error
+        failures.sent(results.sent)
+        failures.handled(given.retries)
+        self.report.records += len(given.messages)
+        self.report.transactions += 1
+        self.report.handler_seconds = new.seconds
+        self._progress(self)
+
+    def recorded(self, last: CommitRecord, place: Place) -> CommitRecord:
+        """Return `last` with the versions and types of the values in the rebuilt state. `place`: with the new tables.
+
+        Values with which it began may have older ones; all others the new code has written.
+        """
+        used = self.state.used
+        fresh = {name: to_text(types) for name, types in place.types.items() if name not in self._began_tables}
+        types = {name: text for name, text in {**fresh, **self._began.types}.items() if name in used}
+        began = msgspec.structs.replace(last, schemas=self._began.schemas, types=types)
+        return msgspec.structs.replace(began, schemas=place.merged_schemas(began, used))
+
+    # Out of memory for a time
+
+    def park(self, spool: Spool) -> None:
+        """Move the state to the spool."""
+        partition = self.place.partition
+        spool.clear(partition)
+        for name, table in self.state.tables.items():
+            keys = list(table.stored)
+            for low in range(0, len(keys), _PIECE):
+                piece = keys[low : low + _PIECE]
+                spool.add(partition, Changes(name, piece, [table.stored[key] for key in piece]))
+        self.drop()
+
+    def drop(self) -> None:
+        """Free the memory of the state."""
+        self._engine = None
+        self.failures.leave_engine()
+        del self._new
+
+    def unpark(self, spool: Spool) -> None:
+        """Move the state back."""
+        code = self._code
+        engine = self._engine = new_engine(code.factory, self.place, code.topics, code.settings)
+        spool.load(self.place.partition, engine.state)
+        self.failures.continue_with(engine)
+        self._new = self._muted(engine)
+
+    def _muted(self, engine: Engine) -> NewCode:
+        """Return the new code without outputs, rows and effects; its dead letters stay in this process."""
+        engine.mute(replaying=True)
+        if engine.dead_letters is not None:
+            engine.dead_letters.muted = False
+        new = NewCode(engine, self.failures, self._began_at)
+        new.seconds = self.report.handler_seconds
+        return new
+
+
+def _nothing(changes: Sequence[Changes]) -> None:
+    """Note nothing about writes."""
