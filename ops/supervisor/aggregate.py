@@ -82,8 +82,10 @@ def merged(views: Sequence[ProcessView]) -> dict[str, Any]:
     return together
 
 
-def live(views: Sequence[ProcessView]) -> Verdict:
-    """Return whether a restart of the supervisor is not needed: it restarts a stuck process by itself."""
+def live(views: Sequence[ProcessView], turned: float, patience: float) -> Verdict:
+    """Return whether the supervisor's own loop turns: it restarts a stuck process by itself."""
+    if turned >= patience:
+        return Verdict(False, [f"the supervisor's loop has made no turn for {turned:.0f} s"])
     return Verdict(True, [f"the supervisor runs; {counted(views)}"])
 
 

@@ -288,7 +288,7 @@ class Fleet:
                 return
             roll.number = 0
         if any(slot.release == self._release and slot.state in ("waiting", "starting") for slot in self._all()):
-            return  # it ended by itself, and starts with the new code
+            return  # it ended by itself, and starts with the new code (rule R1)
         if not roll.todo:
             roll.state = "done"
             self._note("info", "roll_done", processes=len(self.slots))
@@ -325,7 +325,7 @@ class Fleet:
 
 
 def _is_restarted(code: int) -> bool:
-    """Return whether the table of exit codes says that a supervisor starts the process again."""
+    """Return whether the table of exit codes says that a supervisor starts the process again (rule R2)."""
     known = {int(each): restart for each, (_, restart) in MEANINGS.items()}
     return known.get(code, True)
 

@@ -26,6 +26,10 @@ from statehold.ops.supervisor.asking import PATIENCE, SCRAPE, at_once, gathered,
 from statehold.ops.supervisor.fleet import Fleet
 from statehold.ops.supervisor.processes import MemberProcess
 
+#: commands of control sockets; other machines may reach these routes
+_COMMANDS: Final = frozenset({"/retry", "/drain", "/stacks", "/share", "/restart", "/scale"})
+#: seconds that the supervisor's loop may take for a turn
+_LOOP: Final = 60.0
 _PREFIX: Final = "/process/"
 #: statuses of an answer about a key, best first; any other one is a wrong request, and alike everywhere
 _BEST_FIRST: Final = (200, 307, 404, 503, 421)
@@ -42,6 +46,10 @@ class Processes(Protocol):
     def views(self) -> list[ProcessView]: ...
 
     def members(self) -> Mapping[int, MemberProcess]: ...
+
+    def turned(self) -> float:
+        """Return the seconds since the supervisor's loop has turned."""
+        ...
 
     def state(self) -> Mapping[str, Any]:
         """Return what `/status` says of the supervisor itself: `wanted`, `stopping`, `roll`."""
@@ -60,7 +68,7 @@ class FleetRoutes:
         #: the last known answer of a process, for what never changes: names and topics
         self._known: Mapping[str, Any] = {}
         self._routes: dict[str, Callable[[HttpRequest], HttpAnswer]] = {
-            "/live": lambda _: self._health(aggregate.live(processes.views()), "live"),
+            "/live": lambda _: self._health(aggregate.live(processes.views(), processes.turned(), _LOOP), "live"),
             "/ready": lambda _: self._health(aggregate.ready(processes.views()), "ready"),
             "/startup": lambda _: self._health(aggregate.started(processes.views()), "started"),
             "/metrics": self._metrics,
@@ -105,18 +113,23 @@ class FleetRoutes:
             number, slash, rest = path.removeprefix(_PREFIX).partition("/")
             member = self._members().get(int(number)) if number.isdecimal() and len(number) < 6 else None
             inner = replace(request, path=f"/{rest}")
-            self._guard.check(inner)
+            self._check(inner)
             if member is None:
                 raise Rejected(404, f"there is no process {number[:20]}; there are {self._numbers()}")
             if not slash:
                 return HttpAnswer(308, b"", headers={"Location": f"{request.root}{path}/"})
             return passed_on(member, inner)
-        self._guard.check(request)
+        self._check(request)
         if path in self._routes:
             return self._routes[path](request)
         if path == "/state" or path.startswith("/state/"):
             return self._state(request)
         return self._first(request)
+
+    def _check(self, request: HttpRequest) -> None:
+        self._guard.check(request)
+        if request.path in _COMMANDS:
+            raise Rejected(404, f"{request.path} is a command of the control socket")
 
     def _health(self, verdict: Verdict, name: str) -> HttpAnswer:
         status = 200 if verdict.ok else 503

@@ -90,6 +90,7 @@ class Supervisor:
         self._watchdog = watchdog_seconds(os.environ)
         self._fleet = Fleet(count, settings.service.stop_timeout + _GRACE, self._watchdog or _PATIENCE)
         self._log = Log(supervisor=self.instance)
+        self._turned = time.monotonic()
         self._members: dict[int, MemberProcess] = {}
         self._views: list[ProcessView] = []
         self._trial: Trial | None = None
@@ -129,6 +130,10 @@ class Supervisor:
     def members(self) -> Mapping[int, MemberProcess]:
         return self._members
 
+    def turned(self) -> float:
+        """Return the seconds since the loop has turned."""
+        return time.monotonic() - self._turned
+
     def state(self) -> dict[str, Any]:
         """Return what `/status` says of the supervisor itself."""
         roll = self._fleet.roll
@@ -166,7 +171,7 @@ class Supervisor:
         self._signals.append(number)  # a lock could be held by the code that the signal interrupts
 
     def _turn(self, on_terminal: bool) -> None:
-        now = time.monotonic()
+        now = self._turned = time.monotonic()
         while self._signals:
             self._obey(self._signals.pop(0), on_terminal, now)
         while not self._changes.empty():

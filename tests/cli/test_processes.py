@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as exposition
-from tests.cli.commands import WAIT_SECONDS
+from tests.cli.commands import WAIT_SECONDS, Commands
 from tests.support.processes import ROOT
 
 from statehold.errors import UsageError
@@ -217,6 +217,8 @@ def test_other_machines_need_the_token_for_more_than_health(desk: Desk) -> None:
 
     assert [get(path) for path in ("/live", "/metrics", "/process/1/ready", "/")] == [200] * 4
     assert [get(path) for path in ("/status", "/process/1/status", "/process/1/console/data")] == [401] * 3
+    for path in ("/stacks", "/process/1/stacks", "/process/1/drain"):
+        assert get(path, Authorization="Bearer a-token-of-16-characters") == 404
     assert get("/process/1/status", Authorization="Bearer a-token-of-16-characters") == 200
     assert [row["url"] for row in desk.rows()] == ["http://127.0.0.1:1/process/1", "http://127.0.0.1:1/process/2"]
 
@@ -376,6 +378,30 @@ def test_a_start_with_an_impossible_number_is_rejected(desk: Desk, processes: st
     desk.start(processes, live=False)
     assert desk.supervisor.wait(60) == 5
     assert "write a number from 1 to 256, or auto" in desk.log.read_text()
+
+
+@pytest.mark.parametrize("options", [["--pin"], ["--processes", "2", "--reload"]])
+def test_options_that_exclude_each_other_are_rejected(statehold: Commands, options: list[str]) -> None:
+    done = statehold.run("run", "app:service", *options)
+    assert (done.returncode, "--pin needs --processes" in done.stderr) == (2, True)
+
+
+def test_one_process_runs_none_of_this_code(statehold: Commands) -> None:
+    """Also while it fails to reach its brokers, after everything was imported."""
+    shown = [statehold.python, "-X", "importtime", "-m", "statehold.ops.cli.entry", "run", "app:service"]
+    more = {"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1", "STATEHOLD_SERVICE__STOP_TIMEOUT": "1"}
+    with subprocess.Popen(
+        shown, cwd=statehold.directory, env=statehold.environment | more, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        imported = []
+        for line in process.stderr:
+            imported.append(line)
+            if '"event": "starting"' in line:
+                break
+        process.kill()
+    assert any("statehold.ops.process.control" in line for line in imported)
+    assert not [line for line in imported if "supervisor" in line]
 
 
 # Commands, and systemd
