@@ -182,7 +182,7 @@ def test_metrics_are_valid_and_each_series_names_its_process(desk: Desk) -> None
         *(("2", "0.1", 3.0), ("2", "+Inf", 4.0)),
     ]
     assert {s.labels["process"] for s in families["process_resident_memory_bytes"].samples} == {"supervisor"}
-    assert {family.name for family in openmetrics(modern)}  # type: ignore[no-untyped-call] == set(families)
+    assert {family.name for family in list(openmetrics(modern))} == set(families)  # type: ignore[no-untyped-call]
 
 
 def test_a_process_that_does_not_run_is_not_ready(desk: Desk) -> None:
