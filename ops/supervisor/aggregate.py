@@ -15,6 +15,8 @@ from statehold.ops.supervisor.fleet import State
 #: a partition that moves is in two processes for a moment; the later phase is shown
 _PHASES: Final = ("closed", "assigned", "failed", "draining", "fencing", "restoring", "replaying", "live")
 _NAMED: Final = 3
+#: seconds after which a process that does not answer is not ready
+_SILENT: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,9 @@ class ProcessView:
     restarts: int
     pid: int | None
     exit_code: int | None
-    #: the newest answer of `/status`
+    #: the newest answer of `/status`, and the seconds since
     status: Mapping[str, Any] | None
+    silent: float = 0.0
 
     @property
     def partitions(self) -> Sequence[Mapping[str, Any]]:
@@ -47,6 +50,7 @@ class ProcessView:
             "why": self.why or None,
             "restarts": self.restarts,
             "exit_code": self.exit_code,
+            "silent": round(self.silent, 1),
             "partitions": sorted(each["partition"] for each in self.partitions),
         }
 
@@ -120,9 +124,11 @@ def _all(views: Sequence[ProcessView], name: str, missing: Collection[State]) ->
     for view in views:
         if view.status is None or view.state in missing:
             found.append(f"process {view.number} is {view.state}{f': {view.why}' if view.why else ''}")
+        elif view.silent >= _SILENT:
+            found.append(f"process {view.number} has not answered for {view.silent:.0f} s")
         elif not (verdict := getattr(health, name)(view.status)).ok:
             found += [f"process {view.number}: {why}" for why in verdict.why]
-    return Verdict(not found, found or [counted(views)])
+    return Verdict(bool(views) and not found, found or [counted(views)])
 
 
 def _united(views: Sequence[ProcessView], name: str) -> list[dict[str, Any]]:

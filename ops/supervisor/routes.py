@@ -28,6 +28,8 @@ from statehold.ops.supervisor.processes import MemberProcess
 
 #: commands of control sockets; other machines may reach these routes
 _COMMANDS: Final = frozenset({"/retry", "/drain", "/stacks", "/share", "/restart", "/scale"})
+#: seconds for a status, less than the patience of `statehold status`; a slower process shows its newest one
+_STATUS: Final = 1.2
 #: seconds that the supervisor's loop may take for a turn
 _LOOP: Final = 60.0
 _PREFIX: Final = "/process/"
@@ -88,8 +90,11 @@ class FleetRoutes:
 
     def status(self) -> dict[str, Any]:
         """Return the status of the service as of one process, and `processes` with a row for each."""
-        answers = at_once(self._processes.members(), "/status", SCRAPE)
-        views = [replace(view, status=answers.get(view.number)) for view in self._processes.views()]
+        answers = at_once(self._processes.members(), "/status", _STATUS)
+        views = [
+            replace(view, status=answers[view.number], silent=0.0) if view.number in answers else view
+            for view in self._processes.views()
+        ]
         self._known = next(iter(answers.values()), self._known)
         known, settings = self._known, self._processes.settings
         return {

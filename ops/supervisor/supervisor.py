@@ -260,6 +260,7 @@ class Supervisor:
                     pid=member.pid if member is not None else None,
                     exit_code=slot.code,
                     status=member.status if member is not None else None,
+                    silent=member.sight().silent if member is not None else 0.0,
                 )
             )
         self._views = shown
@@ -325,9 +326,9 @@ class Supervisor:
         self._servers.append((server, thread))
 
     def _close(self) -> None:
-        """Leave no process, socket or thread, whatever has gone wrong."""
+        """Leave no socket and no thread. After an error of this loop its processes commit and end."""
         for member in self._members.values():
-            member.signal(signal.SIGKILL)
+            member.signal(signal.SIGTERM)
         if self._trial is not None:
             self._trial.end()
         for server, thread in self._servers:

@@ -125,6 +125,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("STATEHOLD_")}
     own = {
+        "XDG_RUNTIME_DIR": str(runtime),
+        "COLUMNS": "200",
         "STATEHOLD_OPS__LISTEN": "127.0.0.1:0",
         "STATEHOLD_SERVICE__STOP_TIMEOUT": "2",
         "STATEHOLD_SERVICE__INSTANCE": "web1",
@@ -195,6 +197,18 @@ def test_a_process_that_does_not_run_is_not_ready(desk: Desk) -> None:
     assert desk.get("/live")[0] == 200
     ready = next(family for family in exposition(desk.get("/metrics")[1]) if family.name == "statehold_ready")
     assert {s.labels["process"]: s.value for s in ready.samples} == {"1": 1.0, "2": 0.0}
+
+
+def test_status_shows_each_process_and_fails_if_one_is_not_live(desk: Desk) -> None:
+    desk.write("broken-2", "5")
+    desk.start("2", live=False)
+    desk.await_states("live", "down")
+    command = [sys.executable, "-m", "statehold.ops.cli.entry", "status", "--name", "echo"]
+    done = subprocess.run(command, env=desk.environment, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 1, done.stderr
+    assert f"process 1, pid {desk.pids()[0]}: live; partitions: 1" in done.stdout
+    assert "process 2, pid none: down: exit code 5: " in done.stdout
 
 
 def test_state_queries_find_the_process_that_has_the_key(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,9 @@ def test_health_names_the_process() -> None:
     )
     assert aggregate.started(views).why == ["process 3 is down: exit code 5: a setting"]
     assert aggregate.ready(views[:1]).ok
+    silent = replace(views[0], silent=12.0)
+    assert aggregate.ready([silent]).why == ["process 1 has not answered for 12 s"]
+    assert not aggregate.ready([]).ok  # they have not been started yet
     assert aggregate.live(views, 1.0, 60.0).ok
     assert not aggregate.live(views, 60.0, 60.0).ok
 

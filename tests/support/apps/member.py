@@ -47,7 +47,14 @@ class Member:
 
     def status(self) -> dict[str, Any]:
         phase = {"fails": "failed", "restores": "restoring"}.get(self.release, "live")
-        row = {"partition": self.number, "phase": phase, "cause": None, "restore": None, "position": 1}
+        row = {
+            "partition": self.number,
+            "phase": phase,
+            "cause": None,
+            "restore": None,
+            "position": 1,
+            "transaction": 1,
+        }
         return {
             "name": "echo",
             "service": "echo",
@@ -64,7 +71,7 @@ class Member:
             "stopping": False,
             "stuck": [],
             "outage": None,
-            "partitions": [{**row, "release": self.release}],
+            "partitions": [{**row, "transaction": 1, "release": self.release}],
         }
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
