@@ -46,6 +46,12 @@ class _Commands(LazyGroup):
             CommandEntry("resume", "service.pause:resume", "Resume paused partitions."),
             CommandEntry("drain", "service.drain:drain", "Stop a process and hand its partitions over at once."),
             CommandEntry(
+                "restart",
+                "service.processes:restart",
+                "Restart the processes of a service one after the other.",
+            ),
+            CommandEntry("scale", "service.processes:scale", "Change the number of processes of a service."),
+            CommandEntry(
                 "finish-upgrade", "service.upgrade:finish_upgrade", "End a rolling upgrade: write the newest format."
             ),
             CommandEntry("txn", "inspect.txn:app", "List and abort open transactions that block readers."),

@@ -42,6 +42,8 @@ class UnitPlan:
     #: the systemd that the units are for
     systemd: int = 0
     compaction: bool = True
+    #: processes of each instance, a number or `auto`; '': one, without a supervisor
+    processes: str = ""
 
 
 def units(plan: UnitPlan) -> dict[str, str]:
@@ -77,6 +79,8 @@ def version_of(text: str) -> int:
 
 def _service(plan: UnitPlan) -> str:
     options = f"--profile production --config {plan.config}{_secrets(plan)} --json"
+    if plan.processes:
+        options += f" --processes {plan.processes}"
     text = _with(
         shipped("statehold@.service"),
         {
@@ -95,6 +99,9 @@ def _service(plan: UnitPlan) -> str:
     )
     text = _headed(text, f"Instance %i of the statehold service {plan.name}, written by `statehold deploy systemd`.")
     text = text.replace("\n[Service]\n", f"PartOf=statehold-{plan.name}.target\n\n[Service]\n", 1)
+    if plan.processes:
+        # A rolling restart of the processes.
+        text = re.sub(r"^(ExecStart=.*\n)", r"\1ExecReload=/bin/kill -HUP $MAINPID\n", text, flags=re.MULTILINE)
     if plan.systemd >= _STEPS_SINCE:
         text = text.replace("RestartSec=2s\n", "RestartSec=2s\nRestartSteps=5\nRestartMaxDelaySec=60s\n")
     return text.replace("\n[Install]\n", "").rstrip("\n") + "\n"
@@ -159,6 +166,8 @@ def _check(plan: UnitPlan) -> None:
         raise UsageError(f"--memory {plan.memory}: write bytes as systemd does, such as 4G, or a share such as 30%")
     if plan.ops_port and not 0 < plan.ops_port <= 65_535 - plan.instances:
         raise UsageError(f"--ops-port {plan.ops_port}: from 1 to {65_535 - plan.instances}, or 0 for any free port")
+    if plan.processes and not re.fullmatch(r"auto|[1-9]\d{0,2}", plan.processes):
+        raise UsageError(f"--processes {plan.processes}: write a number, or auto")
     paths = [plan.config, plan.directory, plan.program, *([plan.secrets] if plan.secrets else [])]
     for each in (*map(str, paths), plan.subject):
         if re.search(r"[\s%$\"'\\;]", each):

@@ -46,7 +46,7 @@ class OpsServer:
         routes = Routes(self._service, RequestGuard(settings, exposed=not settings.local_only))
         self._server = listen(settings.listen, routes.answer)
         self.url = url_of(self._server)
-        self._service.url = settings.advertised or _reachable(self._server)
+        self._service.url = settings.advertised or reachable(self._server)
         for name, run in (("ops", self._server.serve_forever), ("ops-samples", lambda: self._sample(routes))):
             thread = threading.Thread(target=run, name=f"{name}-{self._service.name}", daemon=True)
             thread.start()
@@ -103,7 +103,7 @@ def url_of(server: BoundedServer) -> str:
     return f"http://{name}:{port}"
 
 
-def _reachable(server: BoundedServer) -> str:
+def reachable(server: BoundedServer) -> str:
     """Return the URL for other hosts: a wildcard address is replaced by this host's name."""
     host, port = server.server_address[:2]
     return f"http://{socket.getfqdn()}:{port}" if host in ("0.0.0.0", "::") else url_of(server)  # noqa: S104  compared

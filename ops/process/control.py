@@ -89,7 +89,7 @@ class ControlRoutes:
             return self._routes.answer(request)
         method, command = self._commands[request.path]
         try:
-            _check_method(request, method)
+            check_method(request, method)
             return as_json(command(request))
         except Rejected as rejected:
             return rejected.answer
@@ -97,6 +97,10 @@ class ControlRoutes:
             return as_json({"error": str(error)}, 409)
         except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
             return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+
+    def sample(self) -> None:
+        """Take a sample for the console; call it every second or two."""
+        self._routes.sample()
 
     def _drain(self, request: HttpRequest) -> dict[str, Any]:
         """Return at once: draining blocks, and the client follows the status."""
@@ -121,7 +125,7 @@ class ControlRoutes:
         return {each["partition"]: each["phase"] for each in self._service.status()["partitions"]}
 
 
-def _check_method(request: HttpRequest, method: str) -> None:
+def check_method(request: HttpRequest, method: str) -> None:
     """:raises Rejected: it is another one."""
     if request.method != method:
         raise Rejected(405, f"{request.method} {request.path}: only {method}", {"Allow": method})

@@ -11,7 +11,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
@@ -97,6 +97,11 @@ def listen(directory: Path, group: str) -> tuple[socket.socket, Path]:
     :raises OSError: it cannot be made.
     """
     path = _free_path(directory, group)
+    return listen_at(path), path
+
+
+def listen_at(path: Path) -> socket.socket:
+    """Return a listening socket of this path, mode 0600. :raises OSError: it cannot be made."""
     hidden = path.with_name(f".{os.getpid()}-{time.monotonic_ns():x}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -108,7 +113,7 @@ def listen(directory: Path, group: str) -> tuple[socket.socket, Path]:
         listener.close()
         hidden.unlink(missing_ok=True)
         raise
-    return listener, path
+    return listener
 
 
 def _free_path(directory: Path, group: str) -> Path:
@@ -201,12 +206,7 @@ def ask(path: Path, target: str, timeout: float = 5.0, *, method: str = "GET") -
     :raises OSError: no process listens, or it does not answer in time (TimeoutError).
     :raises ValueError: the answer is not HTTP with a JSON object.
     """
-    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(timeout)
-        _connect(client, path, time.monotonic() + timeout)
-        client.sendall(head.encode("ascii"))
-        status, body = _read(client, method, timeout)
+    status, _, body = exchange(path, target, timeout, method=method)
     try:
         answer = json.loads(body)
     except RecursionError as error:
@@ -216,6 +216,23 @@ def ask(path: Path, target: str, timeout: float = 5.0, *, method: str = "GET") -
     if status != HTTPStatus.OK:
         raise RequestRejected(str(answer.get("error", status)))
     return answer
+
+
+def exchange(
+    path: Path, target: str, timeout: float, *, method: str = "GET", headers: Mapping[str, str] | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """Send one HTTP request; return status, headers by lower-case name, and body. Blocks for `timeout` seconds at most.
+
+    :raises OSError: no process listens, or it does not answer in time (TimeoutError).
+    :raises ValueError: the answer is not HTTP.
+    """
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length: 0\r\nConnection: close\r\n\r\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(timeout)
+        _connect(client, path, time.monotonic() + timeout)
+        client.sendall(head.encode("latin-1"))
+        return _read(client, method, timeout)
 
 
 def _connect(client: socket.socket, path: Path, deadline: float) -> None:
@@ -234,7 +251,7 @@ def _connect(client: socket.socket, path: Path, deadline: float) -> None:
             return
 
 
-def _read(client: socket.socket, method: str, timeout: float) -> tuple[int, bytes]:
+def _read(client: socket.socket, method: str, timeout: float) -> tuple[int, dict[str, str], bytes]:
     """Read an answer within limits of time and size, because another user may put a socket where root looks."""
     with contextlib.closing(HTTPResponse(_Connection(client, timeout), method=method)) as response:  # type: ignore[arg-type]
         try:
@@ -246,7 +263,7 @@ def _read(client: socket.socket, method: str, timeout: float) -> tuple[int, byte
         raise ValueError(f"its answer has more than {_ANSWER_BYTES} bytes")
     if response.length:
         raise ValueError(f"its answer ends {response.length} bytes too early")
-    return response.status, body
+    return response.status, {name.lower(): value for name, value in response.headers.items()}, body
 
 
 class _Connection:

@@ -43,12 +43,16 @@ def document() -> str:
 
 def _section(words: tuple[str, ...], command: Any) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option" and each.name != "help"]
+    options = [each for each in command.params if _is_shown(each)]
     usage = " ".join(["statehold", *words, *(_name(each) for each in arguments), *(["[OPTIONS]"] if options else [])])
     lines = ["", f"## statehold {' '.join(words)}", "```", usage, "```", *_text(command.help or "")]
     if rows := [*map(_argument, arguments), *map(_option, options)]:
         lines += ["", "| | |", "|---|---|", *rows]
     return "\n".join(lines) + "\n"
+
+
+def _is_shown(parameter: Any) -> bool:
+    return parameter.param_type_name == "option" and parameter.name != "help" and not parameter.hidden
 
 
 def _text(help_text: str) -> Iterator[str]:

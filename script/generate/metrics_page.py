@@ -24,6 +24,9 @@ progress are computed at each scrape.
 In addition, `service.metrics.registry` has the metrics of this process (Linux): `process_resident_memory_bytes`,
 `process_virtual_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds`, `process_max_fds`,
 `process_start_time_seconds`.
+
+The ops server of `statehold run --processes N` has the series of all processes, each with the label `process`: the
+number of the process, or `supervisor`.
 """
 
 

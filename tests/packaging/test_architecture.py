@@ -168,6 +168,9 @@ ALLOWED: dict[str, str] = {
     ),
     "ops": "ops.http",
     "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",
+    "ops.supervisor": (
+        "errors config common health telemetry service __init__ ops.remote ops.http.console ops.http ops.process"
+    ),
     "ops.cli.common": (
         "errors config.common config common messages bound snapshot snapshot.spark.io service snapshot.inspect dev "
         "ops.reports ops.process"
@@ -179,7 +182,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.cli.service": (
         "errors config.common config common messages telemetry health admin service ops.remote ops.generate dev "
-        "admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
+        "admin.inspection rehearsal shadow ops.http ops.process ops.supervisor ops.cli.common"
     ),
     "ops.cli.snapshots": "errors common snapshot.inspect admin.inspection ops.cli.common",
     "ops.cli.state": (

@@ -117,6 +117,23 @@ def test_each_instance_has_its_name_its_port_and_its_share() -> None:
     assert f"\nWants={wants}\n" in made["statehold-clearing.target"]
 
 
+@with_systemd
+def test_a_unit_of_several_processes_reloads_one_after_the_other(tmp_path: Path) -> None:
+    service = systemd_units.units(a_plan(instances=1, processes="auto"))["statehold-clearing@.service"]
+    assert re.search(r"\nExecStart=.* --json --processes auto\nExecReload=/bin/kill -HUP \$MAINPID\n", service)
+    assert "\nMemoryMax=75%\n" in service
+    assert "ExecReload" not in systemd_units.units(a_plan())["statehold-clearing@.service"]
+    (tmp_path / "statehold-clearing@1.service").write_text(service)
+    done = analyze("verify", str(tmp_path / "statehold-clearing@1.service"))
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("processes", ["0", "-1", "4 --pin", "many"])
+def test_an_impossible_number_of_processes_is_rejected(processes: str) -> None:
+    with pytest.raises(UsageError, match="write a number, or auto"):
+        systemd_units.units(a_plan(processes=processes))
+
+
 def test_settings_and_options_reach_the_unit() -> None:
     more = {"stop_timeout": 100.5, "memory": "4G", "user": "kate", "secrets": Path("/etc/s"), "ops_port": 0}
     made = systemd_units.units(a_plan(**more, compaction=False))

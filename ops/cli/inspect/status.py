@@ -102,6 +102,7 @@ def _is_well(found: LocalProcess) -> bool:
     return (
         status is not None
         and not status.get("outage")
+        and all(each["state"] == "live" for each in status.get("processes", ()))
         and all(each["phase"] == "live" for each in status["partitions"])
     )
 
@@ -115,6 +116,10 @@ def _show(found: LocalProcess) -> None:
     inputs = ", ".join(status.get("inputs", [status["input"]]))
     output.report(f"{status['service']} reads {inputs} of {status['brokers']}: {state}")
     output.report(f"instance {status['instance']}, pid {status['pid']}, statehold {status['version']}")
+    for each in status.get("processes", ()):
+        output.report(_process(each))
+    if (roll := status.get("roll", {})) and roll["state"] == "stopped":
+        output.report(f"the last rolling restart stopped: {roll['why']}")
     if outage := status.get("outage"):
         output.report(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
     if finding := status.get("topology"):
@@ -147,6 +152,14 @@ def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
         )
         rows.append((each["partition"], shown, each["position"], each["transaction"], said))
     output.print_table(("partition", "phase", "position", "transaction", "progress or cause"), rows)
+
+
+def _process(row: dict[str, Any]) -> str:
+    """Describe a process of `statehold run --processes`."""
+    held = ", ".join(map(str, row["partitions"])) or "none"
+    why = f": {row['why']}" if row["why"] else ""
+    restarts = f", {row['restarts']} restarts" if row["restarts"] else ""
+    return f"process {row['process']}, pid {row['pid'] or 'none'}{restarts}: {row['state']}{why}; partitions: {held}"
 
 
 def _copy(copy: dict[str, Any]) -> str:

@@ -25,7 +25,10 @@ _SYSTEM = Path("/etc/systemd/system")
 def systemd(
     target: Code,
     config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="Read settings from this TOML file.")],
-    instances: Annotated[int, typer.Option("--instances", metavar="N", help="Run N processes on this machine.")] = 1,
+    instances: Annotated[int, typer.Option("--instances", metavar="N", help="Run N instances on this machine.")] = 1,
+    processes: Annotated[
+        str, typer.Option("--processes", metavar="N|auto", help="Run N processes in each instance. [default: one]")
+    ] = "",
     name: Annotated[str, typer.Option("--name", help="Name the units. [default: the service's name]")] = "",
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Write the units here.")] = _SYSTEM,
     directory: Annotated[
@@ -76,6 +79,7 @@ def systemd(
             ops_port=ops_port,
             systemd=_version() if systemd_version is None else systemd_version,
             compaction=compaction,
+            processes=processes,
         )
     )
     if not dry_run:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +32,10 @@ from statehold.ops.process.systemd_status import Supervision
 from statehold.service import Service
 from statehold.telemetry.log_events import Log
 
+if TYPE_CHECKING:  # the service of one process runs without it
+    from statehold.ops.supervisor.launch import Launch
+    from statehold.ops.supervisor.member import MemberServer
+
 #: seconds that a child of --reload may take beyond service.stop_timeout before it is killed
 _GRACE = 5.0
 _JSON_LINES = ["log.format=json"]
@@ -52,10 +56,23 @@ def run(
         typer.Option("--reload", help="Restart when a .py or .toml file here changes, for development."),
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="Log JSON lines on a terminal, too.")] = False,
+    processes: Annotated[
+        str | None,
+        typer.Option(
+            "--processes", metavar="N|auto", help="Run N processes of the service; auto: two for each three cores."
+        ),
+    ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="With --processes: keep each process's Python threads on a core.")
+    ] = False,
+    launch: Annotated[str | None, typer.Option("--launch", hidden=True)] = None,
 ) -> None:
     """Run a service until SIGTERM or SIGINT, logging to standard error.
 
     statehold run order_totals.app:service -c order-totals.toml
+
+    With --processes a supervisor starts that many processes, restarts those that end, and serves one ops address.
+    SIGHUP or `statehold restart` restarts one after the other.
 
     Exit code 0: stopped cleanly; 1: an error, reported in one line;
     3: a partition failed, with failure.on_partition_failure = "exit"; 4: a handler is stuck (failure.stuck_exit);
@@ -74,32 +91,52 @@ def run(
         raise typer.Exit(exit_of(error)) from error
     configure_logging(settings.log)
     stacks.on_signal()
+    if processes is not None or pin:
+        arguments = _arguments(target, config, overrides, secrets_dir, profile, leave=leave, json_lines=json_lines)
+        raise typer.Exit(_supervise(target, arguments, processes, settings, pin=pin, reload=reload))
     if reload:
         raise typer.Exit(_reload(settings, [path.absolute() for path in (config,) if path is not None]))
-    raise typer.Exit(_serve(target, settings))
+    raise typer.Exit(_serve(target, settings) if launch is None else _serve_for_supervisor(target, settings, launch))
 
 
-def _serve(target: str, settings: Settings) -> Exit:
+def _serve_for_supervisor(target: str, settings: Settings, text: str) -> Exit:
+    """Run as a process of --processes."""
+    from statehold.ops.supervisor.launch import launch_of
+    from statehold.ops.supervisor.member import follow
+
+    launch = launch_of(text)
+    follow(launch, settings.service.stop_timeout)
+    return _serve(target, settings, launch)
+
+
+def _serve(target: str, settings: Settings, launch: Launch | None = None) -> Exit:
     """Run until the end, and report in one line why it ended unless it was stopped."""
     try:
         service = find_service(target)
         service.settings = settings
+        if launch is not None and not launch.socket:
+            return Exit.STOPPED  # the code and the settings can be loaded
         control, ops = ControlServer(service), OpsServer(service)
+        member = None if launch is None else _member(service, launch)
         try:
-            _open(control)
-            _open_ops(ops)
+            if member is None:
+                _open(control)
+                _open_ops(ops)
+            else:
+                member.open()
             early_signals.obey()
             with (
                 _ends_when_frozen(settings),
                 Supervision(service.status),
                 _looked_at(service, settings),
-                _bars(service, settings),
+                _bars(service, settings) if launch is None else nullcontext(),
             ):
                 service.run()
         finally:
             early_signals.ignore()
-            control.close()
-            ops.close()
+            for server in (control, ops, member):
+                if server is not None:
+                    server.close()
     except StateholdError as error:
         return _ended(error, settings, exit_of(error))
     except Exception as error:  # noqa: BLE001 - a bug of the handler or of statehold: logged with its traceback
@@ -143,6 +180,12 @@ def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[o
     return DoctorAtStart(service)
 
 
+def _member(service: Service, launch: Launch) -> MemberServer:
+    from statehold.ops.supervisor.member import MemberServer
+
+    return MemberServer(service, launch)
+
+
 def _open(control: ControlServer) -> None:
     """Open the control socket; continue without it, because the service must not stay down for that."""
     try:
@@ -168,6 +211,40 @@ def _ended(error: StateholdError, settings: Settings, code: Exit) -> Exit:
     else:
         output.complain(f"{type(error).__name__}: {error}")
     return code
+
+
+def _arguments(
+    target: str,
+    config: Path | None,
+    overrides: list[str] | None,
+    secrets_dir: Path | None,
+    profile: str | None,
+    *,
+    leave: bool,
+    json_lines: bool,
+) -> list[str]:
+    """Return the command line of each process, without the options of the supervisor."""
+    given = [
+        *(("--config", str(config)) if config is not None else ()),
+        *(part for each in overrides or () for part in ("--set", each)),
+        *(("--secrets-dir", str(secrets_dir)) if secrets_dir is not None else ()),
+        *(("--profile", profile) if profile is not None else ()),
+    ]
+    return ["run", target, *given, *(["--leave"] if leave else []), *(["--json"] if json_lines else [])]
+
+
+def _supervise(
+    target: str, arguments: list[str], processes: str | None, settings: Settings, *, pin: bool, reload: bool
+) -> int:
+    from statehold.ops.supervisor.supervisor import SupervisorPlan, supervise
+
+    if processes is None or reload:
+        output.complain("statehold: --pin needs --processes, and --reload goes without it")
+        return Exit.USAGE
+    try:
+        return supervise(SupervisorPlan(target, arguments, processes, pin), settings)
+    except StateholdError as error:
+        return _ended(error, settings, exit_of(error))
 
 
 def _reload(settings: Settings, files: list[Path]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,16 @@ _PER_BYTE: Final = 1.1
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 #: cgroups v1 represent "no limit" by a number slightly below 2 ** 63.
 _NO_LIMIT: Final = 2**60
+
+
+@dataclass(slots=True)
+class _Sharing:
+    """The processes of this one's supervisor."""
+
+    processes: int = 1
+
+
+_sharing: Final = _Sharing()
 
 
 def predicted(keys: int, size: int) -> int:
@@ -29,9 +40,19 @@ def used() -> int:
 
 
 def limit(process: Path = Path("/proc/self"), cgroups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
-    """Return the smallest limit of the machine and the enclosing cgroups, and its source; (0, '') if unknown."""
-    found = [*_of_machine(process.parent), *_of_cgroups(process, cgroups)]
-    return min(found, default=(0, ""))
+    """Return the smallest limit of the machine and the enclosing cgroups, and its source; (0, '') if unknown.
+
+    It is this process's part of it if a supervisor's processes share it.
+    """
+    allowed, source = min([*_of_machine(process.parent), *_of_cgroups(process, cgroups)], default=(0, ""))
+    if _sharing.processes > 1 and allowed:
+        return allowed // _sharing.processes, f"{source}, shared by {_sharing.processes} processes"
+    return allowed, source
+
+
+def share_among(processes: int) -> None:
+    """Divide the limit among this number of processes, of which this is one."""
+    _sharing.processes = processes
 
 
 def _of_machine(proc: Path) -> Iterator[tuple[int, str]]:

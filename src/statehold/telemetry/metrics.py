@@ -82,7 +82,8 @@ BUILD: Final = _gauge(
 )
 READY: Final = _gauge(
     "ready",
-    "1 while every assigned partition is live (also without partitions: an idle member), else 0.",
+    "1 while every assigned partition is live (also without partitions: an idle member), else 0. With `--processes` "
+    "also 0 for a process that does not answer.",
     of_partition=False,
 )
 PARTITIONS: Final = _gauge(
@@ -109,6 +110,13 @@ REBALANCES: Final = _counter(
     "kind",
     of_partition=False,
     values=("assigned", "revoked", "lost"),
+)
+
+PROCESS_RESTARTS: Final = _counter(
+    "process_restarts",
+    "With `--processes`: restarts of a process that ended without being asked to.",
+    "process",
+    of_partition=False,
 )
 
 # Position of a partition
