@@ -14,6 +14,7 @@ from weakref import WeakMethod
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record
 from statehold.api.timer import Timer
+from statehold.common.visible import visible_time
 from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.timers import PartitionTimers, TimerTable
@@ -132,7 +133,7 @@ class EventTime:
         try:
             self._handler.on_timer(timer)
         except Exception as error:
-            raise DueFailed(f"on_timer of {timer.id!r}, due {timer.at.isoformat()}", error) from error
+            raise DueFailed(f"on_timer of {timer.id!r}, due {visible_time(timer.due)}", error) from error
         timers.firing = None
         return True
 
