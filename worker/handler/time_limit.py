@@ -123,9 +123,9 @@ def live_limit(kind: type[Handler[object]], settings: Settings, wall: Callable[[
 def _rejection(message: Message, time: int, clock: int, max_ahead: int) -> TimestampAhead:
     return TimestampAhead(
         f"its timestamp {visible_time(time)} is {distance(time - clock)} ahead of the worker's clock, and "
-        f"time.max_ahead allows {distance(max_ahead)}. The record was rolled back, and nothing was skipped. Next: correct "
-        f"the clock that is wrong, the producer's or this machine's, and run `statehold retry {message.partition()}`; or "
-        f"dead-letter the record (on_failure)",
+        f"time.max_ahead allows {distance(max_ahead)}. The record was rolled back, and nothing was skipped. Next: "
+        f"correct the clock that is wrong, the producer's or this machine's, and run `statehold retry "
+        f"{message.partition()}`; or dead-letter the record (on_failure)",
         topic=message.topic() or "",
         partition=message.partition() or 0,
         position=message.offset() or 0,
