@@ -27,8 +27,9 @@ def new_mailbox(tools: Tools) -> Mailbox:
     """Return the mailbox for one input, or for several."""
     if not tools.place.names.others:
         return Mailbox(tools.threads)
-    inputs = tools.settings.inputs
-    return MergingMailbox(order=inputs.order, idle=inputs.idle, clock=tools.clock, threads=tools.threads)
+    inputs, allowed, wall = tools.settings.inputs, tools.settings.time.max_ahead, tools.wall
+    latest = None if allowed == "off" else lambda: int((wall() + allowed) * 1000)
+    return MergingMailbox(order=inputs.order, idle=inputs.idle, clock=tools.clock, threads=tools.threads, latest=latest)
 
 
 class PartitionWorker:

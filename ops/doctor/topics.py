@@ -8,11 +8,11 @@ from statistics import median
 from typing import ClassVar, Final
 
 from statehold.admin.topics import COMPACTED, REQUIRED
+from statehold.common.visible import distance, visible_time
 from statehold.kafka.survey.keys import newest_keys
 from statehold.kafka.survey.partitioners import NAMED, KeySample, mismatches
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
 from statehold.ops.doctor.report import Finding, FindingsOf
-from statehold.state.kinds.clock import distance, shown
 
 #: a partition counts as skewed above this number of records and this multiple of the median
 _SKEW_RECORDS: Final = 1000
@@ -345,10 +345,12 @@ class RecordTimes:
                     yield self._warned(case, f"{topic}[{each.partition}]@{found[0]}", found[1], clock)
             if 0 < newest <= limit:
                 where = f"{distance(abs(clock - newest))} {'ahead of' if newest > clock else 'behind'}"
-                yield seen.passed(topic, f"the newest record is of {shown(newest)}, {where} this machine's clock")
+                yield seen.passed(
+                    topic, f"the newest record is of {visible_time(newest)}, {where} this machine's clock"
+                )
 
     def _warned(self, case: Case, record: str, time: int, clock: int) -> Finding:
-        reason = f"has the timestamp {shown(time)}, {distance(time - clock)} ahead of this machine's clock; "
+        reason = f"has the timestamp {visible_time(time)}, {distance(time - clock)} ahead of this machine's clock; "
         if case.settings.time.max_ahead == "off":
             reason += "time.max_ahead is off, so it advances the time of the partition"
             fix = (

@@ -15,10 +15,10 @@ from statehold import Handler, JoinBuffer, Output, Record, Table
 from statehold.admin.repair.repair import RepairedState
 from statehold.admin.repair.time import SetTimeBack
 from statehold.admin.state.stopped_service import LastState, StoppedService
+from statehold.common.visible import visible_time
 from statehold.snapshot.restore.restore import restore
 from statehold.state import digest
 from statehold.state.digest import MODULUS, table_digest
-from statehold.state.kinds.clock import shown
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryReader
 from statehold.worker.handler.engine import Engine
@@ -127,7 +127,7 @@ def test_a_partition_whose_time_is_not_later_stays_as_it_is(to: int, partitions:
     assert repaired.finding == ""
     assert digest.to_bytes(repaired.state.digest) == driver.commit_record().digest
     named = "named " if partitions else ""
-    assert SetTimeBack(to, partitions).nothing() == f"no {named}partition has a time later than {shown(to)}"
+    assert SetTimeBack(to, partitions).nothing() == f"no {named}partition has a time later than {visible_time(to)}"
 
 
 class Plain(Handler[str]):

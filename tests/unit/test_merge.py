@@ -169,3 +169,15 @@ def test_any_interleaving_of_arrivals_ends_and_time_keeps_each_input_and_loses_n
         found += drained(merge, now=now + idle)
     for index, each in enumerate(given):
         assert [offset for name, offset in found if name == index] == list(range(len(each)))
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_record_from_the_future_holds_its_input_back_only_without_a_limit(limited: bool) -> None:
+    merge = Merge([0, 0], order="time", idle=0.0, latest=(lambda: 100) if limited else None)
+    merge.add(0, [message(0, offset, time) for offset, time in enumerate((1, 4_102_444_800_000, 5, 6))])
+    merge.add(1, [message(1, offset, time) for offset, time in enumerate(range(2, 9))])
+    came = [(each.input, each.offset()) for each in merge.next(100, 0.0)]
+    second = [(1, offset) for offset in range(7)]
+    assert came == ([(0, 0), (0, 1), *second[:3], (0, 2), second[3], (0, 3)] if limited else [(0, 0), *second]), (
+        "without a limit the rest waits for more of the second input"
+    )

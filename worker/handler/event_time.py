@@ -15,6 +15,7 @@ from weakref import WeakMethod
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record, plain
 from statehold.api.timer import Timer
+from statehold.common.visible import visible_time
 from statehold.errors import UpgradeUnfinished
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
@@ -170,7 +171,7 @@ class EventTime:
         try:
             self._handler.on_timer(timer)
         except Exception as error:
-            raise DueFailed(f"on_timer of {timer.id!r}, due {timer.at.isoformat()}", error) from error
+            raise DueFailed(f"on_timer of {timer.id!r}, due {visible_time(timer.due)}", error) from error
         timers.firing = None
         return True
 

@@ -12,9 +12,9 @@ import msgspec
 
 from statehold.api.handler import Handler
 from statehold.api.record import Message, at
+from statehold.common.visible import distance, visible_time
 from statehold.config.settings import Settings
 from statehold.errors import TimestampAhead
-from statehold.state.kinds.clock import distance, shown
 from statehold.worker.handler.record_failure import RecordFailed
 
 #: hold: a record beyond the limit does not advance the time; reject: it fails; warn: it advances the time and is logged
@@ -56,7 +56,7 @@ class AheadOfClock(msgspec.Struct, frozen=True):
 
     @property
     def timestamp(self) -> str:
-        return shown(self.time)
+        return visible_time(self.time)
 
     def by(self, clock: int) -> str:
         """Return by how much the first one was ahead of this time."""
@@ -122,10 +122,10 @@ def live_limit(kind: type[Handler[object]], settings: Settings, wall: Callable[[
 
 def _rejection(message: Message, time: int, clock: int, max_ahead: int) -> TimestampAhead:
     return TimestampAhead(
-        f"its timestamp {shown(time)} is {distance(time - clock)} ahead of the worker's clock, and time.max_ahead "
-        f"allows {distance(max_ahead)}. The record was rolled back, and nothing was skipped. Next: correct the clock "
-        f"that is wrong, the producer's or this machine's, and run `statehold retry {message.partition()}`; or "
-        f"dead-letter the record (on_failure)",
+        f"its timestamp {visible_time(time)} is {distance(time - clock)} ahead of the worker's clock, and "
+        f"time.max_ahead allows {distance(max_ahead)}. The record was rolled back, and nothing was skipped. Next: "
+        f"correct the clock that is wrong, the producer's or this machine's, and run `statehold retry "
+        f"{message.partition()}`; or dead-letter the record (on_failure)",
         topic=message.topic() or "",
         partition=message.partition() or 0,
         position=message.offset() or 0,

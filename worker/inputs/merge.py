@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Literal
@@ -26,6 +26,8 @@ class Queue:
     ranks: deque[int] = field(default_factory=deque)
     #: the broker has no record behind the last one
     at_end: bool = False
+    #: the rank of the last record that was not ahead of the clock
+    rank: int = 0
     #: since when it is empty and at its end, in monotonic seconds; infinite: it is not
     idle_since: float = math.inf
 
@@ -38,10 +40,22 @@ class Merge:
     `order="arrival"`: the record that came first; no input is waited for.
     """
 
-    def __init__(self, positions: Sequence[int], *, order: Order, idle: float, first: Sequence[Turn] = ()) -> None:
-        """`positions`: next offset of each input. `first`: the order of the first records, whatever `order` says."""
+    def __init__(
+        self,
+        positions: Sequence[int],
+        *,
+        order: Order,
+        idle: float,
+        first: Sequence[Turn] = (),
+        latest: Callable[[], int] | None = None,
+    ) -> None:
+        """`positions`: next offset of each input. `first`: the order of the first records, whatever `order` says.
+
+        `latest`: the highest timestamp that counts now. A record with a later one comes directly behind the record
+        before it in its input, because otherwise its input would wait as long as the others have records.
+        """
         self._queues = [Queue(position) for position in positions]
-        self._by_time, self._idle = order == "time", idle
+        self._by_time, self._idle, self._latest = order == "time", idle, latest
         #: the sum of the positions: where the next record follows
         self.position = sum(positions)
         self._arrived = 0
@@ -63,10 +77,18 @@ class Merge:
         queue.at_end, queue.idle_since = False, math.inf
         queue.messages.extend(messages)
         self._arrived += 1
-        if self._by_time:
+        if self._by_time and self._latest is not None:
+            self._add_ranks(queue, messages, self._latest())
+        elif self._by_time:
             queue.ranks.extend([message.timestamp()[1] for message in messages])
         else:
             queue.ranks.extend([self._arrived] * len(messages))
+
+    def _add_ranks(self, queue: Queue, messages: Sequence[Message], latest: int) -> None:
+        for message in messages:
+            if (time := message.timestamp()[1]) <= latest:
+                queue.rank = time
+            queue.ranks.append(queue.rank)
 
     def end(self, input: int, now: float) -> None:
         """Note that the broker has no record behind those that this input has given."""

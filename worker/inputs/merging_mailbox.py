@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from statehold.api.record import Message
@@ -19,9 +19,18 @@ _PORTION: Final = 5_000
 class MergingMailbox(Mailbox):
     """`put` is not used: the readers of the inputs call `add` and `end`, each on its own thread."""
 
-    def __init__(self, *, order: Order, idle: float, clock: Clock, threads: Threads = SYSTEM) -> None:
+    def __init__(
+        self,
+        *,
+        order: Order,
+        idle: float,
+        clock: Clock,
+        threads: Threads = SYSTEM,
+        latest: Callable[[], int] | None = None,
+    ) -> None:
+        """`latest`: the highest timestamp that counts in a merge by time; None: any."""
         super().__init__(threads)
-        self._order, self._idle, self._clock = order, idle, clock
+        self._order, self._idle, self._clock, self._latest = order, idle, clock, latest
         #: None while the partition is not live
         self._merge: Merge | None = None
 
@@ -32,7 +41,7 @@ class MergingMailbox(Mailbox):
         """
         with self._changed:
             stream = super().open_stream()
-            self._merge = Merge(positions, order=self._order, idle=self._idle, first=first)
+            self._merge = Merge(positions, order=self._order, idle=self._idle, first=first, latest=self._latest)
             return stream
 
     def open_stream(self) -> int:

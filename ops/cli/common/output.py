@@ -6,13 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
-from statehold.common.visible import visible
+from statehold.common.visible import visible, visible_time
 from statehold.errors import UsageError
 from statehold.ops.cli.common.yaml import yaml_lines
 
@@ -77,8 +76,8 @@ def compact(value: Any) -> str:
 
 
 def moment(milliseconds: int) -> str:
-    """Format milliseconds since 1970 as a time in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Format milliseconds since 1970 as a time in UTC. They may be any number, because producers set timestamps."""
+    return visible_time(milliseconds)
 
 
 def _plain(value: object) -> Any:

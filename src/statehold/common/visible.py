@@ -1,8 +1,9 @@
-"""Makes control characters visible, because a record's key, an exception's text or another process may have some."""
+"""Makes visible what a stranger may have written: control characters in texts, and times that no calendar has."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -11,3 +12,20 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def visible(text: str) -> str:
     """Return the text with `\\x1b` in place of an escape character, so that it cannot control a terminal."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def visible_time(milliseconds: int) -> str:
+    """Return a time as people read it. It may be any number, because producers set timestamps."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # before the year 1 or after 9999
+        return f"{milliseconds} ms after 1970"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def distance(milliseconds: int) -> str:
+    """Return the length of a time as people read it: whole days, or hours, minutes and seconds."""
+    days, seconds = divmod(milliseconds // 1000, 86_400)
+    if days:
+        return f"{days} days" if days > 1 else "1 day"
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} h"

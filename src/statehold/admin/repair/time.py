@@ -7,8 +7,9 @@ from typing import Any
 
 from statehold.admin.repair.repair import RepairedState
 from statehold.admin.state.stopped_service import StoppedService, inputs_at
+from statehold.common.visible import distance, visible_time
 from statehold.snapshot.format.partition_identity import Place
-from statehold.state.kinds.clock import ClockTable, distance, shown
+from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.timers import TimerTable
 from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
@@ -44,12 +45,12 @@ class SetTimeBack:
             like=last,
             state=state,
             inputs=inputs,
-            finding=f"its time is {shown(was)}, {distance(was - self._to)} later than {shown(self._to)}",
+            finding=f"its time is {visible_time(was)}, {distance(was - self._to)} later than {visible_time(self._to)}",
             consequence="; ".join(reopened) or "nothing goes by the time yet",
         )
 
     def nothing(self) -> str:
-        return f"no {'named ' if self._chosen else ''}partition has a time later than {shown(self._to)}"
+        return f"no {'named ' if self._chosen else ''}partition has a time later than {visible_time(self._to)}"
 
     def _reopened(self, table: PartitionTable[Any, Any], was: int) -> Iterator[str]:
         """Say what is open again; let no key stay longer than it would by a put at the earlier time."""
@@ -57,8 +58,8 @@ class SetTimeBack:
         if isinstance(table, WindowTable):
             later = sum(start > to for _, start, _ in table.stored)
             yield (
-                f"{name}: windows that end after {shown(to - table.grace)} take records, also those that have closed, "
-                f"which close again with what comes now; {len(table.stored)} are open, {later} of them begin later"
+                f"{name}: windows that end after {visible_time(to - table.grace)} take records, also those that have "
+                f"closed and close again with what comes now; {len(table.stored)} are open, {later} of them begin later"
             )
         elif isinstance(table, JoinTable):
             again = sum(to < table.due(row) <= was for row in table.stored)
@@ -66,11 +67,12 @@ class SetTimeBack:
             yield f"{name}: {again} records join again; {len(table.stored)} are kept, {later} of them are later"
         elif isinstance(table, TimerTable):
             later = sum(timer.due > was for timer in table.values())
-            yield f"timers: {len(table.stored)} are set, {later} of them are due after {shown(was)}; none fires again"
+            end = visible_time(was)
+            yield f"timers: {len(table.stored)} are set, {later} of them are due after {end}; none fires again"
         elif isinstance(table, DedupeTable | ExpiringTable) and (expiries := table.expiries) is not None:
             latest = to + table.kept_for
             again = sum(to < when <= was for when in expiries.values())
             long = [key for key, when in expiries.items() if when > latest]
             for key in long:
                 expiries[key] = latest
-            yield f"{name}: {again} expired keys are there again, {len(long)} now expire at {shown(latest)}"
+            yield f"{name}: {again} expired keys are there again, {len(long)} now expire at {visible_time(latest)}"

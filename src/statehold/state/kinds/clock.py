@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from typing import Final
 
 from statehold.api.table import Table
@@ -43,20 +42,3 @@ class ClockTable(PartitionTable[str, int]):
         super().loaded()
         self._cache.clear()
         self.now = self.get(_NOW, 0)
-
-
-def shown(milliseconds: int) -> str:
-    """Return a time as people read it. It may be any number, because producers set timestamps."""
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # before the year 1 or after 9999
-        return f"{milliseconds} ms after 1970"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def distance(milliseconds: int) -> str:
-    """Return the length of a time as people read it: whole days, or hours, minutes and seconds."""
-    days, seconds = divmod(milliseconds // 1000, 86_400)
-    if days:
-        return f"{days} days" if days > 1 else "1 day"
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} h"
