@@ -155,13 +155,14 @@ class Pairs(Handler[str]):
 
 
 def test_records_of_a_join_that_have_not_left_join_again() -> None:
+    """Their segment is not over."""
     driver = Driver(Pairs)
-    for number in range(18):
-        driver.feed(f"left {number}", timestamp=1000)
-    driver.feed("right poison", timestamp=YEAR_2100)
-    driver.feed("right late", timestamp=2000)
+    for number in range(2):
+        driver.feed(f"left {number}", timestamp=5_000)
+    driver.feed("right poison", timestamp=66_000)
+    driver.feed("right late", timestamp=5_500)
     assert driver.outputs("out")[-1] == []
-    repaired = set_back(driver, Pairs, 1000)
+    repaired = set_back(driver, Pairs, 5_000)
     assert "pairs: 2 records join again; 3 are kept, 1 of them are later" in repaired.consequence
-    driver.feed("right", timestamp=2000)
+    driver.feed("right", timestamp=5_500)
     assert len(driver.outputs("out")[-1]) == 2
