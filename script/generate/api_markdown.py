@@ -159,7 +159,7 @@ def prose(doc: str, link: Callable[[str], str]) -> str:
     for paragraph in doc.split("\n\n"):
         if paragraph.startswith("    "):
             code = textwrap.dedent(paragraph)
-            if code.startswith("def "):
+            if code.startswith(("def ", "@")):
                 code = f"\n{code}"  # as ruff formats it
             if blocks and blocks[-1].startswith("```"):
                 blocks[-1] = f"{blocks[-1].removesuffix('```')}\n{code}\n```"

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from statehold.api.record import Message
 from statehold.common.decoding import with_room
-from statehold.messages.command import OWN, TICK, Command, command_of
+from statehold.messages.command import OWN, WORKERS, Command, command_of
 from statehold.messages.dead_letter import ADD, REQUESTS, AddRequest, add_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
 from statehold.messages.retry_record import Retried
@@ -194,7 +194,7 @@ class Asked(NamedTuple):
         :raises BadCommand: the header is unreadable.
         """
         command = command_of(message)
-        if command is None or command.name == TICK:  # ticks come from workers only
+        if command is None or command.name in WORKERS:
             return None
         if command.name == ADD:
             return cls(command, None, with_room(add_request_of, message))

@@ -49,6 +49,11 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
         yield GaugeSample(metrics.STATE_BYTES, (label,), live["bytes"])
         yield GaugeSample(metrics.SINCE_FULL, (label,), live["since_full"])
         yield GaugeSample(metrics.PENDING_EFFECTS, (label,), live["effects"])
+        if live["calls"] is not None:
+            asked = live["calls_since"]
+            yield GaugeSample(metrics.PENDING_CALLS, (label,), live["calls"])
+            yield GaugeSample(metrics.DEAD_CALLS, (label,), live["calls_dead"])
+            yield GaugeSample(metrics.CALL_AGE, (label,), max(0.0, time.time() - asked) if asked else 0.0)
         if live["blocked_keys"] is not None:
             yield GaugeSample(metrics.BLOCKED_KEYS, (label,), live["blocked_keys"])
         if live["later"] is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from statehold.errors import KafkaTrouble, OutcomeUnknown, RestoreTimeout, TransactionAborted, UsageError
-from statehold.testing.kafka.faults import Call, CallFault
+from statehold.testing.kafka.faults import CallFault, PortCall
 
 #: errors that a client raises, by the name that a schedule uses
 _ERRORS: Final[dict[str, BaseException]] = {
@@ -35,7 +35,7 @@ class Intervention(NamedTuple):
     def seconds(self) -> float:
         return float(self.argument)
 
-    def fault(self, call: Call) -> CallFault | None:
+    def fault(self, call: PortCall) -> CallFault | None:
         """Return what happens to the call."""
         match self.kind:
             case "slow":
