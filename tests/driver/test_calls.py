@@ -571,3 +571,24 @@ def test_code_that_makes_something_else_of_an_answer_fails_the_digest() -> None:
     driver.answer(driver.calls[0], Score(7))
     with pytest.raises(NonDeterministicReplay):
         driver.upgrade(Otherwise, crash=True)
+
+
+def test_a_call_is_made_after_the_commit_of_its_record() -> None:
+    committed: list[int] = []
+
+    class Looking(Scoring):
+        score = Call(lambda call, payment: look(), argument=Payment, result=Score)
+
+        @score.on_result
+        def on_score(self, done: CallResult[Payment, Score]) -> None: ...
+
+    def look() -> Score:
+        committed.append(driver.broker.offsets["input", 0])
+        return Score(1)
+
+    driver = Driver(Looking, run_calls=True, autocommit=False)
+    driver.feed(Payment("ann", 500))
+    driver.feed(Payment("bob", 500))
+    driver.commit()
+    driver.advance(1)
+    assert committed == [2, 2]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.simulation.scenarios import Book, Chain, Op, book
 
-from statehold import Handler, Output, Record, Table, renamed
+from statehold import Call, CallResult, Handler, Output, Record, Table, renamed
 from statehold.errors import UsageError
 from statehold.testing.simulation import InputRecord, SimulatedCluster, fuzz_crashes
 
@@ -111,6 +111,32 @@ def test_crashes_at_every_step_of_two_inputs_change_nothing() -> None:
         for number, topic in enumerate(("input", "second", "input"))
     ]
     assert fuzz_crashes(Chain, inputs, most=40).schedules > 20
+
+
+def tenfold(name: str, amount: int) -> int:
+    """A remote system."""
+    return amount * 10
+
+
+class Asked(Handler[Op]):
+    """Asks for each amount, and sends the running total of the answers."""
+
+    ask = Call(tenfold, argument=int, result=int, backoff=0.1, per_key_order=True)
+    totals = Table(key=str, value=int)
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        self.ask(record.value.amount, key="all")
+
+    @ask.on_result
+    def on_answer(self, done: CallResult[int, int]) -> None:
+        self.totals["all"] = self.totals.get("all", 0) * 3 + done.result
+        self.out.send(self.totals["all"])
+
+
+def test_crashes_between_call_answer_and_commit_change_nothing() -> None:
+    found = fuzz_crashes(Asked, OPS[:3], most=120)
+    assert found.schedules > 60
 
 
 class Sum(msgspec.Struct, frozen=True):
