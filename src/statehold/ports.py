@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from statehold.api.record import Message
 from statehold.common.decoding import with_room
+from statehold.messages.call_outcome import CALL_REQUESTS, call_request_of
 from statehold.messages.command import OWN, WORKERS, Command, command_of
 from statehold.messages.dead_letter import ADD, REQUESTS, AddRequest, add_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
@@ -200,6 +201,8 @@ class Asked(NamedTuple):
             return cls(command, None, with_room(add_request_of, message))
         if command.name in REQUESTS:
             with_room(request_of, message)
+        if command.name in CALL_REQUESTS:
+            with_room(call_request_of, message)
         return cls(command, None if command.name in OWN else pin(message))
 
 

@@ -23,7 +23,7 @@ from statehold.errors import (
     UnknownSchema,
     UsageError,
 )
-from statehold.messages.call_outcome import CallOutcome
+from statehold.messages.call_outcome import DISCARD, FAIL, RETRY, CallOutcome, CallRequest
 from statehold.testing import Driver, OpenCall
 
 
@@ -571,6 +571,81 @@ def test_code_that_makes_something_else_of_an_answer_fails_the_digest() -> None:
     driver.answer(driver.calls[0], Score(7))
     with pytest.raises(NonDeterministicReplay):
         driver.upgrade(Otherwise, crash=True)
+
+
+def resolve(driver: Driver, what: str, *ids: str) -> None:
+    """Do what `statehold calls` does."""
+    driver.command(what, CallRequest(ids, "ticket 17").value(), via_control_topic=True)
+    driver.advance(3)
+
+
+def dead(kind: type[Handler[Payment]] = Unforgiving) -> tuple[Driver, OpenCall]:
+    driver = started("ann", kind=kind)
+    (ann,) = driver.calls
+    driver.fail(ann, CallRejected("no"))
+    return driver, ann
+
+
+def test_a_dead_call_is_made_again_with_its_id() -> None:
+    driver, ann = dead()
+    resolve(driver, RETRY, ann.id, "input/0/99/score/0")
+    assert driver.calls == [ann]
+    driver.crash()
+    driver.restore()
+    driver.answer(driver.calls[0], Score(7))
+    assert driver.table(Unforgiving.risks) == {"ann": 7}
+    driver.replay()
+
+
+def test_only_a_dead_call_is_made_again() -> None:
+    driver = started("ann", kind=Unforgiving)
+    resolve(driver, RETRY, driver.calls[0].id)
+    assert driver.events[-1][0] == "command_rejected"
+    assert cards(driver) == ["ann"]
+
+
+@pytest.mark.parametrize("interval", ["commit", "off"])
+def test_a_discarded_call_leaves_the_state_and_gets_no_answer(interval: Any) -> None:
+    driver = started("ann", "bob", delta_interval=interval)
+    ann, bob = driver.calls
+    resolve(driver, DISCARD, ann.id)
+    assert driver.calls == [bob]
+    late(driver, ann, 100)
+    driver.crash()
+    driver.restore()
+    assert driver.calls == [bob]
+    assert driver.table(Scoring.risks) == {}
+    assert driver.table(Scoring.failures) == {}
+    (fields,) = (fields for event, fields in driver.events if event == "calls_resolved")
+    assert (fields["command"], fields["ids"], fields["who"], fields["why"]) == (DISCARD, ann.id, "driver", "ticket 17")
+
+
+def test_a_call_that_an_operator_fails_goes_to_the_handler_once() -> None:
+    driver = started("ann", "bob")
+    ann, bob = driver.calls
+    resolve(driver, FAIL, ann.id)
+    assert driver.table(Scoring.failures) == {"ann": "driver: ticket 17"}
+    assert driver.calls == [bob]
+    driver.replay()
+
+
+def test_without_on_failed_a_call_that_an_operator_fails_is_dead() -> None:
+    driver = started("ann", kind=Unforgiving)
+    (ann,) = driver.calls
+    resolve(driver, FAIL, ann.id)
+    assert driver.calls == []
+    assert driver.table(Unforgiving.score)[ann.id].error == "driver: ticket 17"
+    late(driver, ann, 100)
+    assert driver.table(Unforgiving.risks) == {}
+
+
+def test_a_request_that_cannot_be_read_is_rejected() -> None:
+    driver = started("ann")
+    driver.command(RETRY, b"nonsense", via_control_topic=True)
+    driver.advance(3)
+    assert cards(driver) == ["ann"]
+    driver.answer(driver.calls[0], Score(7))
+    assert driver.table(Scoring.risks) == {"ann": 7}
 
 
 def test_a_call_is_made_after_the_commit_of_its_record() -> None:

@@ -375,13 +375,12 @@ def verify_asking(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
                 expected |= {f"{offset} {depth}": op.amount % 10 == 0 for depth in range(depths)}
         link, seen = 7, list[str]()
         for text in texts(outcome, "told", partition):
-            offset, depth, times, result, found = text.split()
-            link = after(link, int(result))
-            assert_same(f"[{partition}] {offset} {depth}: times", times, "1")
-            assert_same(f"[{partition}] {offset} {depth}: link", int(found), link)
-            name = f"{offset} {depth}"
+            place, depth, times, result, found = text.split()
+            link, name = after(link, int(result)), f"{place} {depth}"
+            assert_same(f"[{partition}] {name}: times", times, "1")
+            assert_same(f"[{partition}] {name}: link", int(found), link)
             seen.append(name)
-            possible = {0} if expected.get(name) else given[partition, int(offset), int(depth)]
+            possible = {0} if expected.get(name) else given[partition, int(place), int(depth)]
             assert int(result) in possible, f"[{partition}] {name}: {result} is none of {possible}"
         assert_same(f"answers of [{partition}]", sorted(seen), sorted(expected))
 

@@ -19,12 +19,14 @@ from statehold.telemetry import metrics
 from statehold.worker.calls.runner import CallRunner
 from statehold.worker.common.context import CallFunction, Calls, CallSetting, Pending, Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.handler.call_book import CallBook
+from statehold.worker.handler.call_book import CallBook, Resolved
 from statehold.worker.handler.engine import Engine
 from statehold.worker.transaction.participants import CommitDraft, Participant, SideWork
 
 #: most answers in one transaction, because each may take as long as a record
 _MOST: Final = 2000
+#: ids that a log event lists
+_NAMED: Final = 20
 
 
 class DurableCalls(Participant):
@@ -56,6 +58,8 @@ class DurableCalls(Participant):
         #: what ended and is not committed, by id, and the ids that the open or committing transaction has
         self._ended: dict[str, CallOutcome] = {}
         self._taken: list[str] = []
+        #: what operators did in the commit in flight
+        self._resolved: list[Resolved] = []
         #: requests of the commit in flight
         self._committing = 0
         self._warned, self._blocked = False, False
@@ -102,11 +106,18 @@ class DurableCalls(Participant):
 
     def contribute(self, draft: CommitDraft) -> None:
         draft.new_calls, draft.cancelled_calls = self._book.take()
+        self._resolved, self._book.resolved = self._book.resolved, []
         self._committing = len(draft.new_calls)
         self._watch()
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._committing = 0
+        for resolved in self._resolved:
+            what, ids = resolved.what, ", ".join(resolved.ids[:_NAMED])
+            self._tools.log.info(
+                "calls_resolved", command=what, number=len(resolved.ids), ids=ids, who=resolved.who, why=resolved.why
+            )
+        self._resolved.clear()
         for each in (*self._taken, *draft.cancelled_calls):
             self._ended.pop(each, None)
             self._jobs.pop(each, None)
@@ -120,6 +131,7 @@ class DurableCalls(Participant):
 
     def rolled_back(self) -> None:
         self._committing = 0
+        self._resolved.clear()
         self._taken.clear()  # their answers come again, at another place
 
     def finish(self, record: CommitRecord, wait: float) -> bool:

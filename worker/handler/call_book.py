@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakMethod
 
 import msgspec
@@ -18,7 +18,18 @@ from statehold.api.handler import Handler
 from statehold.api.record import Message, Numbering, Record
 from statehold.common.decoding import UNREADABLE
 from statehold.errors import UsageError
-from statehold.messages.call_outcome import CallJob, CallOutcome, outcome_of
+from statehold.messages.call_outcome import (
+    DISCARD,
+    FAIL,
+    RETRY,
+    TEXT,
+    CallJob,
+    CallOutcome,
+    CallRequest,
+    call_request_of,
+    outcome_of,
+)
+from statehold.messages.command import BadCommand, Command
 from statehold.state.kinds.calls import CallTable
 from statehold.state.partition_table import PartitionTable
 from statehold.state.system_names import CALLS
@@ -28,6 +39,15 @@ from statehold.worker.handler.record_failure import DueFailed, failed
 _REQUESTED: Final = "requested"
 _ANSWERED: Final = "answered"
 _UNLIMITED: Final = 1 << 62
+
+
+class Resolved(NamedTuple):
+    """What an operator did to calls."""
+
+    what: str
+    ids: tuple[str, ...]
+    who: str
+    why: str
 
 
 class CallBook:
@@ -47,6 +67,8 @@ class CallBook:
         #: requests of the open transaction, and the ids of what it cancelled; not those of a replay
         self.new: list[CallJob] = []
         self.cancelled: list[str] = []
+        #: what operators did in the open transaction
+        self.resolved: list[Resolved] = []
         #: requests that the open transaction may make before its batch ends early
         self.room = _UNLIMITED
         request, cancel = WeakMethod(self.request), WeakMethod(self._cancel)  # a cycle would keep a dropped state
@@ -76,11 +98,14 @@ class CallBook:
         index = self._numbering[table.name].next(record)
         name = f"{record.topic}/{record.partition}/{record.offset}/{table.name}/{index}"
         table.write(name, PendingCall(stored, number, record.timestamp, lane))
+        self._ask(CallJob(name, table.name, data, lane, record.timestamp))
+        return name
+
+    def _ask(self, job: CallJob) -> None:
         if not self._handler.replaying:
-            self.new.append(CallJob(name, table.name, data, lane, record.timestamp))
+            self.new.append(job)
             if len(self.new) >= self.room:
                 self._handling.cut()  # because records wait while this many calls are pending
-        return name
 
     def _cancel(self, id: str) -> None:
         if not self._handler.replaying:
@@ -143,6 +168,43 @@ class CallBook:
         self._hand_over(name, call, record)
         return True
 
+    # Operators
+
+    def obey(self, command: Command, message: Message) -> bool:
+        """Retry dead calls, forget calls, or end them as failed; return whether the state has changed.
+
+        :raises HandlingFailed: the method of on_failed raised, or the request cannot be read.
+        """
+        record = Record(message, b"")
+        try:
+            request = call_request_of(message)
+        except BadCommand as error:
+            raise failed(record, error) from error
+        changed = [name for name in request.ids if self._resolve(command, request, name, record)]
+        if changed:
+            self.resolved.append(Resolved(command.name, tuple(changed), command.issuer, request.why))
+        return bool(changed)
+
+    def _resolve(self, command: Command, request: CallRequest, name: str, record: Record[bytes]) -> bool:
+        table = next((each for each in self.tables.values() if name in each), None)
+        row = table.get(name) if table is not None else None
+        if table is None or row is None or (command.name == RETRY and not row.error):
+            return False
+        if command.name == RETRY:
+            table.write(name, msgspec.structs.replace(row, attempts=0, error=""))
+            self._ask(CallJob(name, table.name, table.argument.encode(row.argument), row.key, row.time))
+            return True
+        if command.name == DISCARD or table.options.on_failed:
+            table.remove(name)
+        error = f"{command.issuer}: {request.why}"[:TEXT]
+        if command.name == FAIL and table.options.on_failed:
+            facts = row.key, row.attempts, row.time, record.timestamp
+            self._hand_over(table.options.on_failed, CallFailure(name, row.argument, error, *facts), record)
+        elif command.name == FAIL:
+            table.write(name, msgspec.structs.replace(row, error=error))
+        self._cancel(name)
+        return True
+
     def _hand_over(self, name: str, call: CallResult[Any, Any] | CallFailure[Any], record: Record[bytes]) -> None:
         self._handling.record = record
         self._handling.call = UserCall(name, threading.get_ident())
@@ -164,6 +226,7 @@ class CallBook:
     def forget(self) -> None:
         """Roll back the open transaction: its records request the calls again, with the same ids."""
         self.take()
+        self.resolved.clear()
         for numbering in self._numbering.values():
             numbering.forget()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record
+from statehold.messages.call_outcome import CALL_REQUESTS
 from statehold.messages.command import ANSWER, OWN, TICK, WORKERS, BadCommand, Command, command_of
 from statehold.messages.dead_letter import REQUESTS
 from statehold.worker.common.activity import Handling, UserCall
@@ -66,6 +67,8 @@ class Commands:
             return self._dead_letters is not None and self._dead_letters.obey(command, message, redrive) != ""
         if command.name == ANSWER:
             return self._calls is not None and self._calls.answer(message)
+        if command.name in CALL_REQUESTS:
+            return self._calls is not None and self._calls.obey(command, message)
         if command.name != TICK:
             self._on_command(command, message)
         elif self._event_time is not None:

@@ -1,6 +1,7 @@
 """The end of a durable call, as a commit record pins it: an answer, or the last error.
 
 The entry is a command, `statehold.answer`. Only a worker makes one; one that comes from a topic has no effect.
+Operators' requests about calls are commands of the control topic.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from statehold.api.record import Message
-from statehold.messages.command import ANSWER, header
+from statehold.common.decoding import UNREADABLE
+from statehold.messages.command import ANSWER, BadCommand, header
 from statehold.messages.pinned_command import Pinned
 
 #: characters kept of an exception's text
@@ -55,3 +57,31 @@ _decode = msgspec.msgpack.Decoder(CallOutcome).decode
 def outcome_of(message: Message) -> CallOutcome:
     """Return the outcome that an entry carries. Raises as msgspec does."""
     return _decode(message.value() or b"")
+
+
+#: commands of the control topic: make dead calls again, forget calls, end calls as failed
+RETRY: Final = "calls-retry"
+DISCARD: Final = "calls-discard"
+FAIL: Final = "calls-fail"
+CALL_REQUESTS: Final = frozenset((RETRY, DISCARD, FAIL))
+
+
+class CallRequest(msgspec.Struct, frozen=True, array_like=True):
+    """The value of such a command: what an operator wants of some calls of a partition, and why."""
+
+    ids: tuple[str, ...]
+    why: str = ""
+
+    def value(self) -> bytes:
+        return _encode(self)
+
+
+_decode_request = msgspec.msgpack.Decoder(CallRequest).decode
+
+
+def call_request_of(message: Message) -> CallRequest:
+    """:raises BadCommand: the value is no such request."""
+    try:
+        return _decode_request(message.value() or b"")
+    except UNREADABLE as error:
+        raise BadCommand(f"the value is no request about calls: {error}") from error

@@ -78,6 +78,7 @@ Event = Literal[
     "call_failed",
     "calls_wait",
     "calls_block_the_loop",
+    "calls_resolved",
     "effect_failed",
     "sink_open",
     "sink_retry",

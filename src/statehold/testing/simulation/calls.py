@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from statehold.errors import UsageError
 from statehold.messages.call_outcome import CallJob, CallOutcome
@@ -73,7 +73,10 @@ class SimulatedCalls:
         return (job.call, job.key) if in_order and job.key is not None else None
 
     def _run(self) -> None:
-        while (job := self._ready.get()) is not None and not self._closing.is_set():
+        while not self._closing.is_set():
+            job = cast("CallJob | None", self._ready.get())
+            if job is None:
+                return
             while job.id in self._jobs and self._attempt(job):
                 pass
             self._advance(job)
