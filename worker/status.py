@@ -84,6 +84,8 @@ class LiveStatus(msgspec.Struct, frozen=True):
     calls: int | None
     calls_since: float | None
     calls_dead: int | None
+    #: the `Call`s whose other system is down
+    calls_down: tuple[str, ...]
     #: when the next timer is due, in seconds since 1970; None: no timer is set
     timer: float | None
     commit_record: CommitRecordStatus
@@ -105,6 +107,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
             calls=calls.pending.number if calls is not None else None,
             calls_since=calls.pending.oldest / 1000 or None if calls is not None else None,
             calls_dead=calls.dead if calls is not None else None,
+            calls_down=calls.outages() if calls is not None else (),
             timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
             commit_record=CommitRecordStatus.of(live.record, live.full_snapshots.known),
         )

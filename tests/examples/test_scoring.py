@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 from examples.feeding import Feed
@@ -46,7 +47,7 @@ def test_a_payment_is_decided_when_its_score_is_there() -> None:
 
 def test_the_function_understands_the_scorer(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "URL", f"http://127.0.0.1:{scorer.server_port}/scores")
-    monkeypatch.setattr(app, "client", lambda: app.httpx2.AsyncClient(timeout=None))
+    monkeypatch.setattr(app, "client", lambda: httpx2.AsyncClient(timeout=None))
     driver = Driver(app.Scoring, run_calls=True)
     driver.feed(app.Payment("p0", "ann", 500), key="ann")
     driver.feed(app.Payment("p1", "unknown", 500), key="unknown")

@@ -38,12 +38,15 @@ class World:
         self.ended = threading.Condition()
         #: attempts that raised: id, error, attempt, whether it was the last
         self.reports: list[tuple[str, BaseException, int, bool]] = []
+        #: what was reported of outages
+        self.outages: list[str] = []
         self.is_lost = False
         about = CallSetting(
             {"c": CallFunction(table.options, table.argument, table.result)},
             lambda job, error, attempt, last: self.reports.append((job.id, error, attempt, last)),
             self._wake,
             CallsSettings(in_flight=4, threads=2),
+            lambda call, error: self.outages.append(error),
             lambda: self.is_lost,
             largest=1000,
         )
@@ -391,6 +394,39 @@ def test_a_closed_partition_gives_its_places_to_others() -> None:
         gated.until(lambda: gated.running == ["e"])
         gated.let_go("*")
         assert two.only().id == "e"
+
+
+def test_an_outage_is_reported_once_and_costs_the_waiting_calls_no_attempts() -> None:
+    answers: dict[str, int] = {}
+
+    async def fail(name: str, text: str) -> str:
+        answers[name] = answers.get(name, 0) + 1
+        if sum(answers.values()) <= 5:
+            raise ConnectionError(f"down for {name}")
+        return text
+
+    with world(fail, attempts=3, outage_after=4, backoff=0.001, max_backoff=0.1) as here:
+        here.submit(*(f"{number}" for number in range(20)))
+        found = here.outcomes(20)
+        assert [each.error for each in found] == [""] * 20
+        assert len(here.outages) == 2
+        assert here.outages[0].startswith("ConnectionError: down for")
+        assert here.outages[1] == ""
+        assert here.runner.outages() == ()
+        assert len(here.reports) < 5, "attempts in an outage are not reported one by one"
+
+
+def test_a_rate_limits_all_partitions_of_the_process() -> None:
+    times: list[float] = []
+
+    async def note(name: str, text: str) -> str:
+        times.append(time.monotonic())
+        return text
+
+    with world(note, rate=50) as here:
+        here.submit(*(f"{number}" for number in range(11)))
+        here.outcomes(11)
+        assert times[-1] - times[0] >= 10 / 50 * 0.9
 
 
 def test_a_function_that_blocks_the_loop_is_named() -> None:

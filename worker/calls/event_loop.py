@@ -13,7 +13,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, Protocol
 
+from statehold.api.call import CallOptions
 from statehold.health.fork_guard import no_fork
+from statehold.worker.calls.gates import Gate
 
 #: seconds without a turn of the loop after which a function blocks it
 BLOCKED: Final = 2.0
@@ -48,6 +50,8 @@ class CallLoop:
             queue.SimpleQueue()
         )
         self._threads, self._busy = 0, 0
+        #: by the identity of the options, which stay here so that it is theirs
+        self._gates: dict[int, tuple[CallOptions, Gate]] = {}
         self._beaten, self._beating = time.monotonic(), False
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
         self._thread.start()
@@ -63,6 +67,14 @@ class CallLoop:
     def leave(self, source: Source) -> None:
         if source in self._sources:
             self._sources.remove(source)
+
+    def gate(self, options: CallOptions) -> Gate:
+        """Return the gate of a `Call`, which all partitions of the process share."""
+        found = self._gates.get(id(options))
+        if found is None:
+            gate = Gate(self.loop.call_later, time.monotonic, options.rate, options.outage_after, options.max_backoff)
+            found = self._gates[id(options)] = options, gate
+        return found[1]
 
     def pump(self) -> None:
         """Begin attempts of all partitions in turn, as many as the limits allow."""

@@ -48,6 +48,7 @@ class DurableCalls(Participant):
             partial(_attempt_failed, tools),
             wake,
             tools.settings.calls,
+            partial(_outage, tools),
             signals.lost,
             largest=most // 4,
             clock=tools.clock,
@@ -65,6 +66,8 @@ class DurableCalls(Participant):
         self._warned, self._blocked = False, False
         #: pending calls, and the number of dead ones, for any thread
         self.pending, self.dead = Pending(), 0
+        #: the `Call`s whose other system is down, for any thread
+        self.outages: Callable[[], tuple[str, ...]] = self._runner.outages
 
     def opened(self, record: CommitRecord) -> None:
         """Make the calls that an earlier owner has no committed answer of."""
@@ -180,6 +183,14 @@ class DurableCalls(Participant):
                 f"finish-upgrade`",
             )
         return False
+
+
+def _outage(tools: Tools, call: str, error: str) -> None:
+    """Log the begin or the end of an outage of the other system; as `_attempt_failed`."""
+    if error:
+        tools.log.warning("calls_outage", call=call, cause=error)
+    else:
+        tools.log.info("calls_outage_over", call=call)
 
 
 def _attempt_failed(tools: Tools, job: CallJob, error: BaseException, attempt: int, last: bool) -> None:

@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from statehold.errors import CallRejected
 from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.worker.calls import attempts
 from statehold.worker.calls.event_loop import CallLoop, process_loop
+from statehold.worker.calls.gates import Gate
 from statehold.worker.common.context import CallFunction, CallSetting
 
 Lane = tuple[str, bytes]
@@ -40,6 +42,8 @@ class CallRunner:
         #: calls whose next attempt may begin
         self._ready: dict[bool, deque[CallJob]] = {False: deque(), True: deque()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: by stored name of the `Call`
+        self._gates: dict[str, Gate] = {}
         self._waits: dict[str, asyncio.TimerHandle] = {}
 
     # The partition's thread
@@ -73,6 +77,9 @@ class CallRunner:
             self._quiet.wait(timeout)
         loop.soon(self._cancel)
 
+    def outages(self) -> tuple[str, ...]:
+        return tuple(name for name, gate in list(self._gates.items()) if gate.down)
+
     def blocked(self) -> str:
         """Return where a function blocks the event loop; '' if none does."""
         return self._loop.blocked() if self._loop is not None else ""
@@ -103,13 +110,29 @@ class CallRunner:
     def _offer(self, job: CallJob) -> None:
         self._ready[not self._about.calls[job.call].options.is_async].append(job)
 
+    def _gate(self, job: CallJob) -> Gate:
+        gate = self._gates.get(job.call)
+        if gate is None:
+            assert self._loop is not None
+            gate = self._gates[job.call] = self._loop.gate(self._about.calls[job.call].options)
+        return gate
+
+    def offer(self, job: CallJob) -> bool:
+        """Let an attempt begin now; see `gates.Waiting`."""
+        if self._closing or job.id not in self._jobs:
+            return False
+        assert self._loop is not None
+        self._offer(job)
+        self._loop.soon(self._loop.pump)  # not at once, because this may be within a pump
+        return True
+
     def begin(self, *, plain: bool) -> bool:
         """Begin the next attempt; see `event_loop.Source`."""
         assert self._loop is not None
         ready = self._ready[plain]
         while ready and not self._closing:
             job = ready.popleft()
-            if job.id in self._jobs:  # otherwise it was dropped
+            if job.id in self._jobs and self._gate(job).admit(self, job):  # otherwise it was dropped, or waits
                 self._tasks[job.id] = self._loop.loop.create_task(self._attempt(job))
                 return True
         return False
@@ -132,6 +155,7 @@ class CallRunner:
             failed = error
         finally:
             self._tasks.pop(job.id, None)
+            self._note(job, outcome, failed)
             if outcome is not None:
                 self._end(outcome)
             elif failed is not None:
@@ -139,6 +163,15 @@ class CallRunner:
             self._loop.ended(plain=not options.is_async)
             if self._closing and not self._tasks:
                 self._quiet.set()
+
+    def _note(self, job: CallJob, outcome: CallOutcome | None, failed: BaseException | None) -> None:
+        """Tell the gate how an attempt ended, and report an outage once."""
+        gate = self._gate(job)
+        answered = (
+            True if outcome is not None or isinstance(failed, CallRejected) else None if failed is None else False
+        )
+        if gate.ended(job, answered=answered):
+            self._about.outage(job.call, attempts.text_of(failed) if failed is not None and gate.down else "")
 
     async def _ask(self, job: CallJob, function: CallFunction) -> Any:
         """Call the function within its time. Raises what it raises, and TimeoutError."""
@@ -156,7 +189,8 @@ class CallRunner:
 
     def _retry(self, job: CallJob, attempt: int, error: BaseException) -> None:
         wait = attempts.wait_after(self._about.calls[job.call].options, attempt, error, random.uniform(0.5, 1.0))
-        self._about.report(job, error, attempt, wait is None)
+        if wait is None or not self._gate(job).down:  # an outage is reported once
+            self._about.report(job, error, attempt, wait is None)
         if wait is None:
             self._end(attempts.failure(job, attempt, error))
         elif not self._closing:

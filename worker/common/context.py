@@ -68,6 +68,8 @@ class CallSetting(NamedTuple):
     #: ends the wait of the partition's thread, on any thread
     wake: Callable[[], None]
     settings: CallsSettings = CallsSettings()
+    #: reports that the other system of a `Call` is down, with the last error, or up again (''), on any thread
+    outage: Callable[[str, str], None] = lambda call, error: None
     #: another owner has the partition now; the runner calls it before each attempt, on any thread
     lost: Callable[[], bool] = bool
     #: most bytes of an answer
@@ -88,6 +90,10 @@ class Calls(Protocol):
 
     def finished(self) -> list[CallOutcome]:
         """Return what ended since the last call."""
+        ...
+
+    def outages(self) -> tuple[str, ...]:
+        """Return the stored names of the `Call`s whose other system is down."""
         ...
 
     def blocked(self) -> str:

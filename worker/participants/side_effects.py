@@ -16,7 +16,6 @@ from statehold.worker.participants.effect_runner import EffectRunner
 from statehold.worker.transaction.participants import CommitDraft, Participant
 from statehold.worker.transaction.state import TransactionState
 
-
 #: least seconds between two commits of an idle partition that only record which effects are done
 _RECORD: Final = 0.5
 

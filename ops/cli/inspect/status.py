@@ -188,7 +188,8 @@ def _calls(partition: dict[str, Any]) -> str:
     """Describe durable calls that are dead, or have been pending for longer than a moment."""
     live = partition.get("live") or {}
     since, dead = live.get("calls_since"), live.get("calls_dead")
-    said = [f"{dead} dead call(s)"] if dead else []
+    said = [f"the other system of {', '.join(down)} is down"] if (down := live.get("calls_down")) else []
+    said += [f"{dead} dead call(s)"] if dead else []
     if since and time.time() - since >= _LONG_PENDING:
         said.append(f"{live['calls']} calls pending, the oldest for {time.time() - since:.0f} s")
     return "; ".join(said)

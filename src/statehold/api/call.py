@@ -83,6 +83,10 @@ class CallOptions:
     max_backoff: float
     timeout: float
     per_key_order: bool
+    #: attempts per second of the process; 0: no limit
+    rate: float
+    #: failures in a row after which the other system counts as down; 0: never
+    outage_after: int
     is_async: bool
     #: the names of the methods; "": there is no such method
     on_result: str = ""
@@ -112,6 +116,9 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
     error; without such a method the call is dead and waits for an operator. With `attempts=0` it is tried until it is
     answered. With `per_key_order` the calls of one key run one after the other, in the order of the records.
 
+    `rate` limits the attempts per second of a process. After `outage_after` attempts that failed in a row the other
+    system counts as down: then a single attempt probes it from time to time, and the other calls wait for the probe.
+
     `argument` and `result` are types that msgspec knows. `version`, `upcasters` and `was` are as for a `Table` of
     `PendingCall[argument]` by id.
 
@@ -132,6 +139,8 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
         max_backoff: float | timedelta = 30.0,
         timeout: float | timedelta = 30.0,
         per_key_order: bool = False,
+        rate: float = 0,
+        outage_after: int = 20,
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         was: str = "",
@@ -149,6 +158,8 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
         max_backoff: float | timedelta = 30.0,
         timeout: float | timedelta = 30.0,
         per_key_order: bool = False,
+        rate: float = 0,
+        outage_after: int = 20,
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         was: str = "",
@@ -166,6 +177,8 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
         max_backoff: float | timedelta = 30.0,
         timeout: float | timedelta = 30.0,
         per_key_order: bool = False,
+        rate: float = 0,
+        outage_after: int = 20,
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         was: str = "",
@@ -182,6 +195,8 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
         max_backoff: float | timedelta = 30.0,
         timeout: float | timedelta = 30.0,
         per_key_order: bool = False,
+        rate: float = 0,
+        outage_after: int = 20,
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         was: str = "",
@@ -192,8 +207,9 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
                     f"Call({what}={type(kind).__name__}(...)): give a type that msgspec knows, such as a msgspec.Struct"
                 )
         serde.for_state(result)  # raises for a type that msgspec does not know
-        if attempts < 0:
-            raise UsageError(f"Call(attempts={attempts!r}): give a number, or 0 for no limit")
+        for what, number in (("attempts", attempts), ("rate", rate), ("outage_after", outage_after)):
+            if number < 0:
+                raise UsageError(f"Call({what}={number!r}): give a number, or 0 for no limit")
         require_parameters(function, getattr(function, "__qualname__", repr(function)), ("id", "argument"))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise UsageError(f"Call({function.__qualname__}): it is a generator: return the answer, and use no yield")
@@ -207,6 +223,8 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
             _seconds("max_backoff", max_backoff, 0.0),
             _seconds("timeout", timeout, 0.001),
             per_key_order,
+            rate,
+            outage_after,
             inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called),
         )
         value: Any = PendingCall[argument]

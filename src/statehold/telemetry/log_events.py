@@ -78,6 +78,8 @@ Event = Literal[
     "call_failed",
     "calls_wait",
     "calls_block_the_loop",
+    "calls_outage",
+    "calls_outage_over",
     "calls_resolved",
     "effect_failed",
     "sink_open",

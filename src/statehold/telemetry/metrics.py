@@ -156,6 +156,7 @@ CALLS_ENDED: Final = _counter("calls_ended", "Durable calls whose answer or fail
 CALL_FAILURES: Final = _counter("call_failures", "Attempts of durable calls that raised.")
 PENDING_CALLS: Final = _gauge("calls_pending", "Durable calls that wait for an answer; absent without a Call.")
 CALL_AGE: Final = _gauge("calls_oldest_seconds", "Age of the oldest pending durable call; 0 when none is pending.")
+CALLS_DOWN: Final = _gauge("calls_down", "Calls (by declaration) whose other system is down; absent without a Call.")
 DEAD_CALLS: Final = _gauge("calls_dead", "Durable calls whose attempts are used up and that wait for an operator.")
 EFFECTS_DONE: Final = _counter("effects_done", "Effects that succeeded.")
 PENDING_EFFECTS: Final = _gauge("effects_pending_calls", "Pending effects of committed records.")

@@ -53,6 +53,7 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
             asked = live["calls_since"]
             yield GaugeSample(metrics.PENDING_CALLS, (label,), live["calls"])
             yield GaugeSample(metrics.DEAD_CALLS, (label,), live["calls_dead"])
+            yield GaugeSample(metrics.CALLS_DOWN, (label,), len(live["calls_down"]))
             yield GaugeSample(metrics.CALL_AGE, (label,), max(0.0, time.time() - asked) if asked else 0.0)
         if live["blocked_keys"] is not None:
             yield GaugeSample(metrics.BLOCKED_KEYS, (label,), live["blocked_keys"])

@@ -48,6 +48,9 @@ class DriverCalls:
         found, self._outcomes = self._outcomes, []
         return found
 
+    def outages(self) -> tuple[str, ...]:
+        return ()
+
     def blocked(self) -> str:
         return ""
 

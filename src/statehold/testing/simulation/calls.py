@@ -60,6 +60,9 @@ class SimulatedCalls:
         found, self._outcomes = self._outcomes, []
         return found
 
+    def outages(self) -> tuple[str, ...]:
+        return ()
+
     def blocked(self) -> str:
         return ""
 
