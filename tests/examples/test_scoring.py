@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import msgspec
 import pytest
 from examples.feeding import Feed
@@ -21,6 +20,7 @@ from tests.support.desk import await_true
 from statehold.dev import Cluster
 from statehold.dev.ports import free_ports
 from statehold.testing import Driver
+from statehold.worker.calls.event_loop import process_loop
 
 
 @pytest.fixture
@@ -47,7 +47,6 @@ def test_a_payment_is_decided_when_its_score_is_there() -> None:
 
 def test_the_function_understands_the_scorer(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "URL", f"http://127.0.0.1:{scorer.server_port}/scores")
-    monkeypatch.setattr(app, "client", lambda: httpx2.AsyncClient(timeout=None))
     driver = Driver(app.Scoring, run_calls=True)
     driver.feed(app.Payment("p0", "ann", 500), key="ann")
     driver.feed(app.Payment("p1", "unknown", 500), key="unknown")
@@ -55,6 +54,8 @@ def test_the_function_understands_the_scorer(scorer: Scorer, monkeypatch: pytest
     found = {each.payment: each for each in driver.outputs(app.Scoring.decisions)}
     assert found["p0"].risk == scorer.scores["input/0/0/score/0"]
     assert found["p1"].outcome == "unknown card"
+    process_loop().run(app.client().aclose())
+    app.client.cache_clear()
 
 
 def payments(first: int, count: int) -> list[app.Payment]:

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -32,7 +32,7 @@ class Source(Protocol):
 
 
 class CallLoop:
-    """One per process. `soon` is for any thread, every other method for the loop's own.
+    """One per process. `soon`, `run` and `blocked` are for other threads, every other method for the loop's own.
 
     An attempt holds its place among `most` only while its function runs: it waits for nothing else, and a time limit
     ends it. So attempts that wait for a place always get one.
@@ -58,6 +58,10 @@ class CallLoop:
 
     def soon(self, call: Callable[..., None], *args: Any) -> None:
         self.loop.call_soon_threadsafe(call, *args)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Any other thread: run a coroutine to its end. Raises what it raises."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def join(self, source: Source, most: int, most_plain: int) -> None:
         """Take attempts of a partition, too. The largest limits count, because they are the process's."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.worker.calls import attempts
+from statehold.worker.calls.event_loop import process_loop
 from statehold.worker.common.context import CallSetting
 
 
@@ -108,21 +107,7 @@ class DriverCalls:
         options = self._about.calls[call.name].options
         if not options.is_async:
             return options.function(call.id, call.argument)
-        values: list[Any] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                values.append(asyncio.run(options.function(call.id, call.argument)))
-            except BaseException as error:  # noqa: BLE001  raised on the test's thread
-                errors.append(error)
-
-        thread = threading.Thread(target=run)  # because the test may have a loop of its own on this thread
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors[0]
-        return values[0]
+        return process_loop().run(options.function(call.id, call.argument))
 
     def has(self, call: OpenCall) -> bool:
         return call.id in self._jobs
