@@ -15,6 +15,7 @@ BENCHMARKS = {
     "growth": "memory of a key and a partition, rates by keys and by processes, against Kafka Streams",
     "compact": "millions of delta entries folded by Spark, against mere reading and one Python process",
     "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
+    "calls": "durable calls of 50 ms: answered calls/s, processor and memory, against a loop without state",
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",
     "join": "stream-table and stream-stream joins by statehold, Kafka Streams and quixstreams, outputs verified",
     "window": "tumbling windows with grace by the same three, one output when a window closes",

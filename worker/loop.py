@@ -16,6 +16,8 @@ from statehold.worker.transaction.plan import Step, View, decide
 #: seconds to wait for records while idle, and while a full snapshot is being taken
 _IDLE = 1.0
 _BUSY_IDLE = 0.01
+#: least wait while records wait for side effects: a rest that rounds to nothing would come again and again
+_LEAST = 0.001
 #: seconds between two looks for commands while the partition is paused
 _PAUSED = 0.1
 
@@ -82,7 +84,7 @@ class LiveLoop:
                 buffer.retry()
             case Step.THROTTLE:
                 wait = self.transaction.policy.wait(self._tools.clock(), _BUSY_IDLE)
-                self._signals.pause(min(wait, _BUSY_IDLE))
+                self._signals.pause(min(max(wait, _LEAST), _BUSY_IDLE))
                 self._rest()
             case Step.PAUSED:
                 self._signals.any.wait(_PAUSED)

@@ -12,6 +12,7 @@ from statehold.errors import DeadlyRecord
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.state import digest
+from statehold.worker.calls.participant import DurableCalls
 from statehold.worker.common.context import Pending
 from statehold.worker.common.lifecycle import Lifecycle, Phase
 from statehold.worker.full_snapshots.scheduler import FullFacts
@@ -78,6 +79,13 @@ class LiveStatus(msgspec.Struct, frozen=True):
     #: side effects that are pending, and the time of the record that asked for the oldest, in seconds since 1970
     effects: int
     effects_since: float | None
+    #: durable calls that wait for an answer, the time of the record that asked for the oldest, in seconds since 1970,
+    #: and those that are dead; None: the handler declares none
+    calls: int | None
+    calls_since: float | None
+    calls_dead: int | None
+    #: the `Call`s whose other system is down
+    calls_down: tuple[str, ...]
     #: when the next timer is due, in seconds since 1970; None: no timer is set
     timer: float | None
     #: the partition's own time, in seconds since 1970; None for a handler that has no use for it, and before a record
@@ -88,6 +96,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
     def of(cls, live: LiveLoop) -> LiveStatus:
         engine, event_time = live.engine, live.engine.event_time
         effects, retries = _find(live, SideEffects), _find(live, RetryTopics)
+        calls = _find(live, DurableCalls)
         pending = effects.pending if effects is not None else Pending()
         return cls(
             records=live.transaction.records,
@@ -97,6 +106,10 @@ class LiveStatus(msgspec.Struct, frozen=True):
             later=retries.held if retries is not None else None,
             effects=pending.number,
             effects_since=pending.oldest / 1000 or None,
+            calls=calls.pending.number if calls is not None else None,
+            calls_since=calls.pending.oldest / 1000 or None if calls is not None else None,
+            calls_dead=calls.dead if calls is not None else None,
+            calls_down=calls.outages() if calls is not None else (),
             timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
             time=event_time.now / 1000 if event_time is not None and event_time.now else None,
             commit_record=CommitRecordStatus.of(live.record, live.full_snapshots.known),

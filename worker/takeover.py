@@ -18,6 +18,7 @@ from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
+from statehold.worker.calls.participant import DurableCalls
 from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.mailbox import Mailbox
@@ -29,7 +30,7 @@ from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.full_snapshots.deltas import Deltas, RestoreCost, SnapshotPolicy
 from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.event_time import EventTime, WindowTime
+from statehold.worker.handler.event_time import WindowTime
 from statehold.worker.handler.pending_effects import require_effects
 from statehold.worker.handler.time_limit import live_limit
 from statehold.worker.inputs.merging_mailbox import MergingMailbox
@@ -62,6 +63,7 @@ ORDER: tuple[type[Participant], ...] = (
     ControlCommands,
     IdleClock,  # after commands, because an idle transaction with a command has no room for a tick
     RetryTopics,  # after commands, because a redriven dead letter is older than a retry
+    DurableCalls,  # after commands, because one may discard a call
     LateRecords,
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
@@ -179,8 +181,8 @@ class Takeover:
             members.append(SinkCoordinator(tools, signals, engine, transaction, decisions))
         if tools.control is not None:
             members.append(ControlCommands(tools, engine, tools.control(self._mailbox.signal), decisions))
-        if engine.event_time is not None:
-            members += _of_event_time(tools, engine, engine.event_time, participants.blocked)
+        if engine.event_time is not None or engine.calls is not None:
+            members += _of_state(tools, signals, engine, participants.blocked, self._mailbox.signal)
         kind = type(engine.handler)
         if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
             members.append(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
@@ -264,16 +266,22 @@ def _join_effects(
     participants.join(SideEffects(tools, signals, engine, transaction))
 
 
-def _of_event_time(
-    tools: Tools, engine: Engine, event_time: EventTime, blocked: Callable[[], bool]
+def _of_state(
+    tools: Tools, signals: Signals, engine: Engine, blocked: Callable[[], bool], wake: Callable[[], None]
 ) -> Iterator[Participant]:
-    yield IdleClock(tools, engine, event_time, blocked)
+    """Yield the participants of event time and of durable calls."""
+    event_time = engine.event_time
+    if event_time is not None:
+        yield IdleClock(tools, engine, event_time, blocked)
     if isinstance(event_time, WindowTime):
         yield LateRecords(tools, event_time, type(engine.handler))
-    engine.live_limit = live_limit(type(engine.handler), tools.settings, tools.wall)
-    engine.limit_time(None)
+    if event_time is not None:
+        engine.live_limit = live_limit(type(engine.handler), tools.settings, tools.wall)
+        engine.limit_time(None)
     if engine.live_limit is not None:
         yield RecordsAhead(tools, engine.live_limit)
+    if engine.calls is not None:
+        yield DurableCalls(tools, signals, engine, engine.calls, wake)
 
 
 def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:

@@ -1,4 +1,4 @@
-"""Settings of effects, time, timers and sinks."""
+"""Settings of effects, calls, time, timers and sinks."""
 
 from __future__ import annotations
 
@@ -51,6 +51,31 @@ class TimeSettings(Section, name="time"):
         "ahead advances the time and is logged (record_ahead).",
         low=1.0,
         high=31_536_000.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsSettings(Section, name="calls"):
+    """Durable calls of other systems (docs/how-to/write/calls.md)."""
+
+    pending: int = count(
+        1000,
+        "Calls of a partition that may be pending; at this number it takes no further records until some are answered. "
+        "Answers are always taken.",
+        low=1,
+        high=1_000_000,
+    )
+    in_flight: int = count(
+        1000,
+        "Attempts that the process makes at the same time, over all its partitions. Further calls wait.",
+        low=1,
+        high=100_000,
+    )
+    threads: int = count(
+        16,
+        "Threads of the process for calls whose function is no `async def`.",
+        low=1,
+        high=1000,
     )
 
 

@@ -7,7 +7,13 @@ from typing import Any
 
 from statehold.config.sections.connection import GroupSettings, KafkaSettings, SecuritySettings
 from statehold.config.sections.doctor import DoctorSettings
-from statehold.config.sections.effects_timers_sinks import EffectsSettings, SinkSettings, TimersSettings, TimeSettings
+from statehold.config.sections.effects_timers_sinks import (
+    CallsSettings,
+    EffectsSettings,
+    SinkSettings,
+    TimersSettings,
+    TimeSettings,
+)
 from statehold.config.sections.inputs import InputsSettings
 from statehold.config.sections.ops import OpsSettings
 from statehold.config.sections.processing import (
@@ -39,6 +45,7 @@ class Sections:
     failure: FailureSettings = field(default_factory=FailureSettings)
     effects: EffectsSettings = field(default_factory=EffectsSettings)
     time: TimeSettings = field(default_factory=TimeSettings)
+    calls: CallsSettings = field(default_factory=CallsSettings)
     timers: TimersSettings = field(default_factory=TimersSettings)
     sink: SinkSettings = field(default_factory=SinkSettings)
     log: LogSettings = field(default_factory=LogSettings)

@@ -41,6 +41,7 @@ class _Commands(LazyGroup):
         "Control a running service": (
             CommandEntry("retry", "service.retry:retry", "Retry failed partitions."),
             CommandEntry("dlq", "topics.dlq:app", "List, redrive and discard dead letters: records that failed."),
+            CommandEntry("calls", "service.calls:app", "List durable calls; retry, discard or fail some."),
             CommandEntry("command", "service.command:command", "Send a command to every partition, in input order."),
             CommandEntry("pause", "service.pause:pause", "Pause partitions: they commit, and read no more."),
             CommandEntry("resume", "service.pause:resume", "Resume paused partitions."),

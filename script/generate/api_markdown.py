@@ -159,9 +159,10 @@ def prose(doc: str, link: Callable[[str], str]) -> str:
     for paragraph in doc.split("\n\n"):
         if paragraph.startswith("    "):
             code = textwrap.dedent(paragraph)
-            if code.startswith("def "):
+            follows = bool(blocks) and blocks[-1].startswith("```")
+            if code.startswith("def ") or (follows and code.startswith("@")):
                 code = f"\n{code}"  # as ruff formats it
-            if blocks and blocks[-1].startswith("```"):
+            if follows:
                 blocks[-1] = f"{blocks[-1].removesuffix('```')}\n{code}\n```"
             else:
                 blocks.append(f"```py\n{code}\n```")

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from statehold.api.dedupe import Dedupe
+    from statehold.api.call import Call, CallFailure, CallResult, PendingCall
     from statehold.api.failures import Policy, dead_letter, park, retry, retry_later, stop
     from statehold.api.handler import Handler, on
     from statehold.api.joins import BufferedRecord, JoinBuffer
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from statehold.api.record import Record
     from statehold.api.reference import Reference
     from statehold.api.sink import Sink
-    from statehold.api.table import Table
+    from statehold.api.table import Dedupe, Table
     from statehold.api.timer import Timer
     from statehold.api.values.schema import Registered, Registry
     from statehold.api.values.serde import Json, MsgPack, Serde
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BufferedRecord",
+    "Call",
+    "CallFailure",
+    "CallResult",
     "Dedupe",
     "FreezeGuard",
     "Handler",
@@ -35,6 +38,7 @@ __all__ = [
     "Json",
     "MsgPack",
     "Output",
+    "PendingCall",
     "Policy",
     "Record",
     "Reference",
@@ -60,7 +64,10 @@ __all__ = [
 
 _HOMES = {
     "BufferedRecord": "api.joins",
-    "Dedupe": "api.dedupe",
+    "Call": "api.call",
+    "CallFailure": "api.call",
+    "CallResult": "api.call",
+    "Dedupe": "api.table",
     "FreezeGuard": "health.freeze_guard",
     "Handler": "api.handler",
     "Hopping": "api.windows",
@@ -68,6 +75,7 @@ _HOMES = {
     "Json": "api.values.serde",
     "MsgPack": "api.values.serde",
     "Output": "api.output",
+    "PendingCall": "api.call",
     "Policy": "api.failures",
     "Record": "api.record",
     "Reference": "api.reference",

@@ -53,6 +53,8 @@ StateholdError
 ├── StuckCall                  a call into Kafka or a handler never returned: restart the process
 ├── OutageTooLong              Kafka did not answer for longer than kafka.outage allows
 ├── ThreadDied                 SystemExit or the like ended a thread, for example a handler that called sys.exit()
+├── CallRejected               a function of a `Call` raises it: the call fails without further attempts
+├── CallDelayed                a function of a `Call` raises it: the next attempt comes later
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
 └── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
     ├── TransactionAborted     abort, roll back, redo: this process still owns the partition
@@ -331,6 +333,19 @@ def of_thread(error: BaseException) -> Exception:
     died = ThreadDied(f"{type(error).__name__}: {error} ended a thread")
     died.__cause__ = error
     return died
+
+
+class CallRejected(StateholdError):
+    """The other system rejects a call for good; the function of a `Call` raises it. No further attempt follows."""
+
+
+class CallDelayed(StateholdError):
+    """The other system asks for a pause; the function of a `Call` raises it, such as for HTTP's `Retry-After`."""
+
+    def __init__(self, seconds: float, text: str = "") -> None:
+        super().__init__(text or f"the next attempt in {seconds:g} s")
+        #: least pause before the next attempt
+        self.seconds = seconds
 
 
 class CompactionBusy(StateholdError):

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from statehold.api.record import Message
 from statehold.common.decoding import with_room
-from statehold.messages.command import OWN, TICK, Command, command_of
+from statehold.messages.call_outcome import CALL_REQUESTS, call_request_of
+from statehold.messages.command import OWN, WORKERS, Command, command_of
 from statehold.messages.dead_letter import ADD, REQUESTS, AddRequest, add_request_of, request_of
 from statehold.messages.pinned_command import Pinned, pin
 from statehold.messages.retry_record import Retried
@@ -194,12 +195,14 @@ class Asked(NamedTuple):
         :raises BadCommand: the header is unreadable.
         """
         command = command_of(message)
-        if command is None or command.name == TICK:  # ticks come from workers only
+        if command is None or command.name in WORKERS:
             return None
         if command.name == ADD:
             return cls(command, None, with_room(add_request_of, message))
         if command.name in REQUESTS:
             with_room(request_of, message)
+        if command.name in CALL_REQUESTS:
+            with_room(call_request_of, message)
         return cls(command, None if command.name in OWN else pin(message))
 
 

@@ -17,6 +17,8 @@ import pytest
 
 import statehold
 from statehold import (
+    Call,
+    CallResult,
     Dedupe,
     Handler,
     JoinBuffer,
@@ -228,7 +230,23 @@ def test_the_example_of_the_driver() -> None:
     assert namespace["driver"].table("positions")["ann"] == Order("a")
 
 
-TRIED: tuple[Any, ...] = (Dedupe, Reference, Tumbling, JoinBuffer, on, failures, Driver)
+def test_the_example_of_calls() -> None:
+    class Charge(msgspec.Struct, frozen=True):
+        card: str
+
+    def ask_scorer(name: str, charge: Charge) -> int:
+        return len(charge.card)
+
+    made: Any = handler_of(Call, Charge, Payment=Charge, Score=int, ask_scorer=ask_scorer)
+    asked: list[CallResult[Any, Any]] = []
+    made.scored = lambda self, done: asked.append(done)
+    driver = Driver(made, run_calls=True)
+    driver.feed(Charge("1234"))
+    assert driver.calls == []
+    assert [(each.argument, each.result) for each in asked] == [(Charge("1234"), 4)]
+
+
+TRIED: tuple[Any, ...] = (Call, Dedupe, Reference, Tumbling, JoinBuffer, on, failures, Driver)
 
 
 def test_every_example_is_tried() -> None:

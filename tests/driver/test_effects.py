@@ -81,6 +81,28 @@ def test_pending_effects_hold_back_records_and_nothing_is_lost() -> None:
     assert driver.pending_effects == []
 
 
+class Mixed(Handler[str]):
+    """Some effects fail."""
+
+    def on_record(self, record: Record[str]) -> None:
+        self.effect(stuck if record.value == "stuck" else post, record.value)
+
+
+def stuck(key: EffectKey, body: str) -> None:
+    """An external system that does not answer."""
+
+
+def test_an_idle_partition_records_within_seconds_which_effects_are_done() -> None:
+    """Otherwise a kill would repeat them, however long ago they were done."""
+    driver = Driver(Mixed, autocommit=False)
+    driver.fail_effects(TimeoutError("slow"), "stuck")
+    for body in ("a", "stuck", "stuck", "stuck"):
+        driver.feed(body)
+    driver.commit()
+    driver.advance(3)
+    assert [effect.function.rpartition(":")[2] for effect in driver.commit_record().effects] == ["stuck"] * 3
+
+
 def test_an_effect_may_be_made_to_fail_by_its_name() -> None:
     driver = Driver(Posting, run_effects=True)
     driver.fail_effects(TimeoutError("slow"), "another")

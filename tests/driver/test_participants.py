@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = Path(statehold.__file__).resolve().parent
 #: code of features that a handler with a table and an output does not use
 UNUSED = (
+    "worker/calls/",
+    "worker/handler/call_book.py",
     "worker/handler/dead_letters.py",
     "worker/handler/effect_calls.py",
     "worker/handler/event_time.py",

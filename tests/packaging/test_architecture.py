@@ -52,7 +52,7 @@ ALLOWED: dict[str, str] = {
     ),
     "balancer": "errors config common api ports telemetry health",
     "worker.common": (
-        "errors config.sections config common api messages bound ports telemetry health snapshot.format "
+        "errors config.sections config common api.values api messages bound ports telemetry health snapshot.format "
         "snapshot.store snapshot.restore"
     ),
     "worker.replicas": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
@@ -64,6 +64,9 @@ ALLOWED: dict[str, str] = {
     "worker.transaction": (
         "errors config.sections common api state messages bound ports telemetry snapshot.format worker.common "
         "worker.handler worker.failures worker.inputs"
+    ),
+    "worker.calls": (
+        "errors common api messages telemetry health snapshot.format worker.common worker.handler worker.transaction"
     ),
     "worker.participants": (
         "common api messages ports telemetry health snapshot.format worker.common worker.handler worker.failures "
@@ -83,7 +86,7 @@ ALLOWED: dict[str, str] = {
     ),
     "worker": (
         "errors api state bound ports telemetry health snapshot.format worker.common worker.replicas "
-        "worker.handler worker.failures worker.inputs worker.transaction worker.participants worker.sinks "
+        "worker.handler worker.failures worker.inputs worker.transaction worker.calls worker.participants worker.sinks "
         "worker.full_snapshots worker.recovery"
     ),
     "runtime": (
@@ -102,9 +105,9 @@ ALLOWED: dict[str, str] = {
         "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common api state messages bound ports telemetry kafka.admin snapshot.format kafka.clients "
-        "snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io admin "
-        "worker.handler snapshot.inspect snapshot.spark.export"
+        "errors config common api state state.kinds messages bound ports telemetry kafka.admin snapshot.format "
+        "kafka.clients snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io "
+        "admin worker.handler snapshot.inspect snapshot.spark.export"
     ),
     "admin.inputs": (
         "errors config common api state state.kinds messages bound kafka.admin snapshot.format kafka.tools snapshot "
@@ -144,7 +147,7 @@ ALLOWED: dict[str, str] = {
         "snapshot.restore admin worker.handler worker.failures snapshot.inspect admin.state rehearsal shadow"
     ),
     "snapshot.spark": "",
-    "testing.memory": "errors common api messages bound ports",
+    "testing.memory": "errors common api messages bound ports worker.common worker.calls",
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
@@ -196,8 +199,8 @@ ALLOWED: dict[str, str] = {
     "testing": (
         "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
         "snapshot.store snapshot snapshot.restore worker.common worker.replicas worker.handler worker.failures "
-        "worker.inputs worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup testing.memory "
-        "testing.simulation"
+        "worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup "
+        "testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there

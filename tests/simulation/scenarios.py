@@ -6,14 +6,31 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar
 
 import msgspec
 from tests.simulation.stored import verify_stored
 
-from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, dead_letter, on, retry, retry_later
+from statehold import (
+    Call,
+    CallFailure,
+    CallResult,
+    Handler,
+    Output,
+    Record,
+    Reference,
+    Sink,
+    Table,
+    Timer,
+    dead_letter,
+    on,
+    retry,
+    retry_later,
+)
 from statehold.api.handler import EffectKey
 from statehold.config.settings import Settings
+from statehold.errors import CallRejected
 from statehold.testing.simulation.cluster import quick_settings
 from statehold.testing.simulation.simulation import (
     InputRecord,
@@ -131,6 +148,77 @@ class Everything(Book):
     def on_timer(self, timer: Timer) -> None:
         self.fired[timer.id] = self.fired.get(timer.id, 0) + 1
         self.due.send(f"{timer.id} {timer.payload} {self.fired[timer.id]}", partition=self.partition)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What the remote system gets: the record's offset, and how many questions went before it."""
+
+    offset: int
+    amount: int
+    depth: int = 0
+
+
+#: answers that the remote system has given, each time another one, by partition, offset and depth
+given: defaultdict[tuple[int, int, int], set[int]] = defaultdict(set)
+#: questions that came before the commit of their record
+too_early: list[str] = []
+numbers = count(1)
+
+
+def forget_questions() -> None:
+    given.clear()
+    too_early.clear()
+
+
+def answer(name: str, question: Question) -> int:
+    """A remote system that answers a repeated question otherwise, which is the worst that it may do."""
+    topic, partition, offset, *_ = name.split("/")
+    if topic == "input" and not is_committed(topic, int(partition), int(offset)):
+        too_early.append(name)
+    if question.amount % 10 == 0:
+        raise CallRejected("a round amount")
+    number = next(numbers)
+    given[int(partition), question.offset, question.depth].add(number)
+    return number
+
+
+class Asking(Book):
+    """Asks a remote system; each answer is linked to all earlier ones, and some ask again."""
+
+    ask = Call(answer, argument=Question, result=int, backoff=0.2, max_backoff=0.5)
+    links = Table(key=str, value=int)
+    counts = Table(key=str, value=int)
+    told = Output("told", value=str)
+
+    def on_record(self, record: Record[Op]) -> None:
+        super().on_record(record)
+        if record.value.amount % 2 == 0 and record.value.amount:
+            self.ask(Question(record.offset, record.value.amount))
+
+    @ask.on_result
+    def on_answer(self, done: CallResult[Question, int]) -> None:
+        question = done.argument
+        if question.amount % 4 == 0 and question.depth < 2:
+            self.ask(Question(question.offset, question.amount, question.depth + 1))
+        self._tell(question, done.result)
+
+    @ask.on_failed
+    def on_refusal(self, failed: CallFailure[Question]) -> None:
+        self._tell(failed.argument, 0)
+
+    def _tell(self, question: Question, result: int) -> None:
+        name = f"{question.offset} {question.depth}"
+        times = self.counts[name] = self.counts.get(name, 0) + 1
+        link = self.links["all"] = after(self.links.get("all", 7), result)
+        self.told.send(f"{name} {times} {result} {link}", partition=self.partition)
+
+
+class InOrder(Asking):
+    """The questions of one key are asked in their order."""
+
+    ask = Call(answer, argument=Question, result=int, backoff=0.2, max_backoff=0.5, per_key_order=True)
+    on_answer = ask.on_result(Asking.on_answer)
+    on_refusal = ask.on_failed(Asking.on_refusal)
 
 
 class Refusing(Book):
@@ -275,6 +363,41 @@ def verify_rated(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
             assert_same(f"[{partition}]", (account, int(total)), (op.account, totals[op.account]))
 
 
+def verify_asking(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    """Each question has one answer in the state, one of those that were given, and each link follows from the last."""
+    verify_book(inputs, outcome)
+    assert_same("questions before their commit", too_early, [])
+    for partition in range(outcome.application.partitions):
+        expected = dict[str, bool]()
+        for offset, op in enumerate(ops_of(inputs, partition)):
+            if op.amount % 2 == 0 and op.amount:
+                depths = 3 if op.amount % 4 == 0 and op.amount % 10 else 1
+                expected |= {f"{offset} {depth}": op.amount % 10 == 0 for depth in range(depths)}
+        link, seen = 7, list[str]()
+        for text in texts(outcome, "told", partition):
+            place, depth, times, result, found = text.split()
+            link, name = after(link, int(result)), f"{place} {depth}"
+            assert_same(f"[{partition}] {name}: times", times, "1")
+            assert_same(f"[{partition}] {name}: link", int(found), link)
+            seen.append(name)
+            possible = {0} if expected.get(name) else given[partition, int(place), int(depth)]
+            assert int(result) in possible, f"[{partition}] {name}: {result} is none of {possible}"
+        assert_same(f"answers of [{partition}]", sorted(seen), sorted(expected))
+
+
+def verify_in_order(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    """The first answers of each key come in the order of its records, too."""
+    verify_asking(inputs, outcome)
+    for partition in range(outcome.application.partitions):
+        ops, last = ops_of(inputs, partition), dict[str, int]()
+        for text in texts(outcome, "told", partition):
+            offset, depth = map(int, text.split()[:2])
+            if depth == 0:
+                account = ops[offset].account
+                assert last.get(account, -1) < offset, f"[{partition}] {account}: {offset} after {last[account]}"
+                last[account] = offset
+
+
 def verify_everything(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     verify_book(inputs, outcome)
     rows: dict[tuple[Any, ...], Any] = {}
@@ -411,6 +534,8 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
     later = partial(_of_one_input, size, Later, verify_later, "retry topics", begin=tries.clear, rest=6.0)
     rated = partial(_of_one_input, size, Rated, verify_rated, events={"rate": publish_rate})
     chain = partial(_chain, size)
+    asking = partial(_of_one_input, size, Asking, verify_asking, begin=forget_questions, rest=3.0)
+    in_order = partial(_of_one_input, size, InOrder, verify_in_order, begin=forget_questions, rest=3.0)
     compact, rare = {"compact": Simulation.compact}, _settings(snapshot={"delta_interval": size.rare})
     never = _settings(snapshot={"delta_interval": "off"})
     standbys = _settings(group={"standbys": 1})
@@ -449,6 +574,12 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
             events=compact,
         ),
         chain("two inputs, standby replicas", 11, standbys, processes=3),
+        asking("calls", 21),
+        asking("calls, rare deltas", 22, rare, events=compact),
+        asking("calls, no deltas", 23, never),
+        asking("calls, standby replicas", 27, standbys, processes=3),
+        asking("calls, few at a time", 24, _settings(calls={"pending": 2}, snapshot={"delta_interval": size.rare})),
+        in_order("calls in order", 26, rare),
         chain("two inputs, one created again", 20, rare, events={"create-again": Simulation.create_again}),
     )
 

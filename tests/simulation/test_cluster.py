@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.simulation.scenarios import Book, Chain, Op, book
 
-from statehold import Handler, Output, Record, Table, Tumbling, renamed
+from statehold import Call, CallResult, Handler, Output, Record, Table, Tumbling, renamed
 from statehold.errors import UsageError
 from statehold.testing import Driver
 from statehold.testing.simulation import InputRecord, RunResult, SimulatedCluster, fuzz_crashes, quick_settings
@@ -153,6 +153,32 @@ def test_after_crashes_at_every_step_a_record_from_the_future_has_moved_no_time(
         assert not [each for each in said if each.startswith("closed eve")]
 
     assert fuzz_crashes(Seconds, inputs, settings=settings, check=check, most=60).schedules > 30
+
+
+def tenfold(name: str, amount: int) -> int:
+    """A remote system."""
+    return amount * 10
+
+
+class Asked(Handler[Op]):
+    """Asks for each amount, and sends the running total of the answers."""
+
+    ask = Call(tenfold, argument=int, result=int, backoff=0.1, per_key_order=True)
+    totals = Table(key=str, value=int)
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        self.ask(record.value.amount, key="all")
+
+    @ask.on_result
+    def on_answer(self, done: CallResult[int, int]) -> None:
+        self.totals["all"] = self.totals.get("all", 0) * 3 + done.result
+        self.out.send(self.totals["all"])
+
+
+def test_crashes_between_call_answer_and_commit_change_nothing() -> None:
+    found = fuzz_crashes(Asked, OPS[:3], most=120)
+    assert found.schedules > 60
 
 
 class Sum(msgspec.Struct, frozen=True):

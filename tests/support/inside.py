@@ -12,6 +12,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.testing import Driver
 from statehold.testing.lane import Lane
 from statehold.testing.memory.broker import MemoryBroker
+from statehold.testing.memory.calls import DriverCalls
 from statehold.testing.memory.database import MemoryDatabase
 from statehold.testing.memory.log import MemoryLog
 from statehold.worker.common.context import Tools
@@ -38,6 +39,11 @@ def change_code(driver: Driver, before: Driver) -> None:
     driver.names, driver.broker, driver.offsets = before.names, before.broker, before.offsets
     driver._lanes = before._lanes
     driver._lanes[0]._tools = driver._tools
+
+
+def calls(driver: Driver, partition: int = 0) -> DriverCalls:
+    """Return the calls of the partition's owner; those of a former one stay usable."""
+    return driver._calls[partition]
 
 
 def place(driver: Driver, partition: int = 0) -> Place:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statehold import Table
-from statehold.api.dedupe import Dedupe
+from statehold.api.table import Dedupe
 from statehold.bound.table import bind
 from statehold.errors import UsageError
 from statehold.snapshot.format.records import EntryDecoder, entry

@@ -9,13 +9,16 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+from statehold.api.call import CallOptions
 from statehold.api.handler import Handler
+from statehold.api.values.serde import Serde
 from statehold.bound.reference import SharedRows, Version
 from statehold.bound.sink import Connect
 from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
-from statehold.config.sections.effects_timers_sinks import EffectsSettings
+from statehold.config.sections.effects_timers_sinks import CallsSettings, EffectsSettings
 from statehold.config.settings import Settings
 from statehold.health.death_notes import DeathNotes
+from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.ports import (
     Access,
     Clock,
@@ -43,6 +46,67 @@ from statehold.telemetry.registry import PartitionMetrics
 from statehold.worker.common.activity import Handling
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import Tracing
+
+#: reports an attempt of a call that raised: the call, the error, how many attempts so far, whether it was the last one
+CallReport = Callable[[CallJob, BaseException, int, bool], None]
+
+
+class CallFunction(NamedTuple):
+    """How the calls of one `Call` are made; no part of the state."""
+
+    options: CallOptions
+    argument: Serde[Any]
+    result: Serde[Any]
+
+
+class CallSetting(NamedTuple):
+    """The facts of a partition that its runner of calls needs."""
+
+    #: what the handler declares, by stored name
+    calls: Mapping[str, CallFunction]
+    report: CallReport
+    #: ends the wait of the partition's thread, on any thread
+    wake: Callable[[], None]
+    settings: CallsSettings = CallsSettings()
+    #: reports that the other system of a `Call` is down, with the last error, or up again (''), on any thread
+    outage: Callable[[str, str], None] = lambda call, error: None
+    #: another owner has the partition now; the runner calls it before each attempt, on any thread
+    lost: Callable[[], bool] = bool
+    #: most bytes of an answer
+    largest: int = 262_144
+    clock: Clock = monotonic
+
+
+class Calls(Protocol):
+    """Makes calls; every method belongs to the partition's thread."""
+
+    def submit(self, jobs: Sequence[CallJob]) -> None:
+        """Start to make them; does not block. One that is known already is not made twice."""
+        ...
+
+    def drop(self, ids: Sequence[str]) -> None:
+        """Make these calls no more."""
+        ...
+
+    def finished(self) -> list[CallOutcome]:
+        """Return what ended since the last call."""
+        ...
+
+    def outages(self) -> tuple[str, ...]:
+        """Return the stored names of the `Call`s whose other system is down."""
+        ...
+
+    def blocked(self) -> str:
+        """Return the stack of a function that blocks the event loop; '' if none does."""
+        ...
+
+    def close(self, timeout: float) -> None:
+        """Begin no attempt, wait at most `timeout` seconds for those in progress, and cancel the rest."""
+        ...
+
+
+#: creates the runner of a partition's calls
+CallsOf = Callable[[CallSetting], Calls]
 
 #: reports an attempt that raised: the effect, the error, how many attempts so far
 EffectReport = Callable[[Effect, BaseException, int], None]
@@ -159,6 +223,8 @@ class Tools:
     access: Access = field(default_factory=Access)
     #: runs side effects; None: `EffectRunner`
     effects: EffectsOf | None = None
+    #: makes durable calls; None: `CallRunner`
+    calls: CallsOf | None = None
     #: reads the control topic during one live phase and calls its argument at each command; None: no such topic
     control: Callable[[Callable[[], None]], Control] | None = None
     #: whether that topic exists by now; may block for seconds; None: it does

@@ -1,4 +1,4 @@
-"""Hand commands to the handler: from the input, from the control topic, and the ticks of the idle clock."""
+"""Hand commands to the handler: from the input, the control topic, the idle clock and calls."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record
-from statehold.messages.command import OWN, TICK, BadCommand, Command, command_of
+from statehold.messages.call_outcome import CALL_REQUESTS
+from statehold.messages.command import ANSWER, OWN, TICK, WORKERS, BadCommand, Command, command_of
 from statehold.messages.dead_letter import REQUESTS
 from statehold.worker.common.activity import Handling, UserCall
+from statehold.worker.handler.call_book import CallBook
 from statehold.worker.handler.dead_letters import DeadLetterBook
 from statehold.worker.handler.event_time import EventTime
 from statehold.worker.handler.record_failure import failed, undecodable
@@ -25,13 +27,14 @@ class Commands:
         handling: Handling,
         event_time: EventTime | None,
         dead_letters: DeadLetterBook | None,
+        calls: CallBook | None,
         handled: list[Command],
         *,
         from_input: bool,
     ) -> None:
         """`handled`: takes the input's commands of the open transaction, in order."""
         self._handler, self._handling = handler, handling
-        self._event_time, self._dead_letters = event_time, dead_letters
+        self._event_time, self._dead_letters, self._calls = event_time, dead_letters, calls
         self._handled, self._from_input = handled, from_input
 
     def handle(self, message: Message) -> None:
@@ -49,7 +52,7 @@ class Commands:
         self._handled.append(command)
         if self._event_time is not None:
             self._pass_time(self._event_time, message, self._event_time.time_of(message))
-        if command.name not in OWN and command.name != TICK:
+        if command.name not in OWN and command.name not in WORKERS:
             self._on_command(command, message)
 
     def obey(self, message: Message, redrive: Callable[[Message], None]) -> bool:
@@ -62,6 +65,10 @@ class Commands:
         assert command is not None
         if command.name in REQUESTS:
             return self._dead_letters is not None and self._dead_letters.obey(command, message, redrive) != ""
+        if command.name == ANSWER:
+            return self._calls is not None and self._calls.answer(message)
+        if command.name in CALL_REQUESTS:
+            return self._calls is not None and self._calls.obey(command, message)
         if command.name != TICK:
             self._on_command(command, message)
         elif self._event_time is not None:  # a tick has the worker's own time

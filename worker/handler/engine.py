@@ -26,6 +26,7 @@ from statehold.state.state import Frozen, State
 from statehold.state.system_names import by_default_name
 from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
+from statehold.worker.handler.call_book import CallBook, call_book
 from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
@@ -74,12 +75,15 @@ class Engine:
         self.event_time: EventTime | None = None
         #: decides live which records are too far ahead of the clock to advance event time; None: no record is
         self.live_limit: LiveLimit | None = None
+        #: durable calls; None if the handler declares none
+        self.calls: CallBook | None = None
         #: the methods of several inputs; None for a handler with on_record or on_batch
         declared, inputs = methods(kind), names.inputs if names is not None else ()
         self._methods = InputMethods(self.handler, inputs, declared) if declared else None
         if "." in "".join(state.tables):  # the name of a system table has one
             system = by_default_name(state.tables)
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
+            self.calls = call_book(self.handler, system, self._handling)
             self.event_time = event_time(self.handler, system, self._handling)
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
@@ -201,7 +205,7 @@ class Engine:
         return is_command(message) and (self._names is None or message.topic() == self._names.input)
 
     def obey(self, message: Message) -> bool:
-        """Handle a user's command of the control topic, a dead-letter command, or a tick.
+        """Handle a user's command of the control topic, a dead-letter command, a tick, or the answer of a call.
 
         False: it names a dead letter whose turn it is not, and nothing was done.
 
@@ -216,6 +220,7 @@ class Engine:
             self._handling,
             self.event_time,
             self.dead_letters,
+            self.calls,
             self.commands,
             from_input=self._settings.commands.from_input,
         )
@@ -295,3 +300,5 @@ class Engine:
             self.dead_letters.forget()
         if self.event_time is not None:
             self.event_time.forget()
+        if self.calls is not None:
+            self.calls.forget()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from statehold.api.handler import Handler
+from statehold.messages.call_outcome import CALL_REQUESTS
 from statehold.messages.command import FINISH_UPGRADE, PAUSE, SWITCHES, Command
 from statehold.messages.dead_letter import REQUESTS, AddRequest
 from statehold.messages.pinned_command import Pinned, PinnedMessage
@@ -22,6 +23,12 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import FailureDecided, HandlingFailed
 from statehold.worker.transaction.participants import Participant, SideInputs, SideWork
 
+#: why a command changed nothing
+_NO_DEAD_LETTER: Final = (
+    "an older dead letter comes first, this one is resolved, or the handler declares no dead_letter policy. Next: "
+    "`statehold dlq list`"
+)
+_NO_CALL: Final = "none of these calls is in the state, or none is dead. Next: `statehold calls list`"
 #: most users' commands in one transaction, because each may take as long as a record
 _MOST: Final = 100
 
@@ -77,7 +84,7 @@ class ControlCommands(Participant):
         :raises FailureDecided: a redriven dead letter failed; it is handled again, with a decision.
         """
         message = PinnedMessage(self._topic, self._tools.place.partition, pinned)
-        if not self._has_on_command and name not in REQUESTS:
+        if not self._has_on_command and name not in REQUESTS and name not in CALL_REQUESTS:
             self._tools.log.warning(
                 "command_rejected",
                 offset=pinned.offset,
@@ -95,8 +102,7 @@ class ControlCommands(Participant):
             self._tools.log.warning(
                 "command_rejected",
                 offset=pinned.offset,
-                cause=f"{name}: an older dead letter comes first, this one is resolved, or the handler declares no "
-                f"dead_letter policy. Next: `statehold dlq list`",
+                cause=f"{name}: " + (_NO_CALL if name in CALL_REQUESTS else _NO_DEAD_LETTER),
             )
         return done
 

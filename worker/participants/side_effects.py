@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from statehold.snapshot.format.records import CommitRecord, Effect
 from statehold.telemetry import metrics
@@ -14,6 +15,9 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.participants.effect_runner import EffectRunner
 from statehold.worker.transaction.participants import CommitDraft, Participant
 from statehold.worker.transaction.state import TransactionState
+
+#: least seconds between two commits of an idle partition that only record which effects are done
+_RECORD: Final = 0.5
 
 
 class SideEffects(Participant):
@@ -27,6 +31,8 @@ class SideEffects(Participant):
             name, partial(_effect_failed, tools), tools.settings.effects, signals.lost, tools.clock, tools.threads
         )
         self._runner: Effects = (tools.effects or EffectRunner)(engine.handler, about)
+        #: when a commit record last named the pending effects (monotonic seconds)
+        self._recorded = tools.clock()
         #: pending effects, for any thread
         self.pending = Pending()
 
@@ -45,8 +51,9 @@ class SideEffects(Participant):
         return pending.weight + weight(asked) >= self._room
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
-        """Return whether most of the effects that the last commit record names are done."""
-        return len(record.effects) > 2 * self._look().number
+        """Return whether effects that the last commit record names are done: a kill would repeat them."""
+        left, named = self._look().number, len(record.effects)
+        return named > 2 * left or (named > left and now - self._recorded >= _RECORD)
 
     def contribute(self, draft: CommitDraft) -> None:
         draft.new_effects = tuple(self._engine.effects.take())
@@ -54,6 +61,7 @@ class SideEffects(Participant):
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._runner.submit(draft.new_effects)
+        self._recorded = self._tools.clock()
         self._look()
 
     def finish(self, record: CommitRecord, wait: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
@@ -12,6 +12,7 @@ import msgspec
 from statehold.api.record import Message
 from statehold.bound.reference import Version
 from statehold.common.names import Names
+from statehold.messages.call_outcome import CallJob
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format.records import CommitRecord, Effect, FullRef
@@ -86,6 +87,9 @@ class CommitDraft(msgspec.Struct):
     #: side effects that are pending after this transaction, and those that it requested
     effects: tuple[Effect, ...] = ()
     new_effects: tuple[Effect, ...] = ()
+    #: durable calls that this transaction requested, and the ids of what it cancelled
+    new_calls: Sequence[CallJob] = ()
+    cancelled_calls: Sequence[str] = ()
     #: see `CommitRecord.reach`; None: as in the record before
     reach: int | None = None
     #: see `CommitRecord.pace`

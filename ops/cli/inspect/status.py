@@ -146,6 +146,7 @@ def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
             _progress(each)
             or _paused(each, names)
             or _pending_effects(each)
+            or _calls(each)
             or _waiting(each, names)
             or _ahead(each)
             or output.compact(local_services.cause_of(each))
@@ -206,6 +207,17 @@ def _pending_effects(partition: dict[str, Any]) -> str:
     if not since or time.time() - since < _LONG_PENDING:
         return ""
     return f"{live['effects']} effects pending, the oldest for {time.time() - since:.0f} s"
+
+
+def _calls(partition: dict[str, Any]) -> str:
+    """Describe durable calls that are dead, or have been pending for longer than a moment."""
+    live = partition.get("live") or {}
+    since, dead = live.get("calls_since"), live.get("calls_dead")
+    said = [f"the other system of {', '.join(down)} is down"] if (down := live.get("calls_down")) else []
+    said += [f"{dead} dead call(s)"] if dead else []
+    if since and time.time() - since >= _LONG_PENDING:
+        said.append(f"{live['calls']} calls pending, the oldest for {time.time() - since:.0f} s")
+    return "; ".join(said)
 
 
 def _progress(partition: dict[str, Any]) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from statehold.api.dedupe import Dedupe
 from statehold.api.handler import Handler
 from statehold.api.output import Output
 from statehold.api.sink import Sink
-from statehold.api.table import Table
+from statehold.api.table import Dedupe, Table
 from statehold.bound.output import PartitionOutput
 from statehold.bound.sink import PartitionSink
 from statehold.bound.system_tables import system_tables

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from statehold.api.dedupe import Dedupe
 from statehold.api.failures import Policy
 from statehold.api.handler import Handler
-from statehold.api.table import Table
+from statehold.api.table import Dedupe, Table
 from statehold.common.names import Names
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 

@@ -13,13 +13,14 @@ from statehold.api.table import Table
 from statehold.bound.policies import sends_dead_letters
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED, BlockedKey
+from statehold.state.kinds.calls import CallTable
 from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.due_index import DueTable
 from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.timers import TimerTable
 from statehold.state.kinds.windows import WindowTable
 from statehold.state.partition_table import PartitionTable
-from statehold.state.system_names import CLOCK, EXPIRY, TIMERS, local_name
+from statehold.state.system_names import CALLS, CLOCK, EXPIRY, TIMERS, local_name
 
 Tables = dict[str, PartitionTable[Any, Any]]
 
@@ -54,6 +55,7 @@ def system_tables(kind: type[Handler[Any]], tables: Tables) -> Tables:
     if timed:
         found[CLOCK] = ClockTable()
     found |= _dead_letter_tables(kind)
+    found |= _call_tables(kind, tables)
     found = {f"{kind.system_prefix}{local_name(name)}": table for name, table in found.items()}
     for name, table in found.items():
         table.name = table.attribute = name
@@ -73,6 +75,23 @@ def _check_joins(kind: type[Handler[Any]], joins: dict[str, JoinTable[Any, Any, 
             f"{kind.__name__} has on_unmatched, and its joins ({', '.join(joins)}) are inner, so it would never be "
             f'called. Next: declare JoinBuffer(..., join="left") or join="outer", or remove on_unmatched'
         )
+
+
+def _call_tables(kind: type[Handler[Any]], tables: Tables) -> Tables:
+    """:raises UsageError: nothing would get the answers of a call, or the handler has on_batch."""
+    calls = [table for table in tables.values() if isinstance(table, CallTable)]
+    for table in calls:
+        if not table.options.on_result:
+            raise UsageError(
+                f"{kind.__name__}.{table.attribute} is a Call without a method for its answers. Next: decorate one "
+                f"with @{table.attribute}.on_result: def answered(self, done: CallResult[Argument, Result])"
+            )
+    if calls and kind.on_batch is not Handler.on_batch:
+        raise UsageError(
+            f"{kind.__name__} has on_batch and a Call ({calls[0].attribute}): a call is named after its record, and "
+            f"on_batch has many. Next: define on_record"
+        )
+    return {CALLS: PartitionTable(Table(key=str, value=int))} if calls else {}
 
 
 def _dead_letter_tables(kind: type[Handler[Any]]) -> Tables:

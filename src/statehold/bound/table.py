@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from statehold.api.call import Call
 from statehold.api.declaration import options_of
-from statehold.api.dedupe import Dedupe
 from statehold.api.joins import JoinBuffer
-from statehold.api.table import Table
+from statehold.api.table import Dedupe, Table
 from statehold.api.windows import Hopping, Session, Tumbling
+from statehold.state.kinds.calls import CallTable
 from statehold.state.kinds.copied import CopiedTable
 from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.sorted import SortedTable
@@ -17,7 +18,7 @@ from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
 from statehold.state.kinds.windows import HoppingTable, SessionTable
 from statehold.state.partition_table import PartitionTable
 
-_SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer)
+_SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer, Call)
 
 
 def bind(declaration: Table[Any, Any] | Dedupe[Any], *, traced: bool = False) -> PartitionTable[Any, Any]:
@@ -44,7 +45,7 @@ def _kinds(declaration: Table[Any, Any] | Dedupe[Any], *, traced: bool) -> list[
         kinds.append(ExpiringTable)
     if options.sorted:
         kinds.append(SortedTable)
-    for base, kind in ((Session, SessionTable), (Hopping, HoppingTable), (JoinBuffer, JoinTable)):
+    for base, kind in ((Session, SessionTable), (Hopping, HoppingTable), (JoinBuffer, JoinTable), (Call, CallTable)):
         if isinstance(declaration, base):
             kinds.append(kind)
     return kinds or [PartitionTable]

@@ -27,6 +27,10 @@ GO_ON: Final = "resume"
 SWITCHES: Final = frozenset((PAUSE, GO_ON))
 #: moves the clock of an idle partition, as a pinned command in a commit record; one sent by hand has no effect
 TICK: Final = "statehold.tick"
+#: the answer of a durable call, pinned like a tick; one sent by hand has no effect
+ANSWER: Final = "statehold.answer"
+#: entries that only a worker makes
+WORKERS: Final = frozenset((TICK, ANSWER))
 #: commands that the handler does not see
 OWN: Final = frozenset((TAKE, FINISH_UPGRADE, *SWITCHES))
 #: longest name, id and issuer in characters, because a commit record repeats its commands and must fit a message

@@ -17,6 +17,8 @@ CLOCK: Final = f"{PREFIX}clock"
 TIMERS: Final = f"{PREFIX}timers"
 #: prefix before the name of a table with a ttl: when each of its keys expires
 EXPIRY: Final = f"{PREFIX}expiry."
+#: of the partition's durable calls: {"requested": how many, "answered": offset of the newest answer}
+CALLS: Final = f"{PREFIX}calls"
 
 
 def by_default_name(tables: Mapping[str, PartitionTable[Any, Any]]) -> dict[str, PartitionTable[Any, Any]]:

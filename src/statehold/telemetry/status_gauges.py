@@ -44,20 +44,30 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
             yield GaugeSample(metric, (label,), partition[field])
     live = partition.get("live")
     if live is not None:
-        since = live["effects_since"]
         yield GaugeSample(metrics.RESTORE_PREDICTED, (label,), partition["restore_predicted"])
-        yield GaugeSample(metrics.STATE_BYTES, (label,), live["bytes"])
-        yield GaugeSample(metrics.SINCE_FULL, (label,), live["since_full"])
-        yield GaugeSample(metrics.PENDING_EFFECTS, (label,), live["effects"])
-        if live["time"] is not None:
-            yield GaugeSample(metrics.PARTITION_TIME, (label,), live["time"])
-        if live["blocked_keys"] is not None:
-            yield GaugeSample(metrics.BLOCKED_KEYS, (label,), live["blocked_keys"])
-        if live["later"] is not None:
-            yield GaugeSample(metrics.RETRY_WAITING, (label,), live["later"])
-        yield GaugeSample(metrics.EFFECT_AGE, (label,), max(0.0, time.time() - since) if since else 0.0)
+        yield from _of_live(label, live)
     restore = partition["restore"]
     if restore is not None:
         whole = restore["end"] - restore["begin"]
         done = (restore["position"] - restore["begin"]) / whole if whole > 0 else 1.0
         yield GaugeSample(metrics.RESTORE_DONE, (label, restore["step"]), min(1.0, max(0.0, done)))
+
+
+def _of_live(label: str, live: dict[str, Any]) -> Iterator[GaugeSample]:
+    since = live["effects_since"]
+    yield GaugeSample(metrics.STATE_BYTES, (label,), live["bytes"])
+    yield GaugeSample(metrics.SINCE_FULL, (label,), live["since_full"])
+    yield GaugeSample(metrics.PENDING_EFFECTS, (label,), live["effects"])
+    if live["time"] is not None:
+        yield GaugeSample(metrics.PARTITION_TIME, (label,), live["time"])
+    if live["calls"] is not None:
+        asked = live["calls_since"]
+        yield GaugeSample(metrics.PENDING_CALLS, (label,), live["calls"])
+        yield GaugeSample(metrics.DEAD_CALLS, (label,), live["calls_dead"])
+        yield GaugeSample(metrics.CALLS_DOWN, (label,), len(live["calls_down"]))
+        yield GaugeSample(metrics.CALL_AGE, (label,), max(0.0, time.time() - asked) if asked else 0.0)
+    if live["blocked_keys"] is not None:
+        yield GaugeSample(metrics.BLOCKED_KEYS, (label,), live["blocked_keys"])
+    if live["later"] is not None:
+        yield GaugeSample(metrics.RETRY_WAITING, (label,), live["later"])
+    yield GaugeSample(metrics.EFFECT_AGE, (label,), max(0.0, time.time() - since) if since else 0.0)

@@ -8,12 +8,11 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
 
-from statehold.api.dedupe import Dedupe
 from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.output import Headers, Output
 from statehold.api.reference import Reference
 from statehold.api.sink import Sink
-from statehold.api.table import Table
+from statehold.api.table import Dedupe, Table
 from statehold.api.values import serde
 from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import methods, value_types
@@ -33,6 +32,7 @@ from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
+from statehold.testing.memory.calls import DriverCalls, OpenCall
 from statehold.testing.recorded import Recorded
 from statehold.testing.replay import Replay
 from statehold.testing.rerun import Past, Seen
@@ -79,6 +79,7 @@ class Driver(Wiring):
     :param autocommit: commit every 100 records, and before `outputs`, `table`, `effects`, `replay` and `stop`. Without
         it only `commit` and `advance` do, as time does in the service.
     :param run_effects: call the functions given to `Handler.effect`; otherwise they are only noted in `effects`.
+    :param run_calls: call the functions of the handler's `Call`s; otherwise `answer` and `fail` end them.
     :param output_partitions: what a `partitioner` of an Output gets.
     :param settings: the whole tree, instead of `delta_interval`, development mode and short transactions.
     """
@@ -92,6 +93,7 @@ class Driver(Wiring):
         partitions: int = 1,
         autocommit: bool = True,
         run_effects: bool = False,
+        run_calls: bool = False,
         settings: Settings | None = None,
         input: str = "input",
         inputs: Sequence[str] = (),
@@ -108,7 +110,7 @@ class Driver(Wiring):
         check_combinations(kind, values.snapshot.delta_interval, topics)
         self._batch, self._autocommit = batch, autocommit
         self._encoders = _encoders(kind, topics)
-        self._run_effects, self._output_partitions = run_effects, output_partitions
+        self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
 
     # Feeding
 
@@ -244,6 +246,8 @@ class Driver(Wiring):
                 lane.tick()
         for effects in self._inline.values():
             effects.retry()
+        if self._run_calls:
+            self._run_due_calls()
 
     # Looking
 
@@ -416,6 +420,45 @@ class Driver(Wiring):
         """Return the side effects of committed records that are not done, in their order."""
         self._settle()
         return [each for effects in self._inline.values() for each in effects.pending_calls()]
+
+    # Durable calls
+
+    @property
+    def calls(self) -> list[OpenCall]:
+        """Return the attempts of durable calls in progress: those of committed records, in their order.
+
+        A call that failed is missing until its wait is over (`advance`); of one key there is only the first one if the
+        `Call` has `per_key_order`.
+        """
+        self._settle()
+        return [each for calls in self._calls.values() for each in calls.open()]
+
+    def answer(self, call: OpenCall, result: Any) -> None:
+        """Let the other system answer a call. The next commit gives the answer to the handler, with autocommit at once.
+
+        :raises CallRejected: the result is not of the declared type. Also raises what the handler's method raises.
+        """
+        self._end_call(call, lambda calls: calls.answer(call, result))
+
+    def fail(self, call: OpenCall, error: Exception) -> None:
+        """Let an attempt raise. The next one follows after its wait, unless it was the last."""
+        self._end_call(call, lambda calls: calls.fail(call, error))
+
+    def lose(self, call: OpenCall) -> None:
+        """Let the answer of an attempt get lost: its time is over, whatever the other system has done."""
+        self.fail(call, TimeoutError("the answer was lost"))
+
+    def _end_call(self, call: OpenCall, end: Callable[[DriverCalls], None]) -> None:
+        found = next((calls for calls in self._calls.values() if calls.has(call)), None)
+        if found is None:
+            raise UsageError(f"{call.id} is not pending: it was answered, or cancelled, or its owner has changed")
+        end(found)
+        self._settle()
+
+    def _run_due_calls(self) -> None:
+        for calls in self._calls.values():
+            calls.run()
+        self._settle()
 
     def withdraw(self, partition: int = 0) -> None:
         """Remove the failed record from the input, as if its producer had aborted it, and continue after it."""
@@ -606,6 +649,9 @@ class Driver(Wiring):
         for lane in self._lanes.values():
             if self._autocommit and lane.running:
                 lane.commit()
+                while lane.answered:
+                    lane.tick()  # an idle partition takes answers at once
+                    lane.commit()
 
 
 def _encoders(kind: type[Handler[Any]], topics: Sequence[str]) -> dict[str, Callable[[Any], bytes]]:

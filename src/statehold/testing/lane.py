@@ -11,6 +11,7 @@ from statehold.ports import InputReceiver, WorkerReport
 from statehold.testing.memory.clock import ManualClock
 from statehold.testing.memory.log import MemoryLog
 from statehold.testing.stepped import SteppedWorker, ToolsOf
+from statehold.worker.calls.participant import DurableCalls
 from statehold.worker.common.lifecycle import Phase
 from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import LiveLoop
@@ -75,6 +76,13 @@ class Lane:
         if live is None:
             raise UsageError(f"partition {self.partition} has failed, restore() tries again: {self.worker.cause}")
         return live
+
+    @property
+    def answered(self) -> bool:
+        """Whether the partition would take answers of durable calls."""
+        live, now = self.live(), self._clock()
+        calls = (each for each in live.participants.members if isinstance(each, DurableCalls))
+        return any(each.wants_commit(live.record, now) for each in calls)
 
     def engine(self) -> Engine:
         """Return the live engine, or one with a restored copy of the committed state if the partition has failed."""

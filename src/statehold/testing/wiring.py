@@ -26,6 +26,7 @@ from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.backup import Beginning
 from statehold.testing.lane import Lane
 from statehold.testing.memory.broker import MemoryBroker
+from statehold.testing.memory.calls import DriverCalls
 from statehold.testing.memory.clients import (
     MemoryControl,
     MemoryDelayed,
@@ -38,7 +39,7 @@ from statehold.testing.memory.clients import (
 from statehold.testing.memory.clock import ManualClock
 from statehold.testing.memory.database import MemoryDatabase
 from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
-from statehold.worker.common.context import Tools
+from statehold.worker.common.context import CallSetting, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.replicas.reference import References, Sources
 from statehold.worker.replicas.standby import Standbys, StandbyTools
@@ -49,6 +50,7 @@ class Wiring:
     """The base of the driver: everything that a test does not call."""
 
     _run_effects = False
+    _run_calls = False
     _output_partitions = 1
     #: the format of the initial commit record
     _format = frame.NEWEST
@@ -73,6 +75,7 @@ class Wiring:
         #: the states of a backup with which partitions have started
         self._beginnings: dict[int, Beginning] = {}
         self._inline: dict[int, InlineEffects] = {}
+        self._calls: dict[int, DriverCalls] = {}
         self._change_code(factory)
 
     def _change_code(self, factory: Callable[[], Handler[Any]]) -> None:
@@ -187,6 +190,7 @@ class Wiring:
             standby=vars(self).get("standbys"),
             references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
+            calls=lambda about: self._new_calls(partition, about),
             database=self.database.connector() if self._has_sinks else None,
             run_commit=Later,
             run_background=lambda call, name: Later(call, name, patience=1),
@@ -195,6 +199,10 @@ class Wiring:
     def _new_effects(self, partition: int, handler: Handler[Any], report: Any) -> InlineEffects:
         made = self._inline[partition] = InlineEffects(handler, report, self._effects, run=self._run_effects)
         made.failing = self._failing
+        return made
+
+    def _new_calls(self, partition: int, about: CallSetting) -> DriverCalls:
+        made = self._calls[partition] = DriverCalls(about, run=self._run_calls)
         return made
 
     def _report(self, report: WorkerReport) -> None:

@@ -25,7 +25,7 @@ from statehold.errors import (
     UsageError,
 )
 from statehold.kafka.clients.reader import KafkaReader
-from statehold.messages.command import TICK, command_of
+from statehold.messages.command import WORKERS, command_of
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, TimeLimit, in_order
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format.partition_identity import Place
@@ -339,9 +339,10 @@ class SideInputs(NamedTuple):
 
     @property
     def commands(self) -> list[Pinned]:
-        """Return the user's commands of the control topic, in order, without ticks."""
-        pinned = (each for commit_record in self.commit_records or () for each in commit_record.pinned)
-        return [each for each in pinned if (found := command_of(PinnedMessage("", 0, each))) and found.name != TICK]
+        """Return the user's commands of the control topic, in order, without the workers' own entries."""
+        pinned = [each for commit_record in self.commit_records or () for each in commit_record.pinned]
+        named = [(command_of(PinnedMessage("", 0, each)), each) for each in pinned]
+        return [each for command, each in named if command is not None and command.name not in WORKERS]
 
     def late(self, place: Place, before: CommitRecord, tried: RetryHistory) -> list[HandledRetry]:
         """Return the processed records of retry topics; without a commit record, all that may have been processed."""

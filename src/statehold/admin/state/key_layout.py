@@ -12,7 +12,7 @@ from statehold.messages.dead_letter import RESOLVED
 from statehold.state.digest import MODULUS, table_digest
 from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import State
-from statehold.state.system_names import CLOCK, TIMERS, default_name, owner
+from statehold.state.system_names import CALLS, CLOCK, TIMERS, default_name, owner
 
 #: (table key, value) -> key of the input record that the entry belongs to.
 KeyOf = Callable[[Any, Any], bytes | str]
@@ -22,10 +22,11 @@ KeyOf = Callable[[Any, Any], bytes | str]
 _PIECE: Final = 1000
 
 
-def drop_partition_data(state: State, tables: Collection[str] = (CLOCK, RESOLVED)) -> None:
+def drop_partition_data(state: State, tables: Collection[str] = (CLOCK, RESOLVED, CALLS)) -> None:
     """Remove the entries that belong to the partition rather than to a key.
 
-    These are the partition's event time, which restarts with the next record, and the places of resolved dead letters.
+    These are the partition's event time, which restarts with the next record, the places of resolved dead letters,
+    and the numbers of durable calls, of which none is pending.
     """
     for name, table in state.tables.items():
         if default_name(name) in tables and table.stored:

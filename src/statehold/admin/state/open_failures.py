@@ -7,17 +7,21 @@ from contextlib import closing
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED
+from statehold.state.kinds.calls import CallTable
 from statehold.state.system_names import by_default_name
 
 
 def unresolved_failures(stopped: StoppedService, found: LastState, partition: int) -> str:
-    """Describe dead letters, retries and commands that are pending for the partition; '' without any.
+    """Describe dead letters, calls, retries and commands that are pending for the partition; '' without any.
 
     They refer to the partition by its number, so a redistribution would separate them from their keys.
     """
     names, commit_record, tables = stopped.names, found.commit_record, by_default_name(found.state.tables)
     if BLOCKED_KEYS in tables and (keys := len(tables[BLOCKED_KEYS].stored)):
         return f"partition {partition}: {keys} key(s) are blocked by dead letters (`statehold dlq list`)"
+    for name, table in tables.items():
+        if isinstance(table, CallTable) and (calls := len(table.stored)):
+            return f"partition {partition}: {calls} call(s) of {name!r} are pending or dead (`statehold status`)"
     for topic, position in commit_record.positions.items():
         if names.is_for_retries(topic) and (count := _records(stopped, topic, partition, position)):
             return f"partition {partition}: {count} record(s) are pending on {topic} (`statehold lag`)"

@@ -6,8 +6,7 @@ import math
 from typing import Any, Final, TypeVar
 
 from statehold.api.declaration import options_of
-from statehold.api.dedupe import Dedupe, DedupeOptions
-from statehold.api.table import Table
+from statehold.api.table import Dedupe, DedupeOptions, Table
 from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.due_index import DueTable
 from statehold.state.partition_table import ABSENT, PartitionTable

@@ -13,7 +13,7 @@ from statehold.api.output import Headers
 from statehold.api.record import MemoryMessage
 from statehold.testing.kafka.classic_group import ClassicGroup
 from statehold.testing.kafka.consumer_group import ConsumerProtocolGroup
-from statehold.testing.kafka.faults import Call, CallFault, PassTime, Scheduler
+from statehold.testing.kafka.faults import CallFault, PassTime, PortCall, Scheduler
 from statehold.testing.kafka.future_events import FutureEvents
 from statehold.testing.kafka.group import Group, GroupRejection
 from statehold.testing.kafka.offsets import Place, StoredOffsets
@@ -78,7 +78,7 @@ class SimulatedKafka:
         """Let everything happen that is due now."""
         self.timers.run_due()
 
-    def point(self, call: Call) -> CallFault | None:
+    def point(self, call: PortCall) -> CallFault | None:
         return self.scheduler.point(call)
 
     # Readers that follow

@@ -14,7 +14,7 @@ class ProcessCrashed(BaseException):
     """The process of this client was killed. No code of the product catches it, as none runs after SIGKILL."""
 
 
-class Call(NamedTuple):
+class PortCall(NamedTuple):
     """One call of a client, or one request of its background thread, on the way to the brokers."""
 
     process: str
@@ -50,7 +50,7 @@ class Scheduler(Protocol):
         """Return when `ready()` is true or the clock has reached `until`; other tasks run meanwhile."""
         ...
 
-    def point(self, call: Call) -> CallFault | None:
+    def point(self, call: PortCall) -> CallFault | None:
         """Let other tasks run before a call, unless it is `background`, and return what happens to it."""
         ...
 
@@ -62,13 +62,13 @@ class PassTime:
         self._clock, self._timers = clock, timers
         self._planned: list[tuple[str, str | None, CallFault]] = []
         #: called before each call
-        self.on_call: Callable[[Call], None] | None = None
+        self.on_call: Callable[[PortCall], None] | None = None
 
     def plan(self, name: str, fault: CallFault, *, times: int = 1, process: str | None = None) -> None:
         """Let this happen to the next calls of this name, of one process or of any."""
         self._planned += [(name, process, fault)] * times
 
-    def point(self, call: Call) -> CallFault | None:
+    def point(self, call: PortCall) -> CallFault | None:
         if self.on_call is not None:
             self.on_call(call)
         for index, (name, process, fault) in enumerate(self._planned):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.discovery import published
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.restore.truncate import cut
+from statehold.state import digest
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.simulation.process import Application
@@ -60,7 +61,7 @@ class CompactionLife(TaskHost):
         empty = partial(new_state, application.kind, traced=False, track_delta=False)
         found = restore(reader, place, empty, lambda *_: None, kafka.clock, attempts=1)
         # The state may be older than its commit record, if deltas are rare: a compaction folds up to the last delta.
-        reached = self._transaction(partition, found.commit_record, found.positions)
+        reached = self._transaction(partition, found.commit_record, digest.to_bytes(found.state.digest))
         if reached is None:
             return
         offset, record = reached
@@ -73,16 +74,14 @@ class CompactionLife(TaskHost):
         self._note(self.name, f"[{partition}] publishes n={record.n}")
         self._truncate(partition)
 
-    def _transaction(
-        self, partition: int, last: CommitRecord, positions: Mapping[str, int]
-    ) -> tuple[int, CommitRecord] | None:
-        """Return the offset of the header, and the commit record, of the transaction whose state was restored."""
+    def _transaction(self, partition: int, last: CommitRecord, restored: bytes) -> tuple[int, CommitRecord] | None:
+        """Return the offset of the header, and the commit record, of the transaction with the restored digest."""
         header = -1
         for message in self._kafka.log(self._names.changelog, partition).committed():
             found = records.unpack(message.value() or b"")
             if isinstance(found, Header):
                 header = message.offset() or 0
-            elif isinstance(found, CommitRecord) and found.n <= last.n and dict(found.positions) == dict(positions):
+            elif isinstance(found, CommitRecord) and found.n <= last.n and found.digest == restored:
                 return header, found
         return None
 

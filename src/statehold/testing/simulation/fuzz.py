@@ -28,7 +28,12 @@ from statehold.testing.simulation.simulation import (
 _APART: Final = 0.4
 #: what is tried at each place; the others only where they mean something
 _EVERYWHERE: Final = ("kill", "halt 12")
-_AT: Final = {"offsets": ("fail aborted", "fail stale"), "commit": ("fail unknown", "fail-after unknown")}
+_AT: Final = {
+    "offsets": ("fail aborted", "fail stale"),
+    "commit": ("fail unknown", "fail-after unknown"),
+    "call": ("fail call",),
+    "answer": ("fail call", "twice"),
+}
 
 
 class FuzzedCrashes(NamedTuple):

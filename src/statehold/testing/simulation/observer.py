@@ -149,6 +149,11 @@ class Observer:
         topics, last = self._application.names.inputs, self._last.get(partition)
         return {topic: last.positions.get(topic, 0) if last is not None else 0 for topic in topics}
 
+    def transaction(self, partition: int) -> int | None:
+        """Return the number of the last committed transaction of a partition."""
+        last = self._last.get(partition)
+        return last.n if last is not None else None
+
     def caught_up(self) -> bool:
         """Return whether the group has committed every record of the inputs."""
         self.check()

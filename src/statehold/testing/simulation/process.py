@@ -33,6 +33,7 @@ from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.memory.database import MemoryDatabase
+from statehold.testing.simulation.calls import simulated
 from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler, TaskThreads
 from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.lifecycle import Event, Phase
@@ -240,6 +241,7 @@ class ProcessLife(TaskHost):
             memory=self.memory,
             standby=self.standbys,
             references=self.references or NoReferences(),
+            calls=simulated(self.threads, self.scheduler.reach, partition),
             run_commit=background,
             run_background=background,
             threads=self.threads,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from statehold.errors import KafkaTrouble, OutcomeUnknown, RestoreTimeout, TransactionAborted, UsageError
-from statehold.testing.kafka.faults import Call, CallFault
+from statehold.testing.kafka.faults import CallFault, PortCall
 
 #: errors that a client raises, by the name that a schedule uses
 _ERRORS: Final[dict[str, BaseException]] = {
@@ -35,7 +35,7 @@ class Intervention(NamedTuple):
     def seconds(self) -> float:
         return float(self.argument)
 
-    def fault(self, call: Call) -> CallFault | None:
+    def fault(self, call: PortCall) -> CallFault | None:
         """Return what happens to the call."""
         match self.kind:
             case "slow":
@@ -77,6 +77,8 @@ def _failing(*errors: str) -> tuple[str, ...]:
 
 #: to any process, at any place
 _PROCESS: Final = ("kill", "kill", "halt 0.6", "halt 2", "halt 5", "halt 12", "cut 1", "cut 6")
+#: what fails, where that is no call of a client
+_OTHERS: Final = ("effect", "call", "database", "disk")
 _SLOW: Final = ("slow 0.3", "slow 2", "slow 6", "lost")
 #: what may happen to a call, by its name
 DRAWN: Final[dict[str, tuple[str, ...]]] = {
@@ -99,11 +101,13 @@ DRAWN: Final[dict[str, tuple[str, ...]]] = {
     "background": ("lost", "lost-after"),
     "world": ("stop 0", "stop 1", "kill 0", "kill 1", "halt 0", "halt 1", "join", "take", "release"),
     "effect": ("kill", "halt 5", "fail effect", "slow 2", "slow 6"),
+    "call": ("kill", "halt 5", "fail call", "slow 2", "slow 6"),
+    "answer": ("kill", "halt 5", "halt 12", "fail call", "twice", "twice", "slow 2", "slow 6"),
     "sink": ("kill", "halt 5", "slow 2", "fail database", "fail-after database"),
     "store": ("kill", "halt 5", "slow 2", "fail disk", "fail-after disk"),
 }
 #: how many times more often something happens at rare places
-_OFTEN: Final = {"world": 10, "event": 20, "effect": 10, "sink": 3, "store": 3}
+_OFTEN: Final = {"world": 10, "event": 20, "effect": 10, "call": 10, "answer": 10, "sink": 3, "store": 3}
 #: probability of an action at one place, of which a schedule has one
 _RATES: Final = (0.002, 0.006, 0.02, 0.05)
 
@@ -142,7 +146,7 @@ class Schedule:
         """
         parsed = {place: Intervention.of(text) for place, text in actions.items()}
         for place, action in parsed.items():
-            if action.kind.startswith("fail") and action.argument not in (*_ERRORS, "effect", "database", "disk"):
+            if action.kind.startswith("fail") and action.argument not in (*_ERRORS, *_OTHERS):
                 raise UsageError(f"{place}: no error {action.argument!r}. Next: use one of {', '.join(_ERRORS)}")
         return cls(order=order, actions=parsed)
 

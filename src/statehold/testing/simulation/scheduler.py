@@ -13,7 +13,7 @@ from typing import Final
 from greenlet import getcurrent, greenlet
 
 from statehold.testing.kafka.cluster import SimulatedKafka
-from statehold.testing.kafka.faults import Call, CallFault, ProcessCrashed
+from statehold.testing.kafka.faults import CallFault, PortCall, ProcessCrashed
 from statehold.testing.memory.clock import ManualClock
 from statehold.testing.simulation.schedule import Intervention, Occurrence, Schedule
 
@@ -170,7 +170,7 @@ class TaskScheduler:
             task.ready = None
             self._polling.remove(task)
 
-    def point(self, call: Call) -> CallFault | None:
+    def point(self, call: PortCall) -> CallFault | None:
         task = self.current
         if call.background or task is None:
             return self._background(call)
@@ -204,7 +204,7 @@ class TaskScheduler:
             self.yield_now()  # it does not come back from a crash, and late from a halt
         return action
 
-    def _background(self, call: Call) -> CallFault | None:
+    def _background(self, call: PortCall) -> CallFault | None:
         action = self._next(f"{call.process}.{call.name}", "background")
         return action.fault(call) if action is not None and not action.of_process else None
 

@@ -30,6 +30,7 @@ from statehold.testing.simulation.schedule import Intervention, Occurrence, Sche
 from statehold.testing.simulation.scheduler import Stalled, TaskHost, TaskScheduler
 from statehold.testing.simulation.store import SIMULATED, SimulatedStore
 from statehold.worker.common.lifecycle import Phase
+from statehold.worker.partition import PartitionWorker
 from statehold.worker.sinks.position import note_of
 
 #: seconds until a process that has ended starts again, at least, and what chance adds at most
@@ -292,7 +293,16 @@ class Simulation:
         live = [worker for worker in workers if worker.committed() is not None]
         if sorted(worker.partition for worker in live) != [*range(self.scenario.partitions)]:
             return False
+        if any(self._calls(worker) for worker in live):
+            return False
         return self._is_stable(len(lives))
+
+    def _calls(self, worker: PartitionWorker) -> bool:
+        """Return whether durable calls of a partition are pending, or may be."""
+        status = worker.status()
+        if status.live is None or status.live.calls is None:
+            return False
+        return status.live.calls > 0 or status.transaction != self.observer.transaction(worker.partition)
 
     def _has_refused(self) -> bool:
         """Return whether every partition has failed because of its input, or has handled all that it may."""

@@ -15,7 +15,7 @@ from statehold.testing.kafka.clients.classic_member import ClassicMember
 from statehold.testing.kafka.clients.consumer_member import ConsumerProtocolMember
 from statehold.testing.kafka.clients.membership import Callback, ClientMembership
 from statehold.testing.kafka.clients.process import SimulatedProcess
-from statehold.testing.kafka.faults import Call
+from statehold.testing.kafka.faults import PortCall
 from statehold.testing.kafka.group import MemberFacts
 from statehold.testing.memory.log import MemoryLog
 
@@ -63,7 +63,7 @@ class SimulatedGroupConsumer:
         messages: list[Message] = []
         troubles: list[ConsumerTrouble] = []
         try:
-            fault = self._kafka.point(Call(process.name, "consume", self._topic))
+            fault = self._kafka.point(PortCall(process.name, "consume", self._topic))
             process.alive()
             silent = fault is not None and (fault.never or fault.error is not None)
             while True:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from statehold.testing.kafka.cluster import SimulatedKafka
-from statehold.testing.kafka.faults import Call, CallFault, ProcessCrashed
+from statehold.testing.kafka.faults import CallFault, PortCall, ProcessCrashed
 from statehold.testing.kafka.future_events import FutureEvent
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class SimulatedProcess:
         """Return what happens to a request of a background thread: nothing, or `never` with or without its effect."""
         if self.is_cut:
             return _LOST
-        fault = self.kafka.point(Call(self.name, name, subject, partition, background=True)) or _NO_FAULT
+        fault = self.kafka.point(PortCall(self.name, name, subject, partition, background=True)) or _NO_FAULT
         lost = fault.never or fault.error is not None or fault.delay > 0
         return fault._replace(never=lost)
 
@@ -105,7 +105,7 @@ class SimulatedProcess:
         will happen to the request before it does.
         """
         self.alive()
-        fault = self.kafka.point(Call(self.name, name, subject, partition)) or _NO_FAULT
+        fault = self.kafka.point(PortCall(self.name, name, subject, partition)) or _NO_FAULT
         self.alive()
         noted(fault)
         clock = self.kafka.clock

@@ -1,0 +1,275 @@
+"""`statehold calls list | show | retry | discard | fail`: durable calls that are pending or dead."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+import typer
+
+from statehold.admin.commands import Commander
+from statehold.admin.inspection.topic_view import topic_view
+from statehold.api.call import PendingCall
+from statehold.bound.attributes import tables_and_outputs
+from statehold.bound.topics import class_of
+from statehold.errors import UsageError
+from statehold.messages import command
+from statehold.messages.call_outcome import DISCARD, FAIL, RETRY, CallRequest
+from statehold.ops.cli.common import output as shown
+from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of, written_reason
+from statehold.ops.cli.common.waiting import progress
+from statehold.state.kinds.calls import CallTable
+
+app = typer.Typer(help="List durable calls of a service; retry, discard or fail some.", no_args_is_help=True)
+
+#: ids in one command
+_ROUND: Final = 500
+
+Name = Annotated[str | None, typer.Option("--call", metavar="NAME", help="Only calls of this `Call`.")]
+Dead = Annotated[bool, typer.Option("--dead", help="Only dead calls: those whose attempts are used up.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this call; may be repeated.")]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which calls match.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for the answers.")]
+Why = Annotated[
+    str,
+    typer.Option("--why", metavar="TEXT", help="Store this reason with the command.", callback=written_reason),
+]
+
+
+class StoredCall(NamedTuple):
+    """A call in the state of a partition, as of its last commit record with a delta."""
+
+    partition: int
+    id: str
+    call: str
+    row: PendingCall[Any]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        row = self.row
+        return {
+            "id": self.id,
+            "call": self.call,
+            "partition": self.partition,
+            "state": "dead" if row.error else "pending",
+            "argument": msgspec.to_builtins(row.argument, builtin_types=(bytes,)),
+            "key": None if row.key is None else row.key.decode(errors="replace"),
+            "requested": row.time,
+            "attempts": row.attempts,
+            "error": row.error,
+        }
+
+
+@app.command("list")
+@with_subject
+def list_(
+    about: Subject, partitions: Partitions = None, call: Name = None, dead: Dead = False, as_json: AsJson = False
+) -> None:
+    """List calls that wait for an answer or are dead, the oldest first.
+
+    statehold calls list order_totals.app:service --dead
+
+    They are those of each partition's last commit record that carries a delta.
+
+    Exit code 0: listed, even if the list is empty.
+    """
+    found = _stored(about, partitions, call, dead=dead)
+    if as_json:
+        shown.print_json([each.plain for each in found])
+        return
+    if not found:
+        shown.report("no call is pending or dead")
+        return
+    now = time.time() * 1000
+    rows = [
+        (
+            each.id,
+            "dead" if each.row.error else "pending",
+            f"{max(0.0, now - each.row.time) / 1000:.0f} s",
+            each.row.error,
+        )
+        for each in found
+    ]
+    shown.print_table(("call", "state", "age", "error"), rows)
+
+
+@app.command("show")
+@with_subject
+def show_(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The id of the call.")],
+    about: Subject,
+    as_json: AsJson = False,
+) -> None:
+    """Show one call with its argument.
+
+    statehold calls show orders/3/1207/score/0 order_totals.app:service
+
+    Exit code 0: shown; 1: it is neither pending nor dead.
+    """
+    found = [each for each in _stored(about, _partition(name), None, dead=False) if each.id == name]
+    if not found:
+        shown.complain(f"{name} is neither pending nor dead; `statehold calls list` names those that are")
+        raise typer.Exit(1)
+    if as_json:
+        shown.print_json(found[0].plain)
+        return
+    for field, value in found[0].plain.items():
+        shown.report(f"{field:>10}  {shown.compact(value)}")
+
+
+@app.command()
+@with_subject
+def retry(
+    about: Subject,
+    partitions: Partitions = None,
+    call: Name = None,
+    ids: Ids = None,
+    everything: All = False,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the command.")] = "",
+    dry_run: DryRun = False,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Make dead calls again, with the same ids.
+
+    statehold calls retry order_totals.app:service --all
+
+    Exit code 0: they are pending again; 1: not in time, or no dead call matches.
+    """
+    _resolve(about, RETRY, partitions, call, ids, everything, why, dry_run, timeout, as_json)
+
+
+@app.command()
+@with_subject
+def discard(
+    why: Why,
+    about: Subject,
+    partitions: Partitions = None,
+    call: Name = None,
+    ids: Ids = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Forget calls, pending or dead: the handler gets neither an answer nor a failure.
+
+    statehold calls discard order_totals.app:service \\
+        --id orders/3/1207/score/0 --why "a test order"
+
+    The other system may have received a call, or may receive it while an attempt is in progress.
+
+    Exit code 0: they are gone; 1: not in time, or no call matches.
+    """
+    _resolve(about, DISCARD, partitions, call, ids, everything, why, dry_run, timeout, as_json)
+
+
+@app.command()
+@with_subject
+def fail(
+    why: Why,
+    about: Subject,
+    partitions: Partitions = None,
+    call: Name = None,
+    ids: Ids = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """End calls as failed: the method of on_failed gets them with the reason; without one they are dead.
+
+    statehold calls fail order_totals.app:service \\
+        --call score --all --why "the scorer is gone"
+
+    Exit code 0: they have failed; 1: not in time, or no call matches.
+    """
+    _resolve(about, FAIL, partitions, call, ids, everything, why, dry_run, timeout, as_json)
+
+
+def _resolve(
+    about: Subject,
+    what: str,
+    partitions: str | None,
+    call: str | None,
+    ids: Sequence[str] | None,
+    everything: bool,
+    why: str,
+    dry_run: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    if bool(ids) == everything:
+        raise WrongOption("give --id ID, once or more, or --all")
+    stored = _stored(about, partitions, call, dead=what == RETRY)
+    found = [each for each in stored if everything or each.id in (ids or ())]
+    if not found:
+        shown.complain(f"no {'dead ' * (what == RETRY)}call matches; `statehold calls list` names them")
+        raise typer.Exit(1)
+    if dry_run:
+        _report(found, as_json, f"{what.removeprefix('calls-')} ")
+        return
+    by_partition = defaultdict[int, list[str]](list)
+    for each in found:
+        by_partition[each.partition].append(each.id)
+    commander, asked = Commander(about.settings, about.names), command.new_id()
+    sent = [
+        commander.send_each(what, partition, [CallRequest(part, why).value() for part in _parts(names)], asked)
+        for partition, names in by_partition.items()
+    ]
+    with progress("the partitions' answers", timeout):
+        answers = commander.await_answers(sent, timeout, full=False)
+    _report(found, as_json, "")
+    if late := [answer.partition for answer in answers if answer.transaction is None]:
+        shown.complain(
+            f"partitions {', '.join(map(str, late))} have not answered within {timeout:.0f} s. The command stays on "
+            f"the control topic and takes effect in its turn. Next: run `statehold status`"
+        )
+        raise typer.Exit(1)
+
+
+def _parts(names: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(names[start : start + _ROUND]) for start in range(0, len(names), _ROUND)]
+
+
+def _report(found: Sequence[StoredCall], as_json: bool, doing: str) -> None:
+    if as_json:
+        shown.print_json([each.plain for each in found])
+        return
+    for each in found:
+        shown.report(f"{doing}{each.id}{f': {each.row.error}' if each.row.error else ''}")
+
+
+def _stored(about: Subject, partitions: str | None, call: str | None, *, dead: bool) -> list[StoredCall]:
+    """Return the calls in the state, the oldest first."""
+    if about.service is None:
+        raise WrongOption("give MODULE:SERVICE: only the code knows what the arguments of its calls are")
+    declared = tables_and_outputs(class_of(about.service.handler))[0].values()
+    tables = {table.name: table for table in declared if isinstance(table, CallTable)}
+    if not tables or (call is not None and call not in tables):
+        raise UsageError(f"no Call {call!r}; there are: {', '.join(tables) or 'none'}")
+    found: list[StoredCall] = []
+    with topic_view(about.settings, about.names) as view:
+        for partition in view.numbers(partitions_of(partitions)):
+            held = view.state(partition, "latest").contents.tables
+            found += [
+                StoredCall(partition, str(key), name, table.decode(data))
+                for name, table in tables.items()
+                for key, data in held.get(name, {}).items()
+                if call in (None, name)
+            ]
+    return sorted((each for each in found if each.row.error or not dead), key=lambda each: each.row.time)
+
+
+def _partition(name: str) -> str:
+    """:raises WrongOption: the text is no id of a call."""
+    parts = name.split("/")
+    if len(parts) < 5 or not parts[-4].isdigit():
+        raise WrongOption(f"{name!r} is no id of a call, such as orders/3/1207/score/0")
+    return parts[-4]
