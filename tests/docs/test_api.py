@@ -45,6 +45,7 @@ PUBLIC: dict[str, set[str]] = {
     "statehold.dev": set(importlib.import_module("statehold.dev").__all__),
     "statehold.config": {"Settings", "SettingsError", "load"},
     "statehold.ops": set(ops.__all__),
+    "statehold.spark": {"StateholdSource", "views"},
 }
 #: members without underscore that are no part of the API, and why
 INTERNAL = {

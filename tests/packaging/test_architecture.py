@@ -95,6 +95,7 @@ ALLOWED: dict[str, str] = {
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot admin "
         "balancer runtime"
     ),
+    "service_lookup": "errors service",
     "__init__": "errors common api.values api health service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
@@ -139,6 +140,11 @@ ALLOWED: dict[str, str] = {
         "errors config api messages health ports snapshot.format snapshot.inspect snapshot.restore worker.failures "
         "worker.handler worker.inputs admin.inspection rehearsal"
     ),
+    "spark": (
+        "errors config common api.values api state messages bound ports snapshot.format snapshot.restore "
+        "snapshot.spark.fold snapshot.spark.io admin service service_lookup snapshot.inspect snapshot.spark.export "
+        "admin.state admin.inspection"
+    ),
     "snapshot.spark": "",
     "testing.memory": "errors common api messages bound ports",
     "testing.kafka": "errors api ports testing.memory",
@@ -165,8 +171,8 @@ ALLOWED: dict[str, str] = {
     "ops": "ops.http",
     "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",
     "ops.cli.common": (
-        "errors config.common config common messages bound snapshot snapshot.spark.io service snapshot.inspect dev "
-        "ops.reports ops.process"
+        "errors config.common config common messages bound snapshot snapshot.spark.io service service_lookup "
+        "snapshot.inspect dev ops.reports ops.process"
     ),
     "ops.cli.inspect": (
         "errors config.common config common api.values api messages bound ports kafka.admin kafka.clients admin "
@@ -199,8 +205,8 @@ FOLDER_CYCLES: dict[frozenset[str], str] = {}
 #: who may import which library
 ONLY_IN = {
     "confluent_kafka": ("kafka", "api.values.schema"),
-    "pyspark": ("snapshot.spark",),
-    "pyarrow": ("snapshot.spark",),
+    "pyspark": ("snapshot.spark", "spark"),
+    "pyarrow": ("snapshot.spark", "spark"),
     "typer": ("ops.cli",),
     "rich": ("ops.cli",),
     "prometheus_client": ("telemetry.registry", "ops"),
