@@ -55,6 +55,7 @@ INTERNAL = {
     "statehold.Policy": None,  # its fields are the arguments of the functions
     "statehold.config.Settings": None,  # docs/reference/settings.md
     "statehold.config.SettingsError": None,
+    "statehold.spark.StateholdSource": None,  # PySpark calls them
 }
 
 

@@ -26,7 +26,7 @@ from statehold.spark.opening import NamedService
 from statehold.spark.options import SourceOptions, parse
 from statehold.spark.pushdown import Pushed
 from statehold.spark.records import CommitRecords
-from statehold.spark.relations import ChangesTable, Points, Relation, StateTable
+from statehold.spark.relations import ChangesTable, Points, ReadTask, Relation, StateTable
 from statehold.state import digest
 from statehold.testing import Driver
 from statehold.testing.memory.clients import StableMemoryReader
@@ -132,14 +132,19 @@ def test_no_row_leaves_before_the_digest_is_compared() -> None:
     driver, ops = fed("commit")
     found = state(driver)
     (task,) = found.tasks
-    goal = task.work.goal
+    goal = task.work.plan.goal
     wrong = digest.to_bytes(digest.from_bytes(goal.commit_record.digest) + 1)
     other = goal._replace(commit_record=msgspec.structs.replace(goal.commit_record, digest=wrong))
-    damaged = msgspec.structs.replace(task, work=msgspec.structs.replace(task.work, goal=other))
+
+    def damaged(of: StateTable) -> ReadTask:
+        (own,) = of.tasks
+        plan = msgspec.structs.replace(own.work.plan, goal=other)
+        return msgspec.structs.replace(own, work=msgspec.structs.replace(own.work, plan=plan))
+
     with pytest.raises(DigestMismatch, match=r"the folded state's digest is .* No row was returned"):
-        next(found.read(damaged, found.schema, NOTHING))
+        next(found.read(damaged(found), found.schema, NOTHING))
     unverified = state(driver, verify="false")
-    batches = unverified.read(damaged, unverified.schema, NOTHING)
+    batches = unverified.read(damaged(unverified), unverified.schema, NOTHING)
     assert held([row for batch in batches for row in batch.to_pylist()]) == fold(ops)[0]
 
 
@@ -214,7 +219,7 @@ def damage(log: MemoryLog, at: int) -> None:
 def test_a_damaged_full_snapshot_is_replaced_by_an_older_one() -> None:
     driver, ops = fed("commit")
     found = state(driver)
-    base = found.tasks[0].work.base
+    base = found.tasks[0].work.plan.base
     log = driver.broker.log(driver.names.snapshot, 0)
 
     chunks = [(at, chunk) for at, chunk in everything(log) if isinstance(chunk, Chunk)]
@@ -235,7 +240,7 @@ def test_records_that_kafka_deleted_since_load_are_an_error() -> None:
     driver, _ = fed("commit")
     found = state(driver)
     changes = ChangesTable(InMemory(driver, mode="changes", table="balances"))
-    driver.broker.log(driver.names.changelog, 0).truncate(found.tasks[0].work.goal.offset)
+    driver.broker.log(driver.names.changelog, 0).truncate(found.tasks[0].work.plan.goal.offset)
     with pytest.raises(ToolRefused, match=r"deleted its records since load\(\) chose it. No row was"):
         rows(found)
     with pytest.raises(ToolRefused, match="Kafka has deleted their records"):

@@ -16,7 +16,7 @@ from tests.support.verify import digest_of, read_all
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 Load = Callable[..., "DataFrame"]
 
@@ -113,3 +113,62 @@ def test_changes_commits_and_outputs_agree(load: Load, staged: Stage) -> None:
     assert sum(counted.values()) == 400
     joined = changes.join(commits, ["partition", "transaction"]).where(changes.time == commits.time)
     assert joined.count() == changes.count()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"table": "total"}, "there is no table 'total' in .*; there are totals"),
+        ({"table": "totals", "at": "999999"}, "999999 is beyond the end: the last commit record has position"),
+        ({"table": "totals", "at": "noon"}, "option at='noon': write latest, an offset such as 1200"),
+        ({"table": "totals", "partitions": "7"}, "has partitions 0 to 1, not 7"),
+        ({"table": "totals", "mode": "dead_letters"}, "mode=dead_letters has no option table"),
+        ({"mode": "dead_letters"}, "list dead letters: the topic does not exist"),
+        ({"table": "totals", "service": "tests.support.apps.tally:tally"}, "tally is a function, not a Service"),
+        ({"tabel": "totals"}, "there is no option 'tabel'; there are service"),
+    ],
+)
+def test_wrong_options_are_errors_at_load(load: Load, options: dict[str, str], text: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match=text):
+        load(**options)
+
+
+def test_filters_and_views_have_the_rows_of_the_whole_table(spark: SparkSession, load: Load, staged: Stage) -> None:
+    import pyspark
+
+    from statehold.spark import views
+
+    fed(staged)
+    everything = folded(staged)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    frame = load(table="totals")
+    keys = sorted({key for totals in everything.values() for key in totals})
+    low, high = keys[len(keys) // 4], keys[len(keys) // 2]
+    one = frame.where("partition = 1")
+    some = frame.where((frame.key >= low) & (frame.key < high))
+    named = frame.where(frame.key.isin(low, high, "no such key"))
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1):
+        assert one.rdd.getNumPartitions() == 1
+    assert collected(one) == {1: everything[1]}
+    within = {p: {k: t for k, t in totals.items() if low <= k < high} for p, totals in everything.items()}
+    assert collected(some) == {p: totals for p, totals in within.items() if totals}
+    assert {row["key"] for row in named.collect()} == {low, high}
+
+    service = {"kafka.bootstrap_servers": staged.servers}
+    made = views(spark, service_of(staged), prefix="v_", **service)
+
+    assert made[:4] == ["v_statehold_points", "v_statehold_commits", "v_totals", "v_totals_changes"]
+    fed(staged, 50)  # the views stay where they are
+    query = """
+        SELECT t.partition, t.key, t.count, t.sum, max_by(c.after.sum, c.transaction) newest, count(*) changes
+        FROM v_totals t JOIN v_totals_changes c ON t.partition = c.partition AND t.key = c.key
+        GROUP BY ALL
+    """
+    found = spark.sql(query).collect()
+    assert all(row["sum"] == row["newest"] for row in found)
+    totals = {p: {r["key"]: Total(r["count"], r["sum"]) for r in found if r["partition"] == p} for p in everything}
+    assert totals == everything
+    for view in made:
+        spark.catalog.dropTempView(view)

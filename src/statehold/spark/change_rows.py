@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import accumulate, product
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -28,7 +28,7 @@ from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport, judge_chunks
 from statehold.snapshot.spark.io.scan import ReaderOf, chunks_of
 from statehold.spark.state_rows import BATCH, Chosen
-from statehold.state.digest import MODULUS, from_bytes, packed_seeds, seeded_digest, show
+from statehold.state.digest import MODULUS, from_bytes, hash128, packed_seeds, show
 
 #: parts of the keys, of which a task holds one at a time
 _BUCKETS: Final = 64
@@ -352,15 +352,20 @@ class _Sums:
         self._found: dict[tuple[str, bool], dict[int, int]] = {}
 
     def take(self, writes: Iterable[_Write]) -> None:
-        """Add the writes of whole keys."""
-        known: dict[tuple[str, bytes, bool], int] = {}
-        for n, table, key, value in writes:
+        """Add the writes of whole keys, in their order."""
+        tables: dict[str, list[_Write]] = {}
+        for write in writes:
+            tables.setdefault(write[1], []).append(write)
+        for table, own in tables.items():
+            keys = [key for _, _, key, _ in own]
             for text in (self._text[table],) if table in self._text else (True, False):
-                at, sums = (table, key, text), self._found.setdefault((table, text), {})
-                new = 0 if value is None else seeded_digest([value], packed_seeds(table, [key], text=text))
-                sums[n] = sums.get(n, 0) + new - known.pop(at, 0)
-                if value is not None:
-                    known[at] = new
+                sums, known = self._found.setdefault((table, text), {}), dict[bytes, int]()
+                for (n, _, key, value), seed in zip(own, packed_seeds(table, keys, text=text), strict=True):
+                    old = known.pop(key, 0)
+                    new = 0
+                    if value is not None:
+                        new = known[key] = hash128(value, seed)
+                    sums[n] = sums.get(n, 0) + new - old
 
     def totals(self, numbers: list[int], goal: int, wanted: int) -> dict[int, int]:
         """Return the digest after each transaction, with the kinds of sums that give `wanted` after `goal`."""
@@ -391,8 +396,3 @@ def _mismatch(task: ChangesTask, finding: str) -> DigestMismatch:
         partition=task.plan.partition,
         position=task.plan.goal.commit_record.position(task.plan.place.input),
     )
-
-
-def text_keys(tables: Mapping[str, Any]) -> dict[str, bool]:
-    """Return for each table of the code whether its keys are hashed as text."""
-    return {name: table.key_type in (str, bytes) for name, table in tables.items()}

@@ -24,10 +24,10 @@ from statehold.snapshot.spark.export.point_in_time import kept
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io.scan import ReaderOf
-from statehold.spark.change_rows import ChangedKey, ChangesTask, changes_of, text_keys
+from statehold.spark.change_rows import ChangedKey, ChangesTask, changes_of
 from statehold.spark.opening import NamedService, columns_of
 from statehold.spark.pushdown import Pushed
-from statehold.spark.state_rows import BATCH, lean, rows_of
+from statehold.spark.state_rows import BATCH, StateTask, lean, rows_of, text_keys
 
 
 class ReadTask(msgspec.Struct, frozen=True):
@@ -82,13 +82,14 @@ class StateTable(Relation):
             plans = plan(view.reader, places, named.points(view, places, options.at, "at"))
         self._columns = columns_of(named, options.table, recorded(plans))
         self._reader_of: ReaderOf = named.reader_factory()
-        self._verify = options.verify
+        text = text_keys(named.tables)
         self.schema, self.key_type = self._columns.schema, self._columns.key_type
-        self.tasks = [ReadTask(each.partition, lean(each)) for each in plans]
+        self.tasks = [
+            ReadTask(each.partition, StateTask(lean(each), options.table, options.verify, text)) for each in plans
+        ]
 
     def read(self, task: ReadTask, wanted: spark.StructType, pushed: Pushed) -> Iterator[pa.RecordBatch]:
-        name = self._columns.name
-        for keys, values in rows_of(self._reader_of, task.work, name, pushed.chosen, verify=self._verify):
+        for keys, values in rows_of(self._reader_of, task.work, pushed.chosen):
             yield self._columns.batch([task.partition] * len(keys), keys, values, wanted)
 
 

@@ -7,9 +7,9 @@ wanted rows to a temporary file. Only when the sums of all tables prove the stat
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -21,10 +21,10 @@ from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.merge import merge, scratch
 from statehold.snapshot.spark.fold.newest import REPORT, KeyBlock, Newest, packed, unpacked
 from statehold.snapshot.spark.fold.plan import FoldPlan
-from statehold.snapshot.spark.fold.proof import Sums
+from statehold.snapshot.spark.fold.proof import KnownSums, Sums
 from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered
 from statehold.snapshot.spark.io.scan import ReaderOf, read_stretches, stretches_of
-from statehold.snapshot.spark.io.source import base_finding, verdict
+from statehold.snapshot.spark.io.source import base_finding, unread, verdict
 
 #: rows that leave a task together
 BATCH: Final = 10_000
@@ -37,6 +37,21 @@ _entry_table = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).dec
 #: Returns the numbers of the wanted keys (msgpack); None: all of them.
 Chosen = Callable[[list[bytes]], list[int] | None]
 KeysAndValues = tuple[list[bytes], list[bytes]]
+
+
+class StateTask(msgspec.Struct, frozen=True):
+    """One table of one partition at the plan's goal."""
+
+    plan: FoldPlan
+    table: str
+    verify: bool = True
+    #: table -> whether its keys are hashed as text; without a table that the code does not declare
+    text: dict[str, bool] = {}
+
+
+def text_keys(tables: Mapping[str, Any]) -> dict[str, bool]:
+    """Return for each table of the code whether its keys are hashed as text."""
+    return {name: table.key_type in (str, bytes) for name, table in tables.items()}
 
 
 def lean(plan: FoldPlan) -> FoldPlan:
@@ -68,10 +83,8 @@ class OneTable(Newest):
         return super().add(raw) if name == self._table else 0
 
 
-def rows_of(
-    reader_of: ReaderOf, plan: FoldPlan, table: str, chosen: Chosen, *, verify: bool = True
-) -> Iterator[KeysAndValues]:
-    """Yield the keys (msgpack) and values (as stored) of a table at the plan's goal, after the proof of the state.
+def rows_of(reader_of: ReaderOf, task: StateTask, chosen: Chosen) -> Iterator[KeysAndValues]:
+    """Yield the keys (msgpack) and values (as stored), after the proof of the state.
 
     A damaged full snapshot is replaced by an older one.
 
@@ -80,34 +93,24 @@ def rows_of(
     damaged: list[str] = []
     while True:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=scratch()) as file:
-            finding = _spool(reader_of, plan, table, chosen, file, damaged, verify=verify)
+            finding = _spool(reader_of, task, chosen, file, damaged)
             if not finding:
                 yield from _read_back(file)
                 return
         damaged.append(finding)
-        plan = _without_base(reader_of, plan, damaged)
+        task = msgspec.structs.replace(task, plan=_without_base(reader_of, task.plan, damaged))
 
 
-def _spool(
-    reader_of: ReaderOf,
-    plan: FoldPlan,
-    table: str,
-    chosen: Chosen,
-    file: IO[bytes],
-    damaged: Sequence[str],
-    *,
-    verify: bool,
-) -> str:
+def _spool(reader_of: ReaderOf, task: StateTask, chosen: Chosen, file: IO[bytes], damaged: Sequence[str]) -> str:
     """Write the wanted rows to the file. Return '' if the state is proven, the finding if its base is damaged."""
-    sums: dict[str, Sums] = {}
-    reports: list[TaskReport] = []
-    for _, name, keys, values in merge(_blocks(reader_of, plan, None if verify else table)):
+    plan, sums, reports = task.plan, dict[str, Sums](), list[TaskReport]()
+    for _, name, keys, values in merge(_blocks(reader_of, plan, None if task.verify else task.table)):
         if name == REPORT:
             reports.append(decode_report(values[0]))
             continue
-        if verify:
-            sums.setdefault(name, Sums()).add(name, keys, values)
-        if name == table:
+        if task.verify:
+            _add(sums, name, keys, values, task.text.get(name))
+        if name == task.table:
             _write(file, name, keys, values, chosen(keys))
     found = gathered(reports).get(plan.partition, {})
     if any(each.overtaken for each in found.values()):
@@ -115,10 +118,20 @@ def _spool(
     finding = base_finding(plan, found)
     if finding:
         return finding
-    finding = verdict(plan, found, sums) if verify else next((each.finding for each in found.values()), "")
+    finding = verdict(plan, found, sums) if task.verify else unread(plan, found)
     if finding:
         raise _mismatch(plan, "; ".join((*damaged, finding)))
     return ""
+
+
+def _add(sums: dict[str, Sums], name: str, keys: list[bytes], values: list[bytes], text: bool | None) -> None:
+    """Add to the sums of a table; `text` is how its keys are hashed, None if only the handler knows."""
+    if text is None:
+        sums.setdefault(name, Sums()).add(name, keys, values)
+    else:
+        found = sums.setdefault(name, KnownSums())
+        assert isinstance(found, KnownSums), "a table is known, or it is not"
+        found.of(name, keys, values, text=text)
 
 
 def _blocks(reader_of: ReaderOf, plan: FoldPlan, only: str | None) -> Iterator[KeyBlock]:

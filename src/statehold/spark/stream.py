@@ -19,12 +19,12 @@ from statehold.snapshot.spark.export.export import plan
 from statehold.snapshot.spark.export.point_in_time import PointInTime
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io.scan import forget_pandas, forget_zip_finders
-from statehold.spark.change_rows import ChangesTask, changes_of, text_keys
+from statehold.spark.change_rows import ChangesTask, changes_of
 from statehold.spark.opening import NamedService
 from statehold.spark.options import SourceOptions
 from statehold.spark.pushdown import Pushed
 from statehold.spark.relations import ChangesTable, ReadTask, changes_batch
-from statehold.spark.state_rows import lean
+from statehold.spark.state_rows import lean, text_keys
 
 #: partition -> transaction up to which its changes were read, and the changelog offset after its commit record
 Offset = Mapping[str, Sequence[int]]
