@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from tests.driver.test_state_replacement import Tool, double
 from tests.support import inside
 from tests.support.handlers import Accounts, Balance, Interval, Op, fold
 
-from statehold import Handler, Table
+from statehold import Handler, Record, Table, dead_letter
 from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.errors import DigestMismatch, TableTypeChanged, ToolRefused, TornTransaction, UsageError
 from statehold.snapshot.format import records
@@ -25,7 +25,7 @@ from statehold.snapshot.format.records import Chunk, Part
 from statehold.spark.opening import NamedService
 from statehold.spark.options import SourceOptions, parse
 from statehold.spark.pushdown import Pushed
-from statehold.spark.records import CommitRecords
+from statehold.spark.records import CommitRecords, DeadLetterRecords
 from statehold.spark.relations import ChangesTable, Points, ReadTask, Relation, StateTable
 from statehold.state import digest
 from statehold.testing import Driver
@@ -34,18 +34,6 @@ from statehold.testing.memory.log import MemoryLog
 
 MODES: list[Interval] = ["commit", 0.5]
 NOTHING = Pushed()
-
-
-class Timed(StableMemoryReader):
-    """Also finds offsets by the time at which the log took them in."""
-
-    def offset_at(self, topic: str, partition: int, moment: int) -> int:
-        start, end = self.bounds(topic, partition)
-        for batch in self.read(topic, partition, start, end):
-            for message in batch:
-                if message.timestamp()[1] >= moment:
-                    return message.offset() or 0
-        return end
 
 
 class InMemory(NamedService):
@@ -61,7 +49,11 @@ class InMemory(NamedService):
 
     @contextmanager
     def view(self) -> Iterator[Any]:
-        yield SimpleNamespace(reader=Timed(self._driver.broker, lambda: False))
+        yield SimpleNamespace(
+            reader=StableMemoryReader(self._driver.broker, lambda: False),
+            facts_of=lambda topics: {topic: SimpleNamespace(partitions=1) for topic in topics},
+            numbers=lambda wanted: [0],
+        )
 
     def places(self, view: Any) -> list[Any]:
         place = inside.place(self._driver)
@@ -69,7 +61,7 @@ class InMemory(NamedService):
         return [msgspec.structs.replace(place, types=types, schemas={})]
 
     def reader_factory(self) -> Any:
-        return lambda: Timed(self._driver.broker, lambda: False)
+        return lambda: StableMemoryReader(self._driver.broker, lambda: False)
 
 
 def rows(relation: Relation, pushed: Pushed = NOTHING, columns: str = "") -> list[dict[str, Any]]:
@@ -116,16 +108,6 @@ def test_a_dataframe_stays_at_the_transaction_that_it_was_loaded_at() -> None:
     driver.commit()
     assert held(rows(before)) == fold(ops)[0]
     assert "late" in held(rows(state(driver)))
-
-
-def test_a_time_takes_the_transactions_that_kafka_had_stored_by_then() -> None:
-    driver, ops = fed("commit")
-    by_n = {row["transaction"]: row for row in rows(CommitRecords(InMemory(driver, mode="commits")))}
-    n = sorted(by_n)[-20]
-    (point,) = rows(Points(InMemory(driver, mode="points", at=by_n[n]["time"].isoformat())))
-    assert by_n[n]["time"] == point["time"]
-    assert point["transaction"] == max(m for m, row in by_n.items() if row["time"] <= by_n[n]["time"])
-    assert held(rows(state(driver, at=by_n[n]["time"].isoformat()))) == fold(ops[: point["position"]])[0]
 
 
 def test_no_row_leaves_before_the_digest_is_compared() -> None:
@@ -247,6 +229,18 @@ def test_records_that_kafka_deleted_since_load_are_an_error() -> None:
         rows(changes)
 
 
+def test_a_stream_that_continues_does_not_need_its_begin() -> None:
+    driver, _ = fed("commit")
+    base = state(driver).tasks[0].work.plan.base
+    driver.broker.log(driver.names.changelog, 0).truncate(base.manifest.increment)
+    relation = ChangesTable(InMemory(driver, mode="changes", table="balances", since="0"))
+    assert relation.schema.names[0] == "partition", "a stream asks only for the columns"
+    with pytest.raises(ToolRefused, match="the state is not stored any more"):
+        _ = relation.tasks
+    with pytest.raises(UsageError, match="option since=60 is after option at=50"):
+        ChangesTable(InMemory(driver, mode="changes", table="balances", since="60", at="50"))
+
+
 class Other(msgspec.Struct, frozen=True):
     total: str = ""
 
@@ -364,8 +358,47 @@ def test_a_stream_does_not_cross_a_replaced_state() -> None:
     Tool(driver).replace_state(double)
     end = driver.broker.log(driver.names.changelog, 0).stable
     longer = msgspec.structs.replace(task.work, plan=msgspec.structs.replace(task.work.plan, end=end))
-    with pytest.raises(ToolRefused, match=r"test 1 replaced the state .* \(all totals doubled\)"):
+    with pytest.raises(ToolRefused, match=r"test 1 \(all totals doubled\) replaced the state"):
         for _ in relation.read(msgspec.structs.replace(task, work=longer), relation.schema, NOTHING):
             pass
     after = rows(ChangesTable(InMemory(driver, mode="changes", table="balances")))
     assert after == [], "the changes of the state before it are those of another state generation"
+
+
+def test_commit_records_name_the_tool_that_replaced_a_state() -> None:
+    driver, _ = fed("commit")
+    driver.crash()
+    replaced = Tool(driver).replace_state(double)
+    found = rows(CommitRecords(InMemory(driver, mode="commits")))
+    assert [row["transaction"] for row in found] == list(range(replaced.n + 1))
+    assert found[-1] | {"tool": "test 1", "who": "ann", "why": "all totals doubled"} == found[-1]
+    assert found[-1]["digest"] == digest.show(replaced.digest)
+    assert {row["generation"] for row in found[:-1]} != {found[-1]["generation"]}
+    assert [row["start"] for row in found[1:-1]] == [row["position"] for row in found[:-2]]
+
+
+class Strict(Handler[Op]):
+    on_failure: ClassVar = {ValueError: dead_letter()}
+    sums = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        if record.value.amount < 0:
+            raise ValueError(f"{record.value.amount} is negative")
+        self.sums[record.value.account] = record.value.amount
+
+
+def test_dead_letters_say_what_became_of_them() -> None:
+    driver = Driver(Strict)
+    for account, amount in (("ann", -1), ("bob", 2), ("eve", -3), ("eve", 4)):
+        driver.feed(Op(account, amount), key=account)
+    driver.commit()
+    driver.release("ann", discard=True, why="ticket 9")
+    driver.release("eve")  # its first record fails again
+    driver.advance(2.0)  # an idle partition looks for commands once a second
+    found = rows(DeadLetterRecords(InMemory(driver, Strict, mode="dead_letters")))
+    assert [(row["offset"], row["error"], row["why"], row["resolution"], row["failed_again"]) for row in found] == [
+        (0, "ValueError", "raised", "discarded", 0),
+        (2, "ValueError", "raised", None, 1),
+        (3, "ValueError", "followed", None, 0),
+    ]
+    assert (found[0]["resolved_why"], found[0]["text"], found[0]["key"]) == ("ticket 9", "-1 is negative", b"ann")

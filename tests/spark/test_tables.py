@@ -143,7 +143,7 @@ def test_filters_and_views_have_the_rows_of_the_whole_table(spark: SparkSession,
     fed(staged)
     everything = folded(staged)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    frame = load(table="totals")
+    frame = load(table="totals", pushdown="true")
     keys = sorted({key for totals in everything.values() for key in totals})
     low, high = keys[len(keys) // 4], keys[len(keys) // 2]
     one = frame.where("partition = 1")
@@ -170,5 +170,6 @@ def test_filters_and_views_have_the_rows_of_the_whole_table(spark: SparkSession,
     assert all(row["sum"] == row["newest"] for row in found)
     totals = {p: {r["key"]: Total(r["count"], r["sum"]) for r in found if r["partition"] == p} for p in everything}
     assert totals == everything
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     for view in made:
         spark.catalog.dropTempView(view)

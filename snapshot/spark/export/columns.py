@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from inspect import signature
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -273,6 +274,8 @@ class Columns:
         convert = _nullable(kind.convert)
         if field is None:
             return [convert(value) for value in found]
+        if convert is _same and found and not isinstance(found[0], dict):
+            return list(map(attrgetter(field), found))
         return [convert(_get(value, 0, field)) for value in found]
 
 

@@ -54,7 +54,7 @@ def at_position(partitions: Collection[int], given: Mapping[int, int] | int, ask
         given = dict.fromkeys(partitions, given)
     missing = [str(partition) for partition in partitions if partition not in given]
     if missing:
-        raise UsageError(f"{asked}: names no offset of partition {', '.join(missing)}; see --partitions")
+        raise UsageError(f"{asked}: names no offset of partition {', '.join(missing)}: add it, or choose partitions")
     return {partition: PointInTime("position", given[partition], str(given[partition])) for partition in partitions}
 
 

@@ -157,11 +157,15 @@ def _as_read(reader: Reader, task: ChangesTask, chosen: Chosen) -> Iterator[list
 def _require_no_replacement(task: ChangesTask, increment: Increment) -> None:
     """:raises ToolRefused: a tool replaced the state, so the changelog does not have what it changed."""
     if increment.replacement is not None and increment.commit_record.n > task.after:
-        raise ToolRefused(
-            f"{_where(task)}: {increment.replacement.tool} replaced the state in transaction "
-            f"{increment.commit_record.n} ({increment.replacement.why}): no delta has what it changed. Next: read the "
-            f"state at this transaction, and begin a new stream after it"
-        )
+        by = increment.replacement
+        raise replaced(_where(task), increment.commit_record.n, f"{by.tool} ({by.why})")
+
+
+def replaced(where: str, n: int, by: str = "a tool") -> ToolRefused:
+    return ToolRefused(
+        f"{where}: {by} replaced the state in transaction {n}: no delta has what it changed. No row was returned. "
+        f"Next: read the state at `latest`, and begin a new stream with since=latest"
+    )
 
 
 def _entries(increment: Increment, table: str) -> Iterator[tuple[list[bytes], list[bytes | None]]]:

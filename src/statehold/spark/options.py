@@ -36,6 +36,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
     #: whether changes have their value before; by default a batch does, a stream does not
     before: bool | None = None
+    #: take filters of partition and key from Spark, whose session must allow it
+    pushdown: bool = False
     config: str = ""
     secrets_dir: str = ""
     profile: str = ""
@@ -78,7 +80,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
             settings[key] = value
         elif key not in known:
             raise UsageError(f"there is no option {key!r}; there are {', '.join(known)}, and settings by their names")
-        elif key in ("verify", "before"):
+        elif key in ("verify", "before", "pushdown"):
             if value.lower() not in _SWITCH:
                 raise UsageError(f"option {key}={value!r}: write true or false")
             values[key] = _SWITCH[value.lower()]

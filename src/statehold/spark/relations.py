@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from statehold.errors import ToolRefused
+from statehold.admin.inspection.topic_view import TopicView
+from statehold.errors import ToolRefused, UsageError
 from statehold.ports import Reader
 from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.partition_identity import Place
@@ -193,29 +194,46 @@ def _converted(columns: Columns | Untyped, name: str, rows: Sequence[ChangedKey]
 
 
 class ChangesTable(Relation):
-    """Every stored change of a table, or those after a point: a task for each partition."""
+    """Every stored change of a table, or those after a point: a task for each partition.
+
+    A begin that is not stored any more is an error of `tasks`, because a stream that continues does not need it.
+    """
 
     def __init__(self, named: NamedService) -> None:
         """:raises ToolRefused, UsageError, TableTypeChanged: as `StateTable`."""
-        options, tasks = named.options, list[ChangesTask]()
+        options, self._unstored, self._tasks = named.options, "", list[ReadTask]()
         with named.view() as view:
             places = named.places(view)
             plans = plan(view.reader, places, named.points(view, places, options.at, "at"))
-            if options.since:
-                begins = plan(view.reader, places, named.points(view, places, options.since, "since"))
-            else:
-                begins = [_oldest(view.reader, each) for each in plans]
-            self.columns = columns_of(named, options.table, recorded([*plans, *begins]))
-            for place, begin, end in zip(places, begins, plans, strict=True):
-                tasks.append(_between(named, place, begin, end, since=bool(options.since)))
+            self.columns = columns_of(named, options.table, recorded(plans))
+            try:
+                begins = _begins(named, view, places, plans)
+            except ToolRefused as error:
+                self._unstored, begins = str(error), []
+        for place, begin, end in zip(places, begins, plans, strict=not self._unstored):
+            found = _between(named, place, begin, end, since=bool(options.since))
+            self._tasks.append(ReadTask(place.partition, found))
         self.reader_of: ReaderOf = named.reader_factory()
         self.schema, self.key_type = changes_schema(self.columns), self.columns.key_type
-        self.tasks = [ReadTask(each.plan.partition, each) for each in tasks]
+
+    @property
+    def tasks(self) -> Sequence[ReadTask]:  # type: ignore[override]
+        """:raises ToolRefused: the begin is not stored any more."""
+        if self._unstored:
+            raise ToolRefused(self._unstored)
+        return self._tasks
 
     def read(self, task: ReadTask, wanted: spark.StructType, pushed: Pushed) -> Iterator[pa.RecordBatch]:
-        for low in changes_of(self.reader_of, task.work, pushed.chosen):
-            for first in range(0, len(low), BATCH):
-                yield changes_batch(self.columns, task.partition, low[first : first + BATCH], wanted)
+        for rows in changes_of(self.reader_of, task.work, pushed.chosen):
+            for first in range(0, len(rows), BATCH):
+                yield changes_batch(self.columns, task.partition, rows[first : first + BATCH], wanted)
+
+
+def _begins(named: NamedService, view: TopicView, places: list[Place], ends: Sequence[FoldPlan]) -> list[FoldPlan]:
+    since = named.options.since
+    if not since:
+        return [_oldest(view.reader, each) for each in ends]
+    return plan(view.reader, places, named.points(view, places, since, "since"))
 
 
 def _oldest(reader: Reader, end: FoldPlan) -> FoldPlan:
@@ -236,6 +254,12 @@ def _oldest(reader: Reader, end: FoldPlan) -> FoldPlan:
 def _between(named: NamedService, place: Place, begin: FoldPlan, end: FoldPlan, *, since: bool) -> ChangesTask:
     """Return the task that reads the changes after the state of `begin` up to that of `end`."""
     recorded_types.check(begin.goal.commit_record, place.types, place.input)
+    if begin.goal.commit_record.n > end.goal.commit_record.n:
+        options = named.options
+        raise UsageError(
+            f"{place.input}[{place.partition}]: option since={options.since} is after option at={options.at}: "
+            f"transactions {begin.goal.commit_record.n} and {end.goal.commit_record.n}"
+        )
     whole = lean(msgspec.structs.replace(end, base=begin.base, start=begin.start))
     after = begin.goal.commit_record.n
     if begin.base is not None and not since:  # the commit record of its transaction may be without a delta

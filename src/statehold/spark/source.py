@@ -49,7 +49,8 @@ class StateholdSource(DataSource):
         return self._relation.schema
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
-        return TableReader(self._relation, checked(schema, self._relation.schema))
+        kind = FilteringReader if self._options.pushdown else TableReader
+        return kind(self._relation, checked(schema, self._relation.schema))
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         if not isinstance(self._relation, ChangesTable):
@@ -82,11 +83,6 @@ class TableReader(DataSourceReader):
         self._relation, self._schema = relation, schema
         self._pushed = Pushed(relation.key_type)
 
-    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802 - PySpark's name
-        """Use filters of the columns `partition` and `key` (PySpark 4.1 and later); Spark applies all of them again."""
-        self._pushed.take(filters)
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(task) for task in self._relation.tasks if self._pushed.partition.holds(task.partition)]
 
@@ -97,3 +93,12 @@ class TableReader(DataSourceReader):
         forget_pandas()
         task: ReadTask = partition.value
         yield from self._relation.read(task, self._schema, self._pushed)
+
+
+class FilteringReader(TableReader):
+    """Also takes filters. A class of its own, because PySpark rejects it where the session does not push filters."""
+
+    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802 - PySpark's name
+        """Use filters of the columns `partition` and `key` (PySpark 4.1 and later); Spark applies all of them again."""
+        self._pushed.take(filters)
+        return filters

@@ -19,7 +19,7 @@ from statehold.snapshot.spark.export.export import plan
 from statehold.snapshot.spark.export.point_in_time import PointInTime
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io.scan import forget_pandas, forget_zip_finders
-from statehold.spark.change_rows import ChangesTask, changes_of
+from statehold.spark.change_rows import ChangesTask, changes_of, replaced
 from statehold.spark.opening import NamedService
 from statehold.spark.options import SourceOptions
 from statehold.spark.pushdown import Pushed
@@ -77,19 +77,22 @@ class ChangesStream(DataSourceStreamReader):
         self, named: NamedService, reader: Reader, place: Place, start: Sequence[int], end: Sequence[int]
     ) -> ChangesTask:
         (after, begin), (through, stop) = start, end
+        where = f"{place.input}[{place.partition}]"
         low, _ = reader.bounds(place.names.changelog, place.partition)
         if begin < low:
             raise ToolRefused(
-                f"{place.input}[{place.partition}]: continue the stream after transaction {after}: Kafka has deleted "
+                f"{where}: continue the stream after transaction {after}: Kafka has deleted "
                 f"the changes up to offset {low} of {place.names.changelog}. No row was returned. Next: begin a new "
                 f"stream from the state at `latest`, and raise snapshot.keep"
             )
         last = discovery.newest_commit_record(reader, place, lambda made: made.n <= through, stop)
         if last is None or last.commit_record.n != through:
             raise ToolRefused(
-                f"{place.input}[{place.partition}]: continue the stream: transaction {through} is not at offset {stop} "
+                f"{where}: continue the stream: transaction {through} is not at offset {stop} "
                 f"of {place.names.changelog} any more. Next: check whether the topic was created again"
             )
+        if last.commit_record.adopted > after:
+            raise replaced(where, last.commit_record.adopted)
         found = FoldPlan(place, last.commit_record, last, None, (), begin, stop)
         if self._options.before:
             at = PointInTime("increment", begin, f"transaction {after}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import SparkSession
 
 from statehold.errors import UsageError
@@ -9,6 +11,9 @@ from statehold.spark.opening import NamedService
 from statehold.spark.options import parse
 from statehold.spark.relations import Points
 from statehold.spark.source import StateholdSource
+
+#: whether a session of PySpark 4.1 or later pushes filters
+_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def views(spark: SparkSession, service: str, *, at: str = "latest", prefix: str = "", **options: str) -> list[str]:
@@ -22,7 +27,7 @@ def views(spark: SparkSession, service: str, *, at: str = "latest", prefix: str 
     :raises UsageError: two views would have one name. Raises the errors of `load()`.
     """
     spark.dataSource.register(StateholdSource)
-    common = {"service": service, **options}
+    common = {"service": service, "pushdown": str(spark.conf.get(_FILTERS, "false")), **options}
     named = NamedService(parse({**common, "mode": "points", "at": at}))
     ends = ",".join(f"{partition}={end}" for partition, end in Points(named).changelog_offsets.items())
     point = {"at": f"changelog:{ends}"}
