@@ -33,7 +33,7 @@ class StateholdSource(DataSource):
     `spark.dataSource.register(StateholdSource)`, then
     `spark.read.format("statehold").options(service="order_totals.app:service", table="totals").load()`. `load()`
     chooses the transactions: all actions on the DataFrame see the same state. The columns are those of
-    `statehold snapshot export`; `.schema("key string, sum bigint")` reads some of them only. Spark raises an
+    `statehold snapshot export`; `.schema("key string, amount bigint")` reads some of them only. Spark raises an
     `AnalysisException` with the text of the command line if the point, the table or the types are wrong.
     """
 
