@@ -14,7 +14,6 @@ from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.loading import load
 from statehold.config.settings import Settings
-from statehold.errors import UsageError
 from statehold.messages.command import issuer
 from statehold.ops.cli.common.output import WrongOption
 from statehold.ops.cli.common.shared_options import with_code, with_name, with_required_code, with_servers
