@@ -171,6 +171,15 @@ PAGES: dict[str, Page] = {
             ),
         ],
     ),
+    "spark": Page(
+        "Spark tables",
+        "[Query the state with Spark](../../how-to/state/spark-tables.md) shows their use. They need "
+        "`pip install 'statehold[spark]'`.",
+        [
+            Entry("statehold.spark.StateholdSource", None, made=False),
+            Entry("statehold.spark.views"),
+        ],
+    ),
     "errors": Page(
         "Errors",
         "Every error of statehold derives from `StateholdError`. The tree groups them by the action that they need. "

@@ -16,11 +16,13 @@ ROOT: Final = Path(__file__).parents[2]
 #: what each room is for; modules directly in src/statehold are rooms, too
 PURPOSES: Final = {
     "ops": "commands, ops server",
+    "spark": "the state as Spark tables",
     "testing": "driver and simulation",
     "rehearsal": "tries a release",
     "shadow": "tries it in parallel",
     "rebuild": "makes the state again",
     "dev": "a broker for development",
+    "service_lookup": "a service by its name in code",
     "service": "what a program starts",
     "runtime": "wires a service",
     "admin": "topics, migrations, repair",

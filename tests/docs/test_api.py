@@ -47,6 +47,7 @@ PUBLIC: dict[str, set[str]] = {
     "statehold.dev": set(importlib.import_module("statehold.dev").__all__),
     "statehold.config": {"Settings", "SettingsError", "load"},
     "statehold.ops": set(ops.__all__),
+    "statehold.spark": {"StateholdSource", "views"},
 }
 #: members without underscore that are no part of the API, and why
 INTERNAL = {
@@ -56,6 +57,7 @@ INTERNAL = {
     "statehold.Policy": None,  # its fields are the arguments of the functions
     "statehold.config.Settings": None,  # docs/reference/settings.md
     "statehold.config.SettingsError": None,
+    "statehold.spark.StateholdSource": None,  # PySpark calls them
 }
 
 

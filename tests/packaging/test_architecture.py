@@ -98,6 +98,7 @@ ALLOWED: dict[str, str] = {
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot admin "
         "balancer runtime"
     ),
+    "service_lookup": "errors service",
     "__init__": "errors common api.values api health service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
@@ -146,6 +147,11 @@ ALLOWED: dict[str, str] = {
         "errors config common api state state.types messages ports kafka.admin snapshot.format kafka.tools snapshot "
         "snapshot.restore admin worker.handler worker.failures snapshot.inspect admin.state rehearsal shadow"
     ),
+    "spark": (
+        "errors config common api.values api state messages bound ports snapshot.format snapshot.restore "
+        "snapshot.spark.fold snapshot.spark.io admin service service_lookup snapshot.inspect snapshot.spark.export "
+        "admin.state admin.inspection"
+    ),
     "snapshot.spark": "",
     "testing.memory": "errors common api messages bound ports worker.common worker.calls",
     "testing.kafka": "errors api ports testing.memory",
@@ -175,8 +181,8 @@ ALLOWED: dict[str, str] = {
         "errors config common health telemetry service __init__ ops.remote ops.http.console ops.http ops.process"
     ),
     "ops.cli.common": (
-        "errors config.common config common messages bound snapshot snapshot.spark.io service snapshot.inspect dev "
-        "ops.reports ops.process"
+        "errors config.common config common messages bound snapshot snapshot.spark.io service service_lookup "
+        "snapshot.inspect dev ops.reports ops.process"
     ),
     "ops.cli.inspect": (
         "errors config.common config common api.values api messages bound ports kafka.admin kafka.clients admin "
@@ -210,8 +216,8 @@ FOLDER_CYCLES: dict[frozenset[str], str] = {}
 #: who may import which library
 ONLY_IN = {
     "confluent_kafka": ("kafka", "api.values.schema"),
-    "pyspark": ("snapshot.spark",),
-    "pyarrow": ("snapshot.spark",),
+    "pyspark": ("snapshot.spark", "spark"),
+    "pyarrow": ("snapshot.spark", "spark"),
     "typer": ("ops.cli",),
     "rich": ("ops.cli",),
     "prometheus_client": ("telemetry.registry", "ops"),

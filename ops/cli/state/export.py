@@ -13,7 +13,6 @@ from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.admin.state.position_args import positions_of
 from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.topics import class_of
-from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.spark import spark_options
@@ -97,23 +96,14 @@ def _points(
 
     :raises UsageError: an offset or a time cannot be read, or a partition has none.
     """
-    from statehold.snapshot.spark.export.point_in_time import PointInTime
+    from statehold.snapshot.spark.export import point_in_time
 
     if at_time is not None:
-        after, topic = _milliseconds(at_time) + 1, view.names.changelog
-        ends = {partition: view.reader.offset_at(topic, partition, after) for partition in partitions}
-        return {partition: PointInTime("increment", end, at_time) for partition, end in ends.items()}
+        changelog = view.names.changelog
+        return point_in_time.at_time(view.reader, changelog, partitions, _milliseconds(at_time), at_time)
     if at_offset is None:
         return {}
-    given = positions_of(at_offset)
-    if isinstance(given, int):
-        given = dict.fromkeys(partitions, given)
-    missing = [str(partition) for partition in partitions if partition not in given]
-    if missing:
-        raise UsageError(
-            f"--at-offset {at_offset}: names no offset of partition {', '.join(missing)}; see --partitions"
-        )
-    return {partition: PointInTime("position", given[partition], str(given[partition])) for partition in partitions}
+    return point_in_time.at_position(partitions, positions_of(at_offset), f"--at-offset {at_offset}")
 
 
 def _milliseconds(text: str) -> int:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from inspect import signature
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -163,21 +164,41 @@ class Columns:
     """
 
     def __init__(self, table: PartitionTable[Any, Any]) -> None:
-        self.name, self._key, self._value = table.name, table.key_type, table.value_type
+        self.name, self.key_type, self._value = table.name, table.key_type, table.value_type
         self._format: Callable[[Any], Serde[Any]] | None = None
         if isinstance(self._value, serde.Json | serde.MsgPack):  # a decoder does not travel, its type does
             self._format, self._value = type(self._value), self._value.decode.__self__.type  # type: ignore[attr-defined]
         self._version, self._upcasters = table.version, dict[int, Upcaster](table.upcasters)
 
     def __getstate__(self) -> Mapping[str, Any]:
-        return {name: self.__dict__[name] for name in ("name", "_key", "_value", "_format", "_version", "_upcasters")}
+        names = ("name", "key_type", "_value", "_format", "_version", "_upcasters")
+        return {name: self.__dict__[name] for name in names}
 
     @cached_property
     def schema(self) -> spark.StructType:
         partition = spark.StructField("partition", spark.IntegerType(), nullable=False)
-        key = spark.StructField("key", kind_of(inspect.type_info(self._key)).type, nullable=False)
+        key = spark.StructField("key", self.key.type, nullable=False)
         rest = [spark.StructField(name, kind.type) for name, kind, _ in self._parts]
         return spark.StructType([partition, key, *rest])
+
+    @cached_property
+    def key(self) -> Kind:
+        return kind_of(inspect.type_info(self.key_type))
+
+    @cached_property
+    def value(self) -> Kind:
+        """Return the type of a whole value: a struct of its columns, or that of its only column `value`."""
+        parts = self._parts
+        if parts[0][2] is None:
+            return parts[0][1]
+        found = _struct([(field or name, kind) for name, kind, field in parts], _get)
+        names = [spark.StructField(name, kind.type) for name, kind, _ in parts]
+        convert = found.convert
+        return Kind(spark.StructType(names), lambda value: dict(zip(self._names, convert(value).values(), strict=True)))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [name for name, _, _ in self._parts]
 
     @cached_property
     def _parts(self) -> list[tuple[str, Kind, str | None]]:
@@ -192,40 +213,78 @@ class Columns:
         return [(f"value_{name}" if name.lower() in taken else name, kind, name) for name, kind in parts]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow = _arrow_schema(self.schema)
+        for batch in batches:
+            yield self.batch(*(batch.column(i).to_pylist() for i in range(3)))
+
+    def batch(
+        self, partitions: list[int], keys: list[bytes], stored: list[bytes], wanted: spark.StructType | None = None
+    ) -> pa.RecordBatch:
+        """Return the rows. Decode only keys and values of which a column is `wanted`; without it all are.
+
+        :raises UsageError: a value does not fit its column.
+        """
+        arrow, asked = arrow_schema(wanted or self.schema), (wanted or self.schema).names
+        try:
+            found = self._decoded(stored) if set(asked) & set(self._names) else []
+            parts = {name: (kind, field) for name, kind, field in self._parts}
+            arrays = []
+            for name, field in zip(asked, arrow, strict=True):
+                if name == "partition":
+                    column: list[Any] = partitions
+                elif name == "key":
+                    column = self.keys(keys)
+                else:
+                    column = self._column(found, *parts[name])
+                arrays.append(pa.array(column, field.type))
+        except Exception as error:
+            raise self.unfit(error) from error
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    def unfit(self, error: Exception) -> UsageError:
+        return UsageError(f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}")
+
+    def keys(self, packed: list[bytes]) -> list[Any]:
+        """Convert msgpack keys."""
+        return [self.key.convert(self._decode_key(key)) for key in packed]
+
+    def values(self, stored: list[bytes | None]) -> list[Any]:
+        """Convert stored values to the type of a whole value; None stays None."""
+        held = iter(self._decoded([each for each in stored if each is not None]))
+        return [None if each is None else _nullable(self.value.convert)(next(held)) for each in stored]
+
+    @cached_property
+    def _decode_key(self) -> Callable[[bytes], Any]:
+        return msgspec.msgpack.Decoder(self.key_type).decode
+
+    @cached_property
+    def _table(self) -> PartitionTable[Any, Any]:
         declaration: Table[Any, Any] = Table(
-            key=self._key,
+            key=self.key_type,
             value=self._format(self._value) if self._format else self._value,
             version=self._version,
             upcasters=self._upcasters,
             mutable=True,
         )
-        table = PartitionTable(declaration)
-        keys = msgspec.msgpack.Decoder(self._key).decode
-        key_kind = kind_of(inspect.type_info(self._key))
-        for batch in batches:
-            try:
-                partitions, stored_keys, stored = (batch.column(i).to_pylist() for i in range(3))
-                found = [table.decode(value) for value in stored]
-                columns = [partitions, [key_kind.convert(keys(key)) for key in stored_keys]]
-                columns += [self._column(found, kind, field) for _, kind, field in self._parts]
-                arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
-            except Exception as error:
-                raise UsageError(
-                    f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}"
-                ) from error
-            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+        return PartitionTable(declaration)
+
+    def _decoded(self, stored: list[bytes]) -> list[Any]:
+        return list(map(self._table.decode, stored))
 
     def _column(self, found: list[Any], kind: Kind, field: str | None) -> list[Any]:
         convert = _nullable(kind.convert)
         if field is None:
             return [convert(value) for value in found]
+        if convert is _same and found and not isinstance(found[0], dict):
+            return list(map(attrgetter(field), found))
         return [convert(_get(value, 0, field)) for value in found]
 
 
 class Untyped:
     """Does the same as `Columns` for a table that the handler does not declare: key and value are JSON."""
 
+    key_type: Final = None
+    key: Final = _JSON
+    value: Final = _JSON
     schema: Final = spark.StructType(
         [
             spark.StructField("partition", spark.IntegerType(), nullable=False),
@@ -238,18 +297,33 @@ class Untyped:
         self.name = name
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow, types = to_arrow_schema(self.schema), typed.Typed()
         for batch in batches:
-            partitions, stored_keys, stored = (batch.column(i).to_pylist() for i in range(3))
-            keys = [_json(typed.key(msgspec.msgpack.decode(key))) for key in stored_keys]
-            values = [_json(types.value(self.name, value)) for value in stored]
-            arrays = [
-                pa.array(column, field.type) for column, field in zip((partitions, keys, values), arrow, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+            yield self.batch(*(batch.column(i).to_pylist() for i in range(3)))
+
+    def batch(
+        self, partitions: list[int], keys: list[bytes], stored: list[bytes], wanted: spark.StructType | None = None
+    ) -> pa.RecordBatch:
+        arrow = arrow_schema(wanted or self.schema)
+        columns: dict[str, Callable[[], list[Any]]] = {
+            "partition": lambda: partitions,
+            "key": lambda: self.keys(keys),
+            "value": lambda: self.values([*stored]),
+        }
+        arrays = [pa.array(columns[field.name](), field.type) for field in arrow]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    def unfit(self, error: Exception) -> UsageError:
+        return UsageError(f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}")
+
+    def keys(self, packed: list[bytes]) -> list[str]:
+        return [_json(typed.key(msgspec.msgpack.decode(key))) for key in packed]
+
+    def values(self, stored: list[bytes | None]) -> list[str | None]:
+        types = typed.Typed()
+        return [None if each is None else _json(types.value(self.name, each)) for each in stored]
 
 
-def _arrow_schema(schema: spark.StructType) -> pa.Schema:
+def arrow_schema(schema: spark.StructType) -> pa.Schema:
     """Return the schema for pyarrow. Later releases of PySpark must be given the session's time zone."""
     more: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **more)

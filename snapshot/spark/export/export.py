@@ -142,7 +142,7 @@ def _written(
         service=place.names.group,
         input=",".join(place.names.inputs),
         format=form,
-        partitions=[_exported(reader, each, points) for each in plans],
+        partitions=[exported(reader, each, points) for each in plans],
         tables={each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns},
         rows=rows,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -208,7 +208,7 @@ def _columns(tables: Sequence[PartitionTable[Any, Any]], held: Mapping[str, int]
     return [*known.values(), *others]
 
 
-def _exported(reader: Reader, plan: FoldPlan, points: Mapping[int, PointInTime]) -> Exported:
+def exported(reader: Reader, plan: FoldPlan, points: Mapping[int, PointInTime]) -> Exported:
     commit_record, place = plan.goal.commit_record, plan.place
     return Exported(
         plan.partition,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from statehold.errors import DamagedIncrement, PartitionError
+from statehold.errors import DamagedIncrement, PartitionError, UsageError
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
@@ -30,6 +30,32 @@ class PointInTime(NamedTuple):
 
 
 LATEST = PointInTime()
+
+
+class TimedReader(Reader, Protocol):
+    """A reader that finds offsets by time."""
+
+    def offset_at(self, topic: str, partition: int, moment: int) -> int:
+        """Return the first offset at that time (milliseconds since 1970) or later, else the end."""
+        ...
+
+
+def at_time(
+    reader: TimedReader, changelog: str, partitions: Collection[int], moment: int, asked: str
+) -> dict[int, PointInTime]:
+    """Return the last point of each partition that Kafka had stored by `moment`, in milliseconds since 1970."""
+    ends = {partition: reader.offset_at(changelog, partition, moment + 1) for partition in partitions}
+    return {partition: PointInTime("increment", end, asked) for partition, end in ends.items()}
+
+
+def at_position(partitions: Collection[int], given: Mapping[int, int] | int, asked: str) -> dict[int, PointInTime]:
+    """Return each partition's point at an input position. :raises UsageError: `given` names none for a partition."""
+    if isinstance(given, int):
+        given = dict.fromkeys(partitions, given)
+    missing = [str(partition) for partition in partitions if partition not in given]
+    if missing:
+        raise UsageError(f"{asked}: names no offset of partition {', '.join(missing)}: add it, or choose partitions")
+    return {partition: PointInTime("position", given[partition], str(given[partition])) for partition in partitions}
 
 
 class Kept(NamedTuple):

@@ -31,7 +31,7 @@ def merge(blocks: Iterable[KeyBlock]) -> Iterator[Rows]:
     """
     places: dict[int, list[_Located]] = {}
     partition, sound = -1, True
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=_scratch()) as file:
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=scratch()) as file:
         for partition, bucket, rank, stretch, data in blocks:
             if bucket < 0:
                 sound = sound and not decode_report(data).finding
@@ -71,7 +71,7 @@ def _merged(partition: int, file: IO[bytes], some: Sequence[_Located]) -> Iterat
             yield partition, table, keys.to_pylist(), values.to_pylist()
 
 
-def _scratch() -> str | None:
+def scratch() -> str | None:
     """Return Spark's folder for temporary files on this machine, which Spark gives to its Python workers."""
     found = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return found if os.path.isdir(found) else None

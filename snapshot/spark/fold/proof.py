@@ -34,6 +34,15 @@ class Sums(msgspec.Struct):
         self.text, self.packed, self.keys = self.text + other.text, self.packed + other.packed, self.keys + other.keys
 
 
+class KnownSums(Sums):
+    """The sum of a table whose type of keys is known."""
+
+    def of(self, table: str, keys: list[bytes], values: list[bytes], *, text: bool) -> None:
+        """Add these keys, hashed as text or as msgpack."""
+        self.text = self.packed = self.text + seeded_digest(values, packed_seeds(table, keys, text=text))
+        self.keys += len(keys)
+
+
 def proves(sums: Mapping[str, Sums], wanted: bytes, keys: int) -> str:
     """Return '' if these tables have that digest and that number of keys, else the difference."""
     count = sum(each.keys for each in sums.values())

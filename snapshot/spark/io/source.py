@@ -197,6 +197,12 @@ def pieces(spark: SparkSession, partitions: int) -> int:
 
 def verdict(plan: FoldPlan, reports: Mapping[str, TaskReport], sums: Mapping[str, Sums]) -> str:
     """Return why this is not the state at the plan's goal; '' if it is."""
+    goal = plan.goal.commit_record
+    return unread(plan, reports) or proves(sums, goal.digest, goal.keys)
+
+
+def unread(plan: FoldPlan, reports: Mapping[str, TaskReport]) -> str:
+    """Return why the tasks have not read what leads to the plan's goal; '' if they have."""
     finding = base_finding(plan, reports)
     if finding:
         return finding
@@ -206,7 +212,7 @@ def verdict(plan: FoldPlan, reports: Mapping[str, TaskReport], sums: Mapping[str
     last = increments.last if increments is not None else -1
     if goal.n not in (last, plan.first):
         return f"the changelog ends with transaction {last}, but the state of {goal.n} is requested"
-    return proves(sums, goal.digest, goal.keys)
+    return ""
 
 
 def base_finding(plan: FoldPlan, reports: Mapping[str, TaskReport]) -> str:

@@ -1,0 +1,46 @@
+"""Temporary views of all tables of a service, for SQL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from statehold.errors import UsageError
+from statehold.spark.opening import NamedService
+from statehold.spark.options import parse
+from statehold.spark.relations import Points
+from statehold.spark.source import StateholdSource
+
+#: whether a session of PySpark 4.1 or later pushes filters
+_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+def views(spark: SparkSession, service: str, *, at: str = "latest", prefix: str = "", **options: str) -> list[str]:
+    """Register temporary views of a service for SQL; return their names.
+
+    For each table that the handler declares there are two, called as the table and with `_changes` behind it, and for
+    the service `statehold_points` and `statehold_commits`, all after `prefix`. `at` is resolved once, so that all
+    tables show the same transactions. Call it again for a newer state. `options` are further options of a read. Blocks
+    for some seconds.
+
+    :raises UsageError: two views would have one name. Raises the errors of `load()`.
+    """
+    spark.dataSource.register(StateholdSource)
+    common = {"service": service, "pushdown": str(spark.conf.get(_FILTERS, "false")), **options}
+    named = NamedService(parse({**common, "mode": "points", "at": at}))
+    ends = ",".join(f"{partition}={end}" for partition, end in Points(named).changelog_offsets.items())
+    point = {"at": f"changelog:{ends}"}
+    wanted = {
+        f"{prefix}statehold_points": {"mode": "points", **point},
+        f"{prefix}statehold_commits": {"mode": "commits"},
+    }
+    for table in named.tables:
+        name = prefix + table.replace(".", "_")
+        for view, more in ((name, {"mode": "state"}), (f"{name}_changes", {"mode": "changes"})):
+            if view in wanted:
+                raise UsageError(f"two views would have the name {view!r}. Next: read one of the tables with load()")
+            wanted[view] = {**more, "table": table, **point}
+    for view, more in wanted.items():
+        spark.read.format("statehold").options(**common, **more).load().createOrReplaceTempView(view)
+    return list(wanted)
