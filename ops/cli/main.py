@@ -53,7 +53,7 @@ class _Commands(LazyGroup):
             ),
             CommandEntry("scale", "service.processes:scale", "Change the number of processes of a service."),
             CommandEntry(
-                "finish-upgrade", "service.upgrade:finish_upgrade", "End a rolling upgrade: write the newest format."
+                "finish-upgrade", "release.upgrade:finish_upgrade", "End a rolling upgrade: write the newest format."
             ),
             CommandEntry("txn", "inspect.txn:app", "List and abort open transactions that block readers."),
         ),
@@ -71,10 +71,10 @@ class _Commands(LazyGroup):
             ),
             CommandEntry("repair", "state.repair:app", "Let partitions continue that refuse to start."),
             CommandEntry(
-                "rehearse", "service.rehearse:rehearse_", "Run a release over past records, and compare its results."
+                "rehearse", "release.rehearse:rehearse_", "Run a release over past records, and compare its results."
             ),
             CommandEntry(
-                "shadow", "service.shadow:shadow", "Run a release in parallel to the service, and compare its results."
+                "shadow", "release.shadow:shadow", "Run a release in parallel to the service, and compare its results."
             ),
             CommandEntry("sink", "topics.sink:app", "Prepare and check the database of a service's sinks."),
         ),

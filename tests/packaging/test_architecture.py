@@ -157,9 +157,9 @@ ALLOWED: dict[str, str] = {
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
-        "errors config common api.values api messages bound ports telemetry health snapshot.format snapshot.store "
-        "snapshot snapshot.restore balancer worker.common worker.replicas worker.sinks worker testing.memory "
-        "testing.kafka testing.kafka.clients"
+        "errors config common api.values api state messages bound ports telemetry health snapshot.format "
+        "snapshot.store snapshot snapshot.restore balancer worker.common worker.replicas worker.calls worker.sinks "
+        "worker testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
     "ops.reports": (
@@ -190,14 +190,17 @@ ALLOWED: dict[str, str] = {
         "ops.reports ops.doctor ops.process ops.cli.common"
     ),
     "ops.cli.service": (
-        "errors config.common config common messages telemetry health admin service ops.remote ops.generate dev "
-        "admin.inspection rehearsal shadow ops.http ops.process ops.supervisor ops.cli.common"
+        "errors config common api state.kinds messages bound telemetry health admin service ops.remote ops.generate "
+        "dev admin.inspection ops.http ops.process ops.supervisor ops.cli.common"
+    ),
+    "ops.cli.release": (
+        "errors config.common config common admin admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
     ),
     "ops.cli.snapshots": "errors common snapshot.inspect admin.inspection ops.cli.common",
     "ops.cli.state": (
         "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.spark.export "
         "admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports ops.process ops.cli.common "
-        "ops.cli.service ops.cli.snapshots rehearsal rebuild"
+        "ops.cli.service ops.cli.release ops.cli.snapshots rehearsal rebuild"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",

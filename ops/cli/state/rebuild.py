@@ -18,7 +18,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
-from statehold.ops.cli.service.rehearse import Shown, line_of, print_example
+from statehold.ops.cli.release.rehearse import Shown, line_of, print_example
 from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
 from statehold.ops.reports.sinks import compared
 from statehold.rebuild import replacing

@@ -21,7 +21,7 @@ from statehold.ops.cli.common import output, waiting
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.cli.service.rehearse import Ignored, Shown, print_example, print_partition, seconds_of
+from statehold.ops.cli.release.rehearse import Ignored, Shown, print_example, print_partition, seconds_of
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
 from statehold.ops.http.small_server import small_server
 from statehold.ops.process.shadow_metrics import ShadowMetrics

@@ -1,0 +1,1 @@
+"""Commands of an upgrade: rehearse a release, shadow the running one, finish."""
