@@ -278,7 +278,7 @@ class PartitionTable(Table[K, V]):
                 tombed.add(key)
         self._trim()
 
-    def remove(self, keys: list[K]) -> None:
+    def _drop(self, keys: list[K]) -> None:
         """Remove committed keys."""
         deque(map(self.stored.pop, keys), 0)
         deque(map(self._cache.pop, keys, repeat(None)), 0)

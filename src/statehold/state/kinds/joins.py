@@ -147,7 +147,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         if gone:
             self._gone = []
             deleted += gone
-            self.remove(gone)
+            self._drop(gone)
             first, segments = self._next_first, self._by_segment()
             for number in [number for number in segments if number < first]:
                 del segments[number]
