@@ -148,7 +148,7 @@ ALLOWED: dict[str, str] = {
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
         "errors config common api.values api messages bound ports telemetry health snapshot.format snapshot.store "
-        "snapshot snapshot.restore balancer worker.common worker.replicas worker.sinks worker testing.memory "
+        "snapshot snapshot.restore state balancer worker.common worker.replicas worker.calls worker.sinks worker testing.memory "
         "testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
@@ -177,8 +177,8 @@ ALLOWED: dict[str, str] = {
         "ops.reports ops.doctor ops.process ops.cli.common"
     ),
     "ops.cli.service": (
-        "errors config.common config common messages telemetry health admin service ops.remote ops.generate dev "
-        "admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
+        "errors config.common config common api state.kinds messages bound telemetry health admin service ops.remote "
+        "ops.generate dev admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
     ),
     "ops.cli.state": (
         "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.inspect "

@@ -381,7 +381,7 @@ def verify_asking(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
             assert_same(f"[{partition}] {name}: link", int(found), link)
             seen.append(name)
             possible = {0} if expected.get(name) else given[partition, int(place), int(depth)]
-            assert int(result) in possible, f"[{partition}] {name}: {result} is none of {possible}"
+            assert int(result) in possible, f"[{partition}] {name}: {result} is not among {possible}"
         assert_same(f"answers of [{partition}]", sorted(seen), sorted(expected))
 
 
