@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
 from tests.support import inside
 
-from statehold import Call, CallFailure, CallResult, Handler, Output, Record, Table, Timer
+from statehold import Call, CallFailure, CallResult, Handler, Output, Record, Table, Timer, retry
 from statehold.api.handler import EffectKey
 from statehold.config.sections.effects_timers_sinks import CallsSettings
 from statehold.config.sections.processing import CommitSettings
@@ -24,6 +24,7 @@ from statehold.errors import (
     UsageError,
 )
 from statehold.messages.call_outcome import DISCARD, FAIL, RETRY, CallOutcome, CallRequest
+from statehold.messages.pinned_command import PinnedMessage
 from statehold.testing import Driver, OpenCall
 
 
@@ -347,6 +348,40 @@ def test_a_stop_commits_the_answers_that_are_there() -> None:
     assert cards(driver) == ["bob"]
 
 
+class Flaky(Scoring):
+    """Asks, fails, and does not ask when it is retried."""
+
+    on_failure: ClassVar = {ValueError: retry(1, seconds=0.1)}
+    failed: bool = False
+
+    def on_record(self, record: Record[Payment]) -> None:
+        if not type(self).failed:
+            type(self).failed = True
+            super().on_record(record)
+            raise ValueError("once")
+
+
+def test_a_call_of_a_record_that_was_rolled_back_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flaky, "failed", False)
+    driver = started("ann", kind=Flaky)
+    assert Flaky.failed
+    assert driver.calls == []
+    assert driver.table(Scoring.score) == {}
+
+
+def test_an_answer_that_is_pinned_for_a_dead_call_changes_nothing() -> None:
+    """Code of another release may have pinned it."""
+    driver = started("ann", kind=Unforgiving)
+    (ann,) = driver.calls
+    driver.fail(ann, CallRejected("no"))
+    before = driver.table(Unforgiving.score)
+    outcome = CallOutcome("score", ann.id, 1, msgspec.msgpack.encode(Score(100)))
+    engine = inside.lanes(driver)[0].engine()
+    assert not engine.obey(PinnedMessage(driver.names.control, 0, outcome.pin(10**16, 1, b"ann")))
+    assert driver.table(Unforgiving.score) == before
+    assert driver.table(Unforgiving.risks) == {}
+
+
 def test_an_answer_by_hand_has_no_effect() -> None:
     driver = started("ann")
     (ann,) = driver.calls
@@ -386,6 +421,7 @@ def test_an_answer_that_its_own_transaction_cancels_is_dropped() -> None:
     driver.advance(5)
     assert driver.table(Scoring.risks) == {}
     assert driver.calls == []
+    assert driver.commit_record().pinned == ()
 
 
 class Raising(Scoring):

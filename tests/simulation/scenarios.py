@@ -213,6 +213,16 @@ class Asking(Book):
         self.told.send(f"{name} {times} {result} {link}", partition=self.partition)
 
 
+class AskingRows(Asking):
+    """Each answer is a row of a database, too, which may be ahead of Kafka."""
+
+    entries = Sink("entries", value=Entry, key=("partition", "number"))
+
+    def _tell(self, question: Question, result: int) -> None:
+        super()._tell(question, result)
+        self.entries.put(Entry(self.partition, question.offset * 10 + question.depth, result))
+
+
 class InOrder(Asking):
     """The questions of one key are asked in their order."""
 
@@ -381,8 +391,19 @@ def verify_asking(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
             assert_same(f"[{partition}] {name}: link", int(found), link)
             seen.append(name)
             possible = {0} if expected.get(name) else given[partition, int(place), int(depth)]
-            assert int(result) in possible, f"[{partition}] {name}: {result}, not one of {possible}"
+            assert int(result) in possible, f"[{partition}] {name}: {result} is not among {possible}"
         assert_same(f"answers of [{partition}]", sorted(seen), sorted(expected))
+
+
+def verify_rows_of_answers(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    verify_asking(inputs, outcome)
+    entries: dict[tuple[Any, ...], Any] = {}
+    for partition in range(outcome.application.partitions):
+        for text in texts(outcome, "told", partition):
+            offset, depth, _, result, _ = map(int, text.split())
+            number = offset * 10 + depth
+            entries[partition, number] = {"partition": partition, "number": number, "total": result}
+    assert_same("entries", outcome.application.database.tables.get("entries", {}), entries)
 
 
 def verify_in_order(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -535,6 +556,7 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
     rated = partial(_of_one_input, size, Rated, verify_rated, events={"rate": publish_rate})
     chain = partial(_chain, size)
     asking = partial(_of_one_input, size, Asking, verify_asking, begin=forget_questions, rest=3.0)
+    rows_of_answers = partial(_of_one_input, size, AskingRows, verify_rows_of_answers, begin=forget_questions, rest=3.0)
     in_order = partial(_of_one_input, size, InOrder, verify_in_order, begin=forget_questions, rest=3.0)
     compact, rare = {"compact": Simulation.compact}, _settings(snapshot={"delta_interval": size.rare})
     never = _settings(snapshot={"delta_interval": "off"})
@@ -580,6 +602,7 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
         asking("calls, standby replicas", 27, standbys, processes=3),
         asking("calls, few at a time", 24, _settings(calls={"pending": 2}, snapshot={"delta_interval": size.rare})),
         in_order("calls in order", 26, rare),
+        rows_of_answers("calls and rows", 28),
         chain("two inputs, one created again", 20, rare, events={"create-again": Simulation.create_again}),
     )
 

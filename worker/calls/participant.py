@@ -7,12 +7,12 @@ Q2). So a kill repeats the calls that were in progress, and no answer counts twi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from statehold.messages.call_outcome import CallJob, CallOutcome
-from statehold.messages.pinned_command import PinnedMessage
+from statehold.messages.call_outcome import CallJob, CallOutcome, ids_answered
+from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
@@ -71,7 +71,6 @@ class DurableCalls(Participant):
 
     def opened(self, record: CommitRecord) -> None:
         """Make the calls that an earlier owner has no committed answer of."""
-        self._book.take()  # the requests of a replay are among those of the state
         self._submit(list(self._book.pending()))
 
     def blocks(self) -> bool:
@@ -90,15 +89,16 @@ class DurableCalls(Participant):
         if not self._ended or not self._may_pin(work.before):
             return
         room = self._room - sum(each.size for each in work.done.pinned)
-        most, now = (1 if work.alone else _MOST) - (len(work.done.pinned) if work.alone else 0), self._tools.wall()
+        most, now = 1 if work.alone else len(work.done.pinned) + _MOST, self._tools.wall()
         pinned = list(work.done.pinned)
         for outcome in self._ended.values():
             if not self._book.awaits(outcome.call, outcome.id):
+                self._taken.append(outcome.id)  # it was cancelled, or answered otherwise
                 continue
             offset = self._book.next_offset(now)
             entry = outcome.pin(offset, int(now * 1000), self._book.key(outcome))
             room -= entry.size
-            if len(self._taken) >= most or self._engine.effects.crowded or (room < 0 and pinned):
+            if len(pinned) >= most or self._engine.effects.crowded or (room < 0 and pinned):
                 break
             message = PinnedMessage(self._place.names.control, self._place.partition, entry)
             self._taken.append(outcome.id)
@@ -126,11 +126,22 @@ class DurableCalls(Participant):
             self._jobs.pop(each, None)
         if self._taken:
             self._tools.metrics.inc(metrics.CALLS_ENDED, len(self._taken))
+        elif draft.side.pinned:
+            self._forget_repeated(draft.side.pinned)
         self._taken.clear()
         cancelled = set(draft.cancelled_calls)
         self._submit([job for job in draft.new_calls if job.id not in cancelled])
         if cancelled:
             self._runner.drop(draft.cancelled_calls)
+
+    def _forget_repeated(self, pinned: Sequence[Pinned]) -> None:
+        """Make calls no more whose answers a sinks' database has named: this transaction has repeated them."""
+        repeated = [each for each in ids_answered(pinned) if each in self._jobs]
+        for each in repeated:
+            self._jobs.pop(each)
+            self._ended.pop(each, None)
+        if repeated:
+            self._runner.drop(repeated)
 
     def rolled_back(self) -> None:
         self._committing = 0

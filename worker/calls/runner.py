@@ -165,7 +165,7 @@ class CallRunner:
                 self._quiet.set()
 
     def _note(self, job: CallJob, outcome: CallOutcome | None, failed: BaseException | None) -> None:
-        """Report to the gate how an attempt ended; log an outage once."""
+        """Pass the end of an attempt to the gate, and report an outage once."""
         gate = self._gate(job)
         answered = (
             True if outcome is not None or isinstance(failed, CallRejected) else None if failed is None else False

@@ -6,6 +6,7 @@ Operators' requests about calls are commands of the control topic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,6 +58,11 @@ _decode = msgspec.msgpack.Decoder(CallOutcome).decode
 def outcome_of(message: Message) -> CallOutcome:
     """Return the outcome that an entry carries. Raises as msgspec does."""
     return _decode(message.value() or b"")
+
+
+def ids_answered(pinned: Sequence[Pinned]) -> list[str]:
+    """Return the calls whose answers are among the entries of a commit record."""
+    return [_decode(each.value or b"").id for each in pinned if each.headers == _HEADERS]
 
 
 #: commands of the control topic: make dead calls again, forget calls, end calls as failed

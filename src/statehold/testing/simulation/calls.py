@@ -115,7 +115,7 @@ class SimulatedCalls:
         return False
 
     def _ask(self, job: CallJob, function: CallFunction, before: Intervention | None) -> tuple[Any, bool]:
-        """Return the answer, and whether to give it two times. Raises as the function, or the schedule's error."""
+        """Return the answer, and whether it is duplicated. Raises what the function raises, or the schedule's error."""
         if before is not None and before.kind == "fail":
             raise ConnectionError("down")
         value = function.options.function(job.id, function.argument.decode(job.argument))
