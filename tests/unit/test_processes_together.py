@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as exposition
 
 from statehold.health import process_memory
 from statehold.ops.supervisor import aggregate
 from statehold.ops.supervisor.aggregate import ProcessView
+from statehold.ops.supervisor.exposition import merged, registry_of
 from statehold.ops.supervisor.fleet import State
 from statehold.ops.supervisor.launch import (
     Launch,
@@ -25,6 +29,8 @@ from statehold.ops.supervisor.launch import (
 )
 from statehold.ops.supervisor.notify import FleetMessages
 from statehold.ops.supervisor.pinning import Pinning
+from statehold.telemetry.metrics import FAILURES
+from statehold.telemetry.registry import ServiceMetrics
 
 
 def row(partition: int, phase: str = "live") -> dict[str, Any]:
@@ -191,3 +197,48 @@ def test_python_s_threads_get_one_core_and_the_others_the_rest() -> None:
     alone: dict[int, set[int]] = {}
     Pinning(0, [0], lambda task, cores: alone.__setitem__(task, set(cores))).turn([10, 11], [10])
     assert alone == {10: {0}, 11: {0}}
+
+
+# Metrics
+
+
+def of_service(records: int) -> ServiceMetrics:
+    found = ServiceMetrics("orders")
+    metrics = found.partition(3)
+    metrics.committed(
+        seconds=0.1,
+        handler_seconds=0.1,
+        records=records,
+        outputs=1,
+        increment_bytes=1,
+        position=1,
+        keys=1,
+        newest=1,
+    )
+    metrics.inc(FAILURES, 1, 'a "quoted" {name}\n')
+    return found
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+def test_every_metric_of_a_service_is_merged_and_stays_valid(accept: str) -> None:
+    encode, kind = choose_encoder(accept)
+    parse: Any = openmetrics if "openmetrics" in kind else exposition
+    texts = {number: encode(of_service(number).registry).decode() for number in (1, 2)}
+    own = encode(registry_of("orders", [view(1, None), view(2, None), view(3, None, "down")], texts)).decode()
+    families = {family.name: family for family in parse(merged(texts, own))}
+
+    expected = set()
+    for number, text in texts.items():
+        for family in parse(text):
+            expected |= {
+                (s.name, frozenset({**s.labels, "process": str(number)}.items()), s.value) for s in family.samples
+            }
+    found = {(s.name, frozenset(s.labels.items()), s.value) for each in families.values() for s in each.samples}
+    assert len(expected) > 300
+    assert expected - found == set()
+    assert {name for name, _, _ in found - expected if not name.startswith("process_")} == {
+        "statehold_ready",
+        "statehold_process_restarts_total",
+    }
+    ready = {s.labels["process"]: s.value for s in families["statehold_ready"].samples}
+    assert ready == {"3": 0.0}  # the others have no manager, and say nothing
