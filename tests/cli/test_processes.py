@@ -28,6 +28,9 @@ from statehold.ops.remote import control_sockets
 from statehold.ops.remote import processes as supervised
 from statehold.ops.remote.control_sockets import RequestRejected
 
+#: each starts several processes
+pytestmark = pytest.mark.slow
+
 SUPERVISED = ROOT / "tests" / "support" / "apps" / "supervised.py"
 
 
