@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +18,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as exposition
 
 from statehold.health import process_memory
+from statehold.ops.http.answers import HttpAnswer, HttpRequest
+from statehold.ops.http.bounded_server import BoundedServer
+from statehold.ops.remote import control_sockets
 from statehold.ops.supervisor import aggregate
 from statehold.ops.supervisor.aggregate import ProcessView
+from statehold.ops.supervisor.asking import passed_on
 from statehold.ops.supervisor.exposition import merged, registry_of
 from statehold.ops.supervisor.fleet import State
 from statehold.ops.supervisor.launch import (
@@ -242,3 +250,30 @@ def test_every_metric_of_a_service_is_merged_and_stays_valid(accept: str) -> Non
     }
     ready = {s.labels["process"]: s.value for s in families["statehold_ready"].samples}
     assert ready == {"3": 0.0}  # the others have no manager, and say nothing
+
+
+def test_a_request_that_is_passed_on_carries_no_second_one() -> None:
+    directory = Path(tempfile.mkdtemp(prefix="sup-"))  # short, as the path of a socket has to be
+    heard: list[HttpRequest] = []
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        heard.append(request)
+        return HttpAnswer(200, b"{}")
+
+    server = BoundedServer(control_sockets.listen_at(directory / "1.process"), answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    member: Any = SimpleNamespace(number=1, socket=directory / "1.process")
+    smuggled = "text/plain\r\nAuthorization: Bearer x\r\n\r\nPOST /drain HTTP/1.1\r\n"
+    try:
+        given = HttpRequest("GET", "/status", {"a": "b c&d"}, {"accept": smuggled, "cookie": "x"})
+        assert passed_on(member, given).status == 200
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10.0)
+        shutil.rmtree(directory)
+    (only,) = heard
+    assert (only.method, only.path, only.query) == ("GET", "/status", {"a": "b c&d"})
+    assert "authorization" not in only.headers
+    assert "cookie" not in only.headers
