@@ -26,7 +26,10 @@ Members = Mapping[int, MemberProcess]
 def passed_on(member: MemberProcess, request: HttpRequest, timeout: float = PATIENCE) -> HttpAnswer:
     """Ask one process the same. :raises Rejected: it does not answer."""
     target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
-    headers: dict[str, str] = {name: request.headers[name] for name in _SENT if name in request.headers}
+    # On one line each: the control socket has commands that a client of the ops server may not send.
+    headers: dict[str, str] = {
+        name: " ".join(request.headers[name].split()) for name in _SENT if name in request.headers
+    }
     method = "GET" if request.method == "HEAD" else request.method
     try:
         status, found, body = control_sockets.exchange(member.socket, target, timeout, method=method, headers=headers)

@@ -141,13 +141,18 @@ class FleetRoutes:
         return as_json({name: verdict.ok, "why": verdict.why, "instance": self._processes.instance}, status)
 
     def _metrics(self, request: HttpRequest) -> HttpAnswer:
-        texts: dict[int, str] = {}
-        for number, answer in gathered(self._members(), HttpRequest("GET", "/metrics"), SCRAPE).items():
-            if answer.status == 200:
-                texts[number] = answer.body.decode()
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        encode, kind = choose_encoder(accept)
+        asked = HttpRequest("GET", "/metrics", headers={"accept": accept})
+        # A process of another release may know another format, which cannot be merged.
+        texts = {
+            number: answer.body.decode()
+            for number, answer in gathered(self._members(), asked, SCRAPE).items()
+            if (answer.status, answer.type.partition(";")[0]) == (200, kind.partition(";")[0])
+        }
         service = str(self._known.get("service") or self._service())
-        return HttpAnswer(200, encode(exposition.registry_of(service, self._processes.views(), texts)), kind)
+        own = encode(exposition.registry_of(service, self._processes.views(), texts)).decode()
+        return HttpAnswer(200, exposition.merged(texts, own).encode(), kind)
 
     def _service(self) -> str:
         statuses = (view.status for view in self._processes.views())

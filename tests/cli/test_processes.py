@@ -28,6 +28,9 @@ from statehold.ops.remote import control_sockets
 from statehold.ops.remote import processes as supervised
 from statehold.ops.remote.control_sockets import RequestRejected
 
+#: each starts several processes
+pytestmark = pytest.mark.slow
+
 SUPERVISED = ROOT / "tests" / "support" / "apps" / "supervised.py"
 
 
@@ -185,6 +188,16 @@ def test_metrics_are_valid_and_each_series_names_its_process(desk: Desk) -> None
     ]
     assert {s.labels["process"] for s in families["process_resident_memory_bytes"].samples} == {"supervisor"}
     assert {family.name for family in list(openmetrics(modern))} == set(families)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not here")
+def test_promtool_accepts_the_metrics(desk: Desk) -> None:
+    desk.start("2")
+    _, text = desk.get("/metrics")
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_a_process_that_does_not_run_is_not_ready(desk: Desk) -> None:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as exposition
 
 from statehold.health import process_memory
+from statehold.ops.http.answers import HttpAnswer, HttpRequest
+from statehold.ops.http.bounded_server import BoundedServer
+from statehold.ops.remote import control_sockets
 from statehold.ops.supervisor import aggregate
 from statehold.ops.supervisor.aggregate import ProcessView
+from statehold.ops.supervisor.asking import passed_on
+from statehold.ops.supervisor.exposition import merged, registry_of
 from statehold.ops.supervisor.fleet import State
 from statehold.ops.supervisor.launch import (
     Launch,
@@ -25,6 +37,8 @@ from statehold.ops.supervisor.launch import (
 )
 from statehold.ops.supervisor.notify import FleetMessages
 from statehold.ops.supervisor.pinning import Pinning
+from statehold.telemetry.metrics import FAILURES
+from statehold.telemetry.registry import ServiceMetrics
 
 
 def row(partition: int, phase: str = "live") -> dict[str, Any]:
@@ -191,3 +205,75 @@ def test_python_s_threads_get_one_core_and_the_others_the_rest() -> None:
     alone: dict[int, set[int]] = {}
     Pinning(0, [0], lambda task, cores: alone.__setitem__(task, set(cores))).turn([10, 11], [10])
     assert alone == {10: {0}, 11: {0}}
+
+
+# Metrics
+
+
+def of_service(records: int) -> ServiceMetrics:
+    found = ServiceMetrics("orders")
+    metrics = found.partition(3)
+    metrics.committed(
+        seconds=0.1,
+        handler_seconds=0.1,
+        records=records,
+        outputs=1,
+        increment_bytes=1,
+        position=1,
+        keys=1,
+        newest=1,
+    )
+    metrics.inc(FAILURES, 1, 'a "quoted" {name}\n')
+    return found
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+def test_every_metric_of_a_service_is_merged_and_stays_valid(accept: str) -> None:
+    encode, kind = choose_encoder(accept)
+    parse: Any = openmetrics if "openmetrics" in kind else exposition
+    texts = {number: encode(of_service(number).registry).decode() for number in (1, 2)}
+    own = encode(registry_of("orders", [view(1, None), view(2, None), view(3, None, "down")], texts)).decode()
+    families = {family.name: family for family in parse(merged(texts, own))}
+
+    expected = set()
+    for number, text in texts.items():
+        for family in parse(text):
+            expected |= {
+                (s.name, frozenset({**s.labels, "process": str(number)}.items()), s.value) for s in family.samples
+            }
+    found = {(s.name, frozenset(s.labels.items()), s.value) for each in families.values() for s in each.samples}
+    assert len(expected) > 300
+    assert expected - found == set()
+    assert {name for name, _, _ in found - expected if not name.startswith("process_")} == {
+        "statehold_ready",
+        "statehold_process_restarts_total",
+    }
+    ready = {s.labels["process"]: s.value for s in families["statehold_ready"].samples}
+    assert ready == {"3": 0.0}  # the others have no manager, and say nothing
+
+
+def test_a_request_that_is_passed_on_carries_no_second_one() -> None:
+    directory = Path(tempfile.mkdtemp(prefix="sup-"))  # short, as the path of a socket has to be
+    heard: list[HttpRequest] = []
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        heard.append(request)
+        return HttpAnswer(200, b"{}")
+
+    server = BoundedServer(control_sockets.listen_at(directory / "1.process"), answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    member: Any = SimpleNamespace(number=1, socket=directory / "1.process")
+    smuggled = "text/plain\r\nAuthorization: Bearer x\r\n\r\nPOST /drain HTTP/1.1\r\n"
+    try:
+        given = HttpRequest("GET", "/status", {"a": "b c&d"}, {"accept": smuggled, "cookie": "x"})
+        assert passed_on(member, given).status == 200
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10.0)
+        shutil.rmtree(directory)
+    (only,) = heard
+    assert (only.method, only.path, only.query) == ("GET", "/status", {"a": "b c&d"})
+    assert "authorization" not in only.headers
+    assert "cookie" not in only.headers

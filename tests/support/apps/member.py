@@ -16,6 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families as exposition
+from prometheus_client.registry import Collector
+
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
 from statehold.ops.http.bounded_server import BoundedServer
 from statehold.ops.remote import control_sockets
@@ -35,6 +41,16 @@ statehold_commit_seconds_bucket{le="+Inf",partition="%d",service="echo"} 4.0
 statehold_commit_seconds_count{partition="%d",service="echo"} 4.0
 statehold_commit_seconds_sum{partition="%d",service="echo"} 1.5
 """
+
+
+class Families(Collector):
+    """Shows what it was given."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
 
 
 class Member:
@@ -77,7 +93,11 @@ class Member:
     def answer(self, request: HttpRequest) -> HttpAnswer:
         match request.path:
             case "/metrics":
-                found = HttpAnswer(200, (METRICS % ((self.number,) * 5)).encode(), "text/plain")
+                families = exposition(METRICS % ((self.number,) * 5))
+                registry = CollectorRegistry()
+                registry.register(Families(list(families)))
+                encode, kind = choose_encoder(request.headers.get("accept", ""))
+                found = HttpAnswer(200, encode(registry), kind)
             case "/stacks":
                 found = as_json({"stacks": {"main": []}})
             case "/retry":
