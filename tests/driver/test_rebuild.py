@@ -17,6 +17,7 @@ from tests.support.rebuilding import RebuiltTopics, rebuilt, replaced, shown
 from tests.support.rehearsing import compared
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, dead_letter
+from statehold.config.sections.effects_timers_sinks import TimeSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, ToolRefused, UnknownEffect, UsageError
@@ -297,7 +298,7 @@ def test_a_service_that_truncates_its_changelog_meanwhile_is_followed_by_its_inp
 
 
 def test_a_record_from_the_future_moves_no_time_when_its_commit_record_is_gone() -> None:
-    driver = Driver(Bank, settings=Settings(commit=CommitSettings(max_records=1)))
+    driver = Driver(Bank, settings=Settings(commit=CommitSettings(max_records=1), time=TimeSettings(max_ahead=3600.0)))
     driver.feed(Posting("ann", 1), key="ann")
     driver.feed(Posting("bob", 2), key="bob", timestamp=int((driver.clock.wall() + 10 * 365 * 86_400) * 1000))
     driver.feed(Posting("ann", 5), key="ann")
