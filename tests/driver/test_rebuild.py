@@ -17,6 +17,9 @@ from tests.support.rebuilding import RebuiltTopics, rebuilt, replaced, shown
 from tests.support.rehearsing import compared
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, dead_letter
+from statehold.config.sections.effects_timers_sinks import TimeSettings
+from statehold.config.sections.processing import CommitSettings
+from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, ToolRefused, UnknownEffect, UsageError
 from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.rebuild.report import RebuiltState
@@ -292,6 +295,24 @@ def test_a_service_that_truncates_its_changelog_meanwhile_is_followed_by_its_inp
     assert (made.report.verdict, made.report.digest) == ("equal", made.report.old_digest)
     assert made.report.records == driver.position() == 42
     assert "the service truncated it meanwhile" in made.report.notes[0]
+
+
+def test_a_record_from_the_future_moves_no_time_when_its_commit_record_is_gone() -> None:
+    driver = Driver(Bank, settings=Settings(commit=CommitSettings(max_records=1), time=TimeSettings(max_ahead=3600.0)))
+    driver.feed(Posting("ann", 1), key="ann")
+    driver.feed(Posting("bob", 2), key="bob", timestamp=int((driver.clock.wall() + 10 * 365 * 86_400) * 1000))
+    driver.feed(Posting("ann", 5), key="ann")
+    driver.commit()
+    require_equal(rebuilt(driver, released()))
+    for _ in range(4):
+        driver.feed(Posting("cid", 1), key="cid")
+    driver.commit()
+    driver.take_full()
+    log = driver.broker.log(driver.names.changelog, 0)
+    log.truncate(log.end - 6)
+    found = rebuilt(driver, released())
+    assert (found.verdict, found.digest) == ("equal", found.old_digest)
+    assert "time.max_ahead counts from the time of that transaction" in found.notes[0]
 
 
 def test_several_inputs_keep_their_recorded_order() -> None:

@@ -33,7 +33,8 @@ class RebuiltTopics(GrowingTopics):
 def shown(driver: Driver, code: type[Handler[Any]], since: str = "beginning", partitions: int = 1) -> RebuildReport:
     """Rebuild in a dry run, from what the driver has committed."""
     driver.commit()
-    with closing(Rebuild(RebuiltTopics(driver, partitions), code, RebuildOptions(since))) as work:
+    source = RebuiltTopics(driver, partitions)
+    with closing(Rebuild(source, code, RebuildOptions(since), driver.settings)) as work:
         return work.shown()
 
 

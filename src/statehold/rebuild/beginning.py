@@ -28,6 +28,8 @@ class StartingState(NamedTuple):
     state: PastState
     #: the commit records begin at this position of the only input: the records before it have their order from it
     recorded_from: int
+    #: when the first of them was written, in milliseconds since 1970; 0: all of them are kept
+    recorded_at: int
     notes: Sequence[str] = ()
 
 
@@ -41,7 +43,7 @@ def starting_state(
     """
     if since != BEGINNING:
         found = past.at(reader, place, source.point(place.partition, since))
-        return StartingState(found, found.position)
+        return StartingState(found, found.position, 0)
     with closing(past.increments(reader, place)) as increments:
         first = next(increments, None)
     if first is None:
@@ -50,7 +52,7 @@ def starting_state(
     if record.n > 0:
         note = require_order_of_input(place, kind, record, {})
         state = _empty(place, record.n - 1, {place.input: 0}, "")
-        return StartingState(state, max(0, record.start), [note])
+        return StartingState(state, max(0, record.start), record.time, [note])
     if record.keys or first.replacement is not None:
         by = first.replacement.tool if first.replacement is not None else record.writer.instance
         raise ToolRefused(
@@ -58,7 +60,7 @@ def starting_state(
             f"{record.keys} keys into its first transaction, which no kept record explains. Nothing was changed. "
             f"Next: `--from n:0` begins with that state"
         )
-    return StartingState(_empty(place, 0, record.positions, record.lineage), record.position(place.input))
+    return StartingState(_empty(place, 0, record.positions, record.lineage), record.position(place.input), 0)
 
 
 def require_order_of_input(
@@ -87,7 +89,7 @@ def require_order_of_input(
     return (
         f"{begins}: the records before it are handled in the order of the input, from its first one on, whether the "
         f"service began there or later; timers that fired while the partition was idle fire before the next record, "
-        f"and retries after the last one"
+        f"retries after the last one, and time.max_ahead counts from the time of that transaction"
     )
 
 

@@ -65,6 +65,7 @@ class RebuiltPartition:
         self._code, self._readers, self.place, self._since = code, readers, place, since
         self._progress = progress
         self.start, self._recorded_from = start.state.position, start.recorded_from
+        self._recorded_at = start.recorded_at
         self.report = RebuiltState(place.partition, notes=list(start.notes))
         #: has the versions and types of the values with which it began
         self._began = msgspec.structs.replace(last, schemas=dict(start.state.schemas), types=dict(start.state.types))
@@ -139,9 +140,14 @@ class RebuiltPartition:
             return
         self._kept.recall()
         for batch in self._readers.inputs[0].read(place.input, place.partition, low, high):
-            self._take(LiveTransaction(0, batch, [], []))
+            self._take(LiveTransaction(0, batch, [], [], self._time_limit()))
             self._kept.begin_at((batch[-1].offset() or 0) + 1)
         self._kept.begin_at(high)
+
+    def _time_limit(self) -> int:
+        """Return how far records may advance event time, because their own commit records are gone; 0: any time."""
+        allowed = self._code.settings.time.max_ahead
+        return 0 if allowed == "off" or not self._recorded_at else self._recorded_at + int(allowed * 1000)
 
     def _skip(self) -> None:
         """Continue before the first transaction that the changelog still has."""
@@ -149,7 +155,7 @@ class RebuiltPartition:
             first = next(increments).commit_record
         note = require_order_of_input(self.place, self._code.kind, first, self._kept.positions)
         self.report.notes.append(f"{note}; the service truncated it meanwhile")
-        self._recorded_from = max(self.position, first.start)
+        self._recorded_from, self._recorded_at = max(self.position, first.start), first.time
         self._kept.skip_to(first.n)
 
     def _handle_recorded(self, through: int) -> None:
