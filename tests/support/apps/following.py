@@ -30,6 +30,7 @@ def session(form: str) -> SparkSession:
         builder = (
             builder.config("spark.jars.packages", DELTA)
             .config("spark.jars.ivy", str(cache))
+            .config("spark.databricks.delta.snapshotPartitions", "2")
             .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
             .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         )
