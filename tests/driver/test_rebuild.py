@@ -16,7 +16,7 @@ from tests.support.handlers import Interval
 from tests.support.rebuilding import RebuiltTopics, rebuilt, replaced, shown
 from tests.support.rehearsing import compared
 
-from statehold import Handler, Output, Record, Reference, Sink, Table, dead_letter
+from statehold import Call, CallResult, Handler, Output, Record, Reference, Sink, Table, dead_letter
 from statehold.config.sections.effects_timers_sinks import TimeSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
@@ -191,6 +191,44 @@ def test_records_that_would_wait_for_a_retry_are_an_obstacle() -> None:
     driver.commit()
     found = rebuilt(driver, released(later=5))
     assert found.obstacles == ["the new code sends 1 record(s) to a retry topic, where they would wait"]
+
+
+def score(name: str, amount: int) -> int:
+    """Stands for another system."""
+    return amount
+
+
+class Scored(Handler[Posting]):
+    """Asks for the score of some amounts, and keeps their sum."""
+
+    ask = Call(score, argument=int, result=int)
+    scores = Table(key=str, value=int)
+    least = 5
+
+    def on_record(self, record: Record[Posting]) -> None:
+        if record.value.amount >= self.least:
+            self.ask(record.value.amount)
+
+    @ask.on_result
+    def on_score(self, done: CallResult[int, int]) -> None:
+        self.scores["all"] = self.scores.get("all", 0) + done.result
+
+
+class ScoredMore(Scored):
+    least = 1
+
+
+def test_answers_of_the_service_are_given_again_and_a_call_without_one_is_an_obstacle() -> None:
+    driver = Driver(Scored)
+    for amount in (2, 7, 9):
+        driver.feed(Posting("ann", amount), key="ann")
+    driver.commit()
+    driver.answer(driver.calls[0], 70)
+    driver.commit()
+    found = rebuilt(driver, Scored)
+    assert (found.obstacles, found.digest) == ([], found.old_digest), "the call for 9 is pending in both"
+    found = rebuilt(driver, ScoredMore)
+    assert found.obstacles == ["the new code leaves 1 call(s) of 'ask' without an answer, which it would make again"]
 
 
 def test_a_record_at_which_the_new_code_fails_ends_the_rebuild() -> None:

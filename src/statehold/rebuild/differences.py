@@ -14,6 +14,7 @@ from statehold.rehearsal.report import DifferenceExample
 from statehold.rehearsal.table_comparison import KeyDifference, TableComparison
 from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.contents import Contents
+from statehold.state.kinds.calls import CallTable
 from statehold.state.state import State
 
 
@@ -37,6 +38,17 @@ def compare(live: Contents, state: State, report: RebuiltState, examples: int) -
                 report.examples.append(
                     DifferenceExample("table", name, difference.how, "", typed.key(key), difference.fields, *sides)
                 )
+
+
+def unanswered(live: Mapping[str, Mapping[Any, bytes]], state: State) -> list[str]:
+    """Describe the calls that are pending in the rebuilt state alone: the service would make them again."""
+    found = []
+    for name, table in state.tables.items():
+        if isinstance(table, CallTable) and (ids := table.stored.keys() - live.get(name, {}).keys()):
+            found.append(
+                f"the new code leaves {len(ids)} call(s) of {name!r} without an answer, which it would make again"
+            )
+    return found
 
 
 def _differences(

@@ -14,7 +14,7 @@ from statehold.config.settings import Settings
 from statehold.errors import StateRefused, ToolRefused, UsageError
 from statehold.ports import Clock
 from statehold.rebuild.beginning import BEGINNING, StartingState, missing_input, require_input, starting_state
-from statehold.rebuild.differences import compare
+from statehold.rebuild.differences import compare, unanswered
 from statehold.rebuild.partition import NewRelease, RebuiltPartition
 from statehold.rebuild.report import RebuildReport, RebuiltState
 from statehold.rehearsal.rehearse import rehearsable, topics_of
@@ -177,9 +177,12 @@ class Rebuild:
         made.require_effects(last)
         if live is not None:
             made.advance(live.n)
+            report.obstacles += unanswered(live.contents.tables, made.state)
             compare(live.contents, made.state, report, self._options.examples)
             report.compared_with, report.compared_at = live.n, made.n
         made.advance(last.n)
+        if live is None:
+            report.obstacles += unanswered({}, made.state)
         if made.n != last.n:
             raise ToolRefused(
                 f"{made.place.names.changelog}[{made.place.partition}]: read up to transaction {last.n}: the readable "
