@@ -144,8 +144,8 @@ ALLOWED: dict[str, str] = {
         "worker.handler worker.inputs admin.inspection rehearsal"
     ),
     "rebuild": (
-        "errors config common api state state.types messages ports kafka.admin snapshot.format kafka.tools snapshot "
-        "snapshot.restore admin worker.handler worker.failures snapshot.inspect admin.state rehearsal shadow"
+        "errors config common api state state.kinds state.types messages ports kafka.admin snapshot.format kafka.tools "
+        "snapshot snapshot.restore admin worker.handler worker.failures snapshot.inspect admin.state rehearsal shadow"
     ),
     "spark": (
         "errors config common api.values api state messages bound ports snapshot.format snapshot.restore "
