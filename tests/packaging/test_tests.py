@@ -14,6 +14,7 @@ BORROWED = {
     ("tests/conftest.py", "side_by_side"): "the order of a run",
     ("tests/docs/test_guarantees.py", "chaos"): "the fault matrix names tests, which have to exist",
     ("tests/packaging/test_side_by_side.py", "side_by_side"): "what it tests",
+    ("tests/system/test_calls.py", "examples"): "a service under names of its own, as the examples run",
     ("tests/spark/test_around.py", "golden"): "Spark reads the recorded bytes with the code that wrote them",
     ("tests/spark/test_export.py", "golden"): "Spark reads the recorded bytes with the code that wrote them",
     ("tests/spark/test_several_inputs.py", "system"): "compacts the service that the moves of both inputs leave",

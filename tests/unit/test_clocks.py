@@ -30,6 +30,7 @@ USES = {
     "runtime.topic_monitor": "names the system's clocks; dates of retention are the brokers'",
     "common.deadline": "names the system's clock for a wait",
     "common.threads": "processor time of a thread",
+    "worker.calls.event_loop": "rates, outages and a blocked loop are of the process, whatever clock a partition has",
     "telemetry.log_events": "dates events for people",
     "telemetry.status_gauges": "the age of effects, whose dates are in commit records",
     "kafka.admin.admin": "waits longer while a coordinator stays silent",
