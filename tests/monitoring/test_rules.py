@@ -82,8 +82,8 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [counted("failed_records_total", f'{P},what="raised"', 1)],
         [counted("failed_records_total", f'{P},what="retry"', 1)],
     ),
-    "StateholdCallsDown": ([level("calls_down", P, 1)], [level("calls_down", P, 0)]),
-    "StateholdCallsDead": ([level("calls_dead", P, 2)], [level("calls_dead", P, 0)]),
+    "StateholdCallsDown": ([level("down_calls", P, 1)], [level("down_calls", P, 0)]),
+    "StateholdCallsDead": ([level("dead_calls", P, 2)], [level("dead_calls", P, 0)]),
     "StateholdEffectsFail": ([counted("effect_failures_total", P, 1)], [counted("effect_failures_total", P, 0.2)]),
     "StateholdCommitsSlow": (slow_commits("10"), slow_commits("0.1")),
     "StateholdRollbacks": (
