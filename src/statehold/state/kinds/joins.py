@@ -135,8 +135,8 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         self._ended = [row for row, value in self._dirty.items() if value is ABSENT] if self._deletes else []
         changes = super().freeze()
         self._waiting.freeze()
+        self._gone = gone
         if gone:
-            self._gone = gone
             changes = Changes(self.name, changes.keys + gone, changes.values + [None] * len(gone))
         return changes
 
@@ -189,7 +189,6 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         super().rollback()
         if self._rows is not None:
             self._rows.discard([row for row in written if row not in self.stored])
-        self._gone = []
         self._waiting.rollback()
 
     def loaded(self) -> None:
