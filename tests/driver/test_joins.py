@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import msgspec
@@ -562,3 +563,22 @@ def test_a_mutable_value_that_is_changed_after_the_join_has_kept_it_changes_no_r
     driver.restore()
     driver.feed(Draft(-3), timestamp=4_000)
     assert driver.outputs("found") == [3, 3, 3]
+
+
+def test_a_join_that_is_used_on_another_thread_is_found() -> None:
+    class Threaded(Inner):
+        def on_record(self, record: Record[Bid]) -> None:
+            super().on_record(record)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(self.pairs.left, record, "other").result()
+
+    with pytest.raises(HandlerFailed, match="table 'pairs' belongs to thread"):
+        Driver(Threaded).feed(Bid("a", 1), timestamp=1_000)
+
+
+def test_a_join_has_no_row_of_a_key_of_another_form() -> None:
+    pairs: Any = inside.lane(Driver(Inner)).engine().state.tables["pairs"]
+    assert pairs.get("a") is None
+    assert "a" not in pairs
+    with pytest.raises(KeyError, match="table 'pairs' has no key 'a'"):
+        pairs["a"]

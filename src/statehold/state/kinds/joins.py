@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 from statehold.api.joins import LEFT, REPORTED, RIGHT, BufferedRecord, JoinBuffer, Row, join_options
@@ -46,12 +47,14 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         return self._join(record, key, RIGHT, LEFT, value)
 
     def get(self, key: Row[K], default: Any = None) -> Any:
-        return default if self._is_over(key) else super().get(key, default)
+        value: Any = super().get(key, ABSENT)
+        return default if value is ABSENT or self._is_over(key) else value
 
     def __getitem__(self, key: Row[K]) -> BufferedRecord[L, R]:
+        value = super().__getitem__(key)
         if self._is_over(key):
             raise self._missing(key)
-        return super().__getitem__(key)
+        return value
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) and not self._is_over(key)
@@ -111,49 +114,35 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         self._waiting: DueIndex[Row[K]] = DueIndex()
         #: every stored row and every row of an open transaction by key and side; None until it is needed
         self._rows: JoinRows[K] | None = None
-        #: the committed rows by segment; None until one may leave
+        #: the committed rows by segment; None until they are needed
         self._segments: dict[int, list[Row[K]]] | None = None
-        #: the first segment that the last transaction kept, and that the frozen one keeps
-        self._first = self._next_first = -1
-        #: the rows that leave with the frozen transaction
-        self._gone: list[Row[K]] = []
-        #: those that the handler has deleted in it, or got in on_unmatched
-        self._ended: list[Row[K]] = []
+        #: the rows that leave with the frozen transaction, by segment
+        self._gone: dict[int, list[Row[K]]] = {}
 
     def freeze(self) -> Changes:
-        first = self._next_first = (self._now - self._stays) // self._span
-        gone: list[Row[K]] = []
-        if first != self._first:
-            end = first * self._span
-            for row in [row for row in self._dirty if row[2] < end and row not in self.stored]:
-                self.end(row)
-            segments = self._by_segment()
-            over = [row for each in sorted(segments) if each < first for row in dict.fromkeys(segments[each])]
-            gone = [row for row in over if row in self.stored]
-            for row in gone:
-                self._dirty.pop(row, None)
-        self._ended = [row for row, value in self._dirty.items() if value is ABSENT] if self._deletes else []
+        first = (self._now - self._stays) // self._span
+        end = first * self._span
+        for row in [row for row in self._dirty if row[2] < end and row not in self.stored]:
+            self.end(row)
+        over = [(number, rows) for number, rows in sorted(self._by_segment().items()) if number < first]
+        leaving = {number: [row for row in dict.fromkeys(rows) if row in self.stored] for number, rows in over}
+        gone = list(chain.from_iterable(leaving.values()))
+        for row in gone:
+            self._dirty.pop(row, None)
         changes = super().freeze()
         self._waiting.freeze()
-        self._gone = gone
-        if gone:
-            changes = Changes(self.name, changes.keys + gone, changes.values + [None] * len(gone))
-        return changes
+        self._gone = leaving
+        return Changes(self.name, changes.keys + gone, changes.values + [None] * len(gone)) if gone else changes
 
     def commit(self) -> None:
-        dirty, gone = self._dirty, self._gone
-        deleted = [row for row in self._ended if row not in dirty]
+        deleted = [row for row, value in self._frozen.items() if value is None and row not in self._dirty]
         super().commit()
-        if gone:
-            self._gone = []
-            deleted += gone
-            self._drop(gone)
-            first, segments = self._next_first, self._by_segment()
-            for number in [number for number in segments if number < first]:
-                del segments[number]
-        self._first = self._next_first
-        if self._rows is not None and deleted:
-            self._rows.discard(deleted)
+        gone = list(chain.from_iterable(self._gone.values()))
+        self._drop(gone)
+        for number in self._gone:
+            self._by_segment().pop(number, None)
+        if self._rows is not None:
+            self._rows.discard(chain(deleted, gone))
         self._waiting.commit()
         if self._waiting.is_long(len(self.stored)):
             self._build()
@@ -194,7 +183,6 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def loaded(self) -> None:
         super().loaded()
         self._rows = self._segments = None
-        self._first = -1
         self._build()
 
     def _build(self) -> None:

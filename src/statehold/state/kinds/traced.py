@@ -50,6 +50,10 @@ class TracedTable(PartitionTable[K, V]):
         self._require_own_thread()
         super().put(key, value)
 
+    def _replace(self, key: K, value: V) -> None:
+        self._require_own_thread()
+        super()._replace(key, value)
+
     def delete(self, key: K) -> None:
         self._require_own_thread()
         super().delete(key)
