@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -54,6 +55,16 @@ class Rejected(Exception):
     def __init__(self, status: int, why: str, headers: dict[str, str] | None = None, **more: Any) -> None:
         super().__init__(why)
         self.answer = as_json({"error": why, **more}, status, headers)
+
+
+def answered(step: Callable[[HttpRequest], HttpAnswer], request: HttpRequest) -> HttpAnswer:
+    """Return the answer of a step; one with an error whatever goes wrong."""
+    try:
+        return step(request)
+    except Rejected as rejected:
+        return rejected.answer
+    except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
+        return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
 
 
 def fields_of(query: str) -> dict[str, str]:

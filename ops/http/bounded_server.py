@@ -29,6 +29,8 @@ _PATIENCE: Final = 10.0
 _CUT: Final = 1.0
 _CONNECTIONS: Final = 32
 _PATH_BYTES: Final = 4096
+#: seconds that a thread of a server may take to end
+ENDS_WITHIN: Final = 10.0
 
 
 #: of this process
@@ -48,6 +50,8 @@ class BoundedServer(ThreadingMixIn, HTTPServer):
         #: each open connection, oldest first, and whether the server waits for it (True) or it for the server
         self._open: dict[socket.socket, bool] = {}
         self._lock = threading.Lock()
+        #: set by `begin`
+        self._thread: threading.Thread
         _servers.add(self)
         if isinstance(where, socket.socket):
             super().__init__(("", 0), _CommandHandler, bind_and_activate=False)
@@ -92,6 +96,17 @@ class BoundedServer(ThreadingMixIn, HTTPServer):
             with self._lock:
                 self._open.pop(request, None)
             self._room.release()
+
+    def begin(self, name: str) -> None:
+        """Answer on a thread of this name, until `end`."""
+        self._thread = threading.Thread(target=self.serve_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop answering, and wait for the thread."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join(ENDS_WITHIN)
 
     def shutdown(self) -> None:
         """Wake the thread of `serve_forever`, which otherwise looks twice a second, and wait for its end."""

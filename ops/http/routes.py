@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 
 import statehold
 from statehold.ops.http import health
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered, as_json
 from statehold.ops.http.console import facts, reports
 from statehold.ops.http.console.history import SPANS, History
 from statehold.ops.http.console.instances import OtherInstances
@@ -60,13 +60,11 @@ class Routes:
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer with an error whatever goes wrong."""
-        try:
-            self._guard.check(request)
-            return self._route(request)
-        except Rejected as refused:
-            return refused.answer
-        except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
-            return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+        return answered(self._checked, request)
+
+    def _checked(self, request: HttpRequest) -> HttpAnswer:
+        self._guard.check(request)
+        return self._route(request)
 
     def sample(self) -> None:
         """Take a sample for the console; call it every second or two."""

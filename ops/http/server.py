@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from statehold.errors import StartError
 from statehold.ops.http.answers import HttpAnswer, HttpRequest
-from statehold.ops.http.bounded_server import BoundedServer
+from statehold.ops.http.bounded_server import ENDS_WITHIN, BoundedServer
 from statehold.ops.http.console.history import SAMPLE_SECONDS
 from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.routes import Routes
@@ -30,8 +30,7 @@ class OpsServer:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._server: BoundedServer | None = None
-        self._threads: list[threading.Thread] = []
-        self._closed = threading.Event()
+        self._sampling: Sampling | None = None
         #: such as http://127.0.0.1:8470; empty while it is closed or off
         self.url = ""
 
@@ -47,22 +46,18 @@ class OpsServer:
         self._server = listen(settings.listen, routes.answer)
         self.url = url_of(self._server)
         self._service.url = settings.advertised or reachable(self._server)
-        for name, run in (("ops", self._server.serve_forever), ("ops-samples", lambda: self._sample(routes))):
-            thread = threading.Thread(target=run, name=f"{name}-{self._service.name}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._server.begin(f"ops-{self._service.name}")
+        self._sampling = Sampling(routes.sample, self._service.name)
         return self.url
 
     def close(self) -> None:
         """Stop answering; may be called twice."""
-        self._closed.set()
         server, self._server = self._server, None
         if server is None:
             return
-        server.shutdown()
-        server.server_close()
-        for thread in self._threads:
-            thread.join()
+        server.end()
+        if self._sampling is not None:
+            self._sampling.end()
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -72,10 +67,25 @@ class OpsServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _sample(self, routes: Routes) -> None:
-        while not self._closed.wait(SAMPLE_SECONDS):
+
+class Sampling:
+    """Takes the samples of the console on a thread, until `end`."""
+
+    def __init__(self, sample: Callable[[], object], name: str) -> None:
+        """`name`: of the service."""
+        self._sample, self._ended = sample, threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"ops-samples-{name}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Wait for the thread."""
+        self._ended.set()
+        self._thread.join(ENDS_WITHIN)
+
+    def _run(self) -> None:
+        while not self._ended.wait(SAMPLE_SECONDS):
             with contextlib.suppress(Exception):  # a console without a chart is better than a failing one
-                routes.sample()
+                self._sample()
 
 
 def listen(where: str, answer: Callable[[HttpRequest], HttpAnswer]) -> BoundedServer:

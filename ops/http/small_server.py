@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from statehold.config.sections.ops import OpsSettings
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered
 from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.server import listen, url_of
 
@@ -22,13 +21,11 @@ class SmallRoutes:
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer with an error whatever goes wrong."""
-        try:
-            self._guard.check(request)
-            return self._routes.get(request.path, self._unknown)(request)
-        except Rejected as rejected:
-            return rejected.answer
-        except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
-            return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+        return answered(self._route, request)
+
+    def _route(self, request: HttpRequest) -> HttpAnswer:
+        self._guard.check(request)
+        return self._routes.get(request.path, self._unknown)(request)
 
     def _unknown(self, request: HttpRequest) -> HttpAnswer:
         raise Rejected(404, f"there is no {request.path}; there are {', '.join(self._routes)}")
@@ -45,11 +42,8 @@ def small_server(settings: OpsSettings, routes: Mapping[str, Route], name: str) 
         return
     guard = RequestGuard(settings, exposed=not settings.local_only)
     server = listen(settings.listen, SmallRoutes(guard, routes).answer)
-    thread = threading.Thread(target=server.serve_forever, name=f"ops-{name}", daemon=True)
-    thread.start()
+    server.begin(f"ops-{name}")
     try:
         yield url_of(server)
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10.0)
+        server.end()

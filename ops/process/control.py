@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 from statehold.errors import StateholdError
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered, as_json
 from statehold.ops.http.bounded_server import BoundedServer
 from statehold.ops.http.guard import SocketGuard
 from statehold.ops.http.routes import Routes
@@ -23,6 +24,10 @@ from statehold.service import Service
 
 _RETRY_SECONDS: Final = 2.0
 _GLANCE: Final = 0.005
+
+
+#: path -> method, and what returns the fields of the answer
+Commands = Mapping[str, tuple[str, Callable[[HttpRequest], dict[str, Any]]]]
 
 
 class ControlServer:
@@ -36,7 +41,6 @@ class ControlServer:
         self._service = service
         self._directory = directory
         self._server: BoundedServer | None = None
-        self._thread: threading.Thread | None = None
         #: the socket; empty until `open`
         self.path = Path()
 
@@ -48,19 +52,15 @@ class ControlServer:
         directory = control_sockets.own_directory() if self._directory is None else self._directory
         listener, self.path = control_sockets.listen(directory, self._service.names.group)
         self._server = BoundedServer(listener, ControlRoutes(self._service).answer)
-        name = f"control-{self._service.name}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name=name, daemon=True)
-        self._thread.start()
+        self._server.begin(f"control-{self._service.name}")
         return self.path
 
     def close(self) -> None:
         """Stop answering and remove the socket; may be called twice."""
         server, self._server = self._server, None
-        if server is None or self._thread is None:
+        if server is None:
             return
-        server.shutdown()
-        server.server_close()
-        self._thread.join()
+        server.end()
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -77,7 +77,7 @@ class ControlRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._routes = Routes(service, SocketGuard(service.settings.ops))
-        self._commands: dict[str, tuple[str, Callable[[HttpRequest], dict[str, Any]]]] = {
+        self._commands: Commands = {
             "/retry": ("POST", self._retry),
             "/drain": ("POST", self._drain),
             "/stacks": ("GET", lambda _: {"pid": os.getpid(), "stacks": stacks()}),
@@ -87,16 +87,7 @@ class ControlRoutes:
         """Answer with an error whatever goes wrong."""
         if request.path not in self._commands:
             return self._routes.answer(request)
-        method, command = self._commands[request.path]
-        try:
-            check_method(request, method)
-            return as_json(command(request))
-        except Rejected as rejected:
-            return rejected.answer
-        except StateholdError as error:
-            return as_json({"error": str(error)}, 409)
-        except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
-            return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+        return answered(partial(obeyed, self._commands), request)
 
     def sample(self) -> None:
         """Take a sample for the console; call it every second or two."""
@@ -109,7 +100,7 @@ class ControlRoutes:
 
     def _retry(self, request: HttpRequest) -> dict[str, Any]:
         """Retry failed partitions only: the next failure would consume a retry that comes too early."""
-        chosen, phases = _partition(request), self._phases()
+        chosen, phases = partition_of(request), self._phases()
         if chosen is not None and chosen not in phases:
             raise Rejected(404, f"partition {chosen} is not here")
         failed = [p for p, phase in phases.items() if phase == "failed" and chosen in (None, p)]
@@ -125,13 +116,18 @@ class ControlRoutes:
         return {each["partition"]: each["phase"] for each in self._service.status()["partitions"]}
 
 
-def check_method(request: HttpRequest, method: str) -> None:
-    """:raises Rejected: it is another one."""
+def obeyed(commands: Commands, request: HttpRequest) -> HttpAnswer:
+    """Run the command of this path. :raises Rejected: it has another method, or the command rejects the request."""
+    method, command = commands[request.path]
     if request.method != method:
         raise Rejected(405, f"{request.method} {request.path}: only {method}", {"Allow": method})
+    try:
+        return as_json(command(request))
+    except StateholdError as error:
+        raise Rejected(409, str(error)) from error
 
 
-def _partition(request: HttpRequest) -> int | None:
+def partition_of(request: HttpRequest) -> int | None:
     """Return None for all of them.
 
     :raises Rejected: `partition` is missing, or neither a number nor `all`.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from statehold.errors import StateholdError
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
-from statehold.ops.process.control import check_method
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered
+from statehold.ops.process.control import Commands, obeyed, partition_of
 from statehold.ops.process.stacks import stacks
 from statehold.ops.supervisor.aggregate import ProcessView
 from statehold.ops.supervisor.asking import PATIENCE, SCRAPE, at_once, gathered
@@ -22,7 +21,7 @@ class FleetControl:
 
     def __init__(self, processes: Processes, routes: FleetRoutes) -> None:
         self._processes, self._routes = processes, routes
-        self._commands: dict[str, tuple[str, Callable[[HttpRequest], dict[str, Any]]]] = {
+        self._commands: Commands = {
             "/retry": ("POST", self._retry),
             "/drain": ("POST", self._drain),
             "/restart": ("POST", self._restart),
@@ -34,24 +33,15 @@ class FleetControl:
         """Answer with an error whatever goes wrong."""
         if request.path not in self._commands:
             return self._routes.answer(request)
-        method, command = self._commands[request.path]
-        try:
-            check_method(request, method)
-            return as_json(command(request))
-        except Rejected as rejected:
-            return rejected.answer
-        except StateholdError as error:
-            return as_json({"error": str(error)}, 409)
-        except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
-            return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+        return answered(partial(obeyed, self._commands), request)
 
     def _retry(self, request: HttpRequest) -> dict[str, Any]:
-        chosen, members = request.query.get("partition", ""), self._processes.members()
-        if chosen.isdecimal():
+        chosen, members = partition_of(request), self._processes.members()
+        if chosen is not None:
             here = {view.number for view in self._processes.views() if _holds(view, chosen)}
             members = {number: member for number, member in members.items() if number in here}
             if not members:
-                raise Rejected(404, f"partition {chosen[:20]} is not here")
+                raise Rejected(404, f"partition {chosen} is not here")
         retried: list[int] = []
         for answer in gathered(members, request, PATIENCE).values():
             body = msgspec.json.decode(answer.body)
@@ -82,5 +72,5 @@ class FleetControl:
         return {"pid": os.getpid(), "stacks": found}
 
 
-def _holds(view: ProcessView, partition: str) -> bool:
-    return any(row["partition"] == int(partition) for row in view.partitions)
+def _holds(view: ProcessView, partition: int) -> bool:
+    return any(row["partition"] == partition for row in view.partitions)

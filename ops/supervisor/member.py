@@ -13,7 +13,7 @@ from typing import Final
 from statehold.health import process_memory
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.bounded_server import BoundedServer
-from statehold.ops.http.console.history import SAMPLE_SECONDS
+from statehold.ops.http.server import Sampling
 from statehold.ops.process.control import ControlRoutes
 from statehold.ops.remote import control_sockets
 from statehold.ops.supervisor.launch import Launch
@@ -52,18 +52,15 @@ class MemberServer:
         self._routes = ControlRoutes(service)
         self._path = Path(launch.socket)
         self._server: BoundedServer | None = None
-        self._threads: list[threading.Thread] = []
-        self._closed = threading.Event()
+        self._sampling: Sampling | None = None
 
     def open(self) -> None:
         """Listen. :raises OSError: the socket cannot be made."""
         self._path.unlink(missing_ok=True)  # of a process that was killed
         self._server = BoundedServer(control_sockets.listen_at(self._path), self.answer)
         self._service.url = self._launch.url
-        for name, run in (("ops", self._server.serve_forever), ("ops-samples", self._sample)):
-            thread = threading.Thread(target=run, name=f"{name}-{self._service.name}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._server.begin(f"ops-{self._service.name}")
+        self._sampling = Sampling(self._routes.sample, self._service.name)
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer as every control socket, and `POST /share?processes=N`."""
@@ -77,17 +74,10 @@ class MemberServer:
 
     def close(self) -> None:
         """Stop answering and remove the socket; may be called twice."""
-        self._closed.set()
         server, self._server = self._server, None
         if server is None:
             return
-        server.shutdown()
-        server.server_close()
-        for thread in self._threads:
-            thread.join(_GRACE)
+        server.end()
+        if self._sampling is not None:
+            self._sampling.end()
         self._path.unlink(missing_ok=True)
-
-    def _sample(self) -> None:
-        while not self._closed.wait(SAMPLE_SECONDS):
-            with contextlib.suppress(Exception):  # a console without a chart is better than a failing one
-                self._routes.sample()

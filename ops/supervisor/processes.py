@@ -37,14 +37,7 @@ class MemberProcess:
         self._answered: float | None = None
         #: the newest answer of `/status`
         self.status: dict[str, Any] | None = None
-        self._process = subprocess.Popen(
-            line,
-            cwd=where,
-            env=environment_of(os.environ),
-            stdin=subprocess.DEVNULL,
-            pass_fds=(launch.pipe,),
-            start_new_session=True,  # Ctrl-C reaches it once, by the supervisor
-        )
+        self._process = _started(line, where, launch.pipe)
         threading.Thread(target=self._follow, name=f"process-{number}", daemon=True).start()
 
     @property
@@ -106,14 +99,7 @@ class Trial:
     def __init__(self, line: list[str], where: Path, pipe: int) -> None:
         """Start it. :raises OSError: the system has no process for it."""
         self._until = time.monotonic() + _TRIAL
-        self._process = subprocess.Popen(
-            line,
-            cwd=where,
-            env=environment_of(os.environ),
-            stdin=subprocess.DEVNULL,
-            pass_fds=(pipe,),
-            start_new_session=True,
-        )
+        self._process = _started(line, where, pipe)
 
     def verdict(self) -> str | None:
         """Return why they cannot be loaded, '' if they can; None: it is not known yet."""
@@ -129,6 +115,18 @@ class Trial:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait(_ANSWER)
+
+
+def _started(line: list[str], where: Path, pipe: int) -> subprocess.Popen[bytes]:
+    """:raises OSError: the system has no process for it."""
+    return subprocess.Popen(
+        line,
+        cwd=where,
+        env=environment_of(os.environ),
+        stdin=subprocess.DEVNULL,
+        pass_fds=(pipe,),
+        start_new_session=True,  # Ctrl-C reaches it once, by the supervisor
+    )
 
 
 class ProcessStarter:

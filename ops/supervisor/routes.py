@@ -16,8 +16,7 @@ from prometheus_client.exposition import choose_encoder
 
 import statehold
 from statehold.config.settings import Settings
-from statehold.errors import StateholdError
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered, as_json
 from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.health import Verdict
 from statehold.ops.supervisor import aggregate, exposition
@@ -79,14 +78,7 @@ class FleetRoutes:
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer with an error whatever goes wrong."""
-        try:
-            return self._route(request)
-        except Rejected as rejected:
-            return rejected.answer
-        except StateholdError as error:
-            return as_json({"error": str(error)}, 409)
-        except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
-            return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+        return answered(self._route, request)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the service as of one process, and `processes` with a row for each."""

@@ -39,7 +39,6 @@ _GRACE: Final = 5.0
 _PATIENCE: Final = 60.0
 _NOTIFY_EVERY: Final = 1.0
 _COMMAND: Final = 10.0
-_END: Final = 10.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -97,7 +96,7 @@ class Supervisor:
         self._changes: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._signals: list[int] = []
-        self._servers: list[tuple[BoundedServer, threading.Thread]] = []
+        self._servers: list[BoundedServer] = []
         self._socket = Path()
         self._notify = Notify.of(os.environ)
         self._messages, self._notified = FleetMessages(), 0.0
@@ -321,9 +320,8 @@ class Supervisor:
             ) from error
 
     def _serve(self, server: BoundedServer, name: str) -> None:
-        thread = threading.Thread(target=server.serve_forever, name=f"{name}-supervisor", daemon=True)
-        thread.start()
-        self._servers.append((server, thread))
+        server.begin(f"{name}-supervisor")
+        self._servers.append(server)
 
     def _close(self) -> None:
         """Leave no socket and no thread. After an error of this loop its processes commit and end."""
@@ -331,10 +329,8 @@ class Supervisor:
             member.signal(signal.SIGTERM)
         if self._trial is not None:
             self._trial.end()
-        for server, thread in self._servers:
-            server.shutdown()
-            server.server_close()
-            thread.join(_END)
+        for server in self._servers:
+            server.end()
         if self._socket.name:
             self._socket.unlink(missing_ok=True)
         if self._notify is not None:

@@ -44,8 +44,6 @@ UNTIMED = {
     "src/statehold/service.py wait": "the program's own end",
     "ops/cli/common/bars.py join": "draws; it stops on request",
     "ops/cli/common/steps.py join": "draws; it stops on request",
-    "ops/process/control.py join": "answers within seconds; close ends it",
-    "ops/http/server.py join": "answers within seconds; it stops on request",
     "ops/http/bounded_server.py acquire": "does not block",
     "ops/process/reload.py wait": "after SIGKILL",
     "ops/process/systemd_status.py join": "says one line; it stops on request",
