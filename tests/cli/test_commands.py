@@ -203,3 +203,16 @@ def test_status_without_a_process_has_a_code_of_its_own(statehold: Commands) -> 
 
     assert (done.returncode, json.loads(done.stdout)) == (3, [])
     assert "Check: the host, the user" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["statehold.tick", "statehold.answer"])
+def test_what_only_a_worker_makes_cannot_be_sent(statehold: Commands, name: str) -> None:
+    done = statehold.run("command", name, "app:service")
+    assert done.returncode == 2
+    assert f"{name!r} is an entry that only a worker makes" in done.stderr
+
+
+def test_calls_of_a_service_that_makes_none(statehold: Commands) -> None:
+    done = statehold.run("calls", "list", "app:service")
+    assert done.returncode == 1
+    assert "the handler Echo declares no Call" in done.stderr

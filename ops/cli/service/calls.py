@@ -250,10 +250,13 @@ def _stored(about: Subject, partitions: str | None, call: str | None, *, dead: b
     """Return the calls in the state, the oldest first."""
     if about.service is None:
         raise WrongOption("give MODULE:SERVICE: only the code knows what the arguments of its calls are")
-    declared = tables_and_outputs(class_of(about.service.handler))[0].values()
+    kind = class_of(about.service.handler)
+    declared = tables_and_outputs(kind)[0].values()
     tables = {table.name: table for table in declared if isinstance(table, CallTable)}
-    if not tables or (call is not None and call not in tables):
-        raise UsageError(f"no Call {call!r}; there are: {', '.join(tables) or 'none'}")
+    if not tables:
+        raise UsageError(f"the handler {kind.__name__} declares no Call")
+    if call is not None and call not in tables:
+        raise UsageError(f"there is no Call {call!r}; there are: {', '.join(tables)}")
     found: list[StoredCall] = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from statehold.admin.commands import Commander, CommandResult
-from statehold.messages.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
+from statehold.messages.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, WORKERS
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
@@ -43,7 +43,9 @@ def command(
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
     """
-    if name in OWN or name == TICK:
+    if name in WORKERS:
+        raise WrongOption(f"{name!r} is an entry that only a worker makes; sent by hand it has no effect")
+    if name in OWN:
         instead = "statehold snapshot take" if name == TAKE else f"statehold {name}"
         raise WrongOption(f"{name!r} is statehold's own command: `{instead}`")
     sent = None if value is None else value.encode()
