@@ -10,6 +10,8 @@ from statehold.errors import CallDelayed, CallRejected
 from statehold.messages.call_outcome import TEXT, CallJob, CallOutcome
 from statehold.worker.common.context import CallFunction
 
+#: of calls in the order of a key: their `Call` and the key
+Lane = tuple[str, bytes]
 #: doublings of a wait, at most: more would overflow
 _DOUBLINGS: Final = 40
 
@@ -28,6 +30,11 @@ def wait_after(options: CallOptions, attempt: int, error: BaseException, part: f
 
 def failure(job: CallJob, attempt: int, error: BaseException) -> CallOutcome:
     return CallOutcome(job.call, job.id, attempt, None, text_of(error))
+
+
+def lane_of(job: CallJob, options: CallOptions) -> Lane | None:
+    """Return what the call shares with those that run one after the other with it; None: it waits for no other."""
+    return (job.call, job.key) if options.per_key_order and job.key is not None else None
 
 
 def answered(job: CallJob, function: CallFunction, attempt: int, value: Any, largest: int) -> CallOutcome:

@@ -13,11 +13,11 @@ from typing import Final
 
 from statehold.messages.call_outcome import CallJob, CallOutcome, ids_answered
 from statehold.messages.pinned_command import Pinned, PinnedMessage
-from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.calls.runner import CallRunner
 from statehold.worker.common.context import CallFunction, Calls, CallSetting, Pending, Tools
+from statehold.worker.common.reporting import PinningFormat
 from statehold.worker.common.signals import Signals
 from statehold.worker.handler.call_book import CallBook, Resolved
 from statehold.worker.handler.engine import Engine
@@ -63,7 +63,8 @@ class DurableCalls(Participant):
         self._resolved: list[Resolved] = []
         #: requests of the commit in flight
         self._committing = 0
-        self._warned, self._blocked = False, False
+        self._format = PinningFormat(partial(tools.log.warning, "calls_wait"), "a call was answered, and answers")
+        self._blocked = False
         #: pending calls, and the number of dead ones, for any thread
         self.pending, self.dead = Pending(), 0
         #: the `Call`s whose other system is down, for any thread
@@ -182,18 +183,7 @@ class DurableCalls(Participant):
 
     def _may_pin(self, record: CommitRecord) -> bool:
         """Return whether answers may change the state now: not while it is paused, as for records."""
-        if record.paused is not None:
-            return False
-        if record.format >= frame.PINNING:
-            return True
-        if not self._warned:
-            self._warned = True
-            self._tools.log.warning(
-                "calls_wait",
-                cause=f"a call was answered, and answers need format {frame.PINNING}. Next: run `statehold "
-                f"finish-upgrade`",
-            )
-        return False
+        return record.paused is None and self._format.allows(record)
 
 
 def _outage(tools: Tools, call: str, error: str) -> None:

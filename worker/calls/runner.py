@@ -13,11 +13,10 @@ from typing import Any
 from statehold.errors import CallRejected
 from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.worker.calls import attempts
+from statehold.worker.calls.attempts import Lane
 from statehold.worker.calls.event_loop import CallLoop, process_loop
 from statehold.worker.calls.gates import Gate
 from statehold.worker.common.context import CallFunction, CallSetting
-
-Lane = tuple[str, bytes]
 
 
 class CallRunner:
@@ -104,8 +103,7 @@ class CallRunner:
         self._loop.pump()
 
     def _lane(self, job: CallJob) -> Lane | None:
-        in_order = self._about.calls[job.call].options.per_key_order
-        return (job.call, job.key) if in_order and job.key is not None else None
+        return attempts.lane_of(job, self._about.calls[job.call].options)
 
     def _offer(self, job: CallJob) -> None:
         self._ready[not self._about.calls[job.call].options.is_async].append(job)

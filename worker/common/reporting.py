@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from statehold.errors import Lost, OwnershipError, PartitionError
 from statehold.ports import WorkerReport
-from statehold.snapshot.format import recorded_types
+from statehold.snapshot.format import frame, recorded_types
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
@@ -27,6 +27,24 @@ def log_types(tools: Tools, record: CommitRecord, untyped: Collection[str]) -> N
             tools.log.info("table_type_changed", table=table, changes=[each.text for each in changes])
     if untyped:
         tools.log.info("table_types_taken", tables=sorted(untyped))
+
+
+class PinningFormat:
+    """Says whether commit records may pin an entry; logs once that an entry waits for a newer format."""
+
+    def __init__(self, waits: Callable[..., None], what: str) -> None:
+        """`waits`: logs the event with its cause. `what`: what has happened, and which entries it makes."""
+        self._waits, self._what, self._logged = waits, what, False
+
+    def allows(self, record: CommitRecord) -> bool:
+        """`record`: the last one."""
+        if record.format >= frame.PINNING:
+            return True
+        if not self._logged:
+            self._logged = True
+            cause = f"{self._what} need format {frame.PINNING}. Next: run `statehold finish-upgrade`"
+            self._waits(cause=cause)
+        return False
 
 
 def log_progress(tools: Tools, view: dict[str, Any]) -> None:

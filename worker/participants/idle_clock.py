@@ -8,13 +8,14 @@ The worker writes a tick only if it makes a timer due, or closes a window.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from statehold.messages.command import TICK, header
 from statehold.messages.pinned_command import Pinned, PinnedMessage
-from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
+from statehold.worker.common.reporting import PinningFormat
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import EventTime
 from statehold.worker.transaction.participants import CommitDraft, Participant, SideWork
@@ -28,7 +29,8 @@ class IdleClock(Participant):
     def __init__(self, tools: Tools, engine: Engine, event_time: EventTime, blocked: Callable[[], bool]) -> None:
         self._tools, self._engine, self._event_time, self._blocked = tools, engine, event_time, blocked
         self._idle = tools.settings.timers.idle
-        self._warned = False
+        waits = partial(tools.log.warning, "timers_wait")
+        self._format = PinningFormat(waits, "a timer is due on an idle partition, and ticks")
         #: time of the last records, or of going live (monotonic seconds)
         self._since = tools.clock()
 
@@ -58,19 +60,7 @@ class IdleClock(Participant):
         if self._event_time.due > self._now() or record.paused is not None:
             return False
         is_idle = self._tools.clock() - self._since >= self._idle
-        return is_idle and self._event_time.has_due(self._now()) and self._may_pin(record)
+        return is_idle and self._event_time.has_due(self._now()) and self._format.allows(record)
 
     def _now(self) -> int:
         return int(self._tools.wall() * 1000)
-
-    def _may_pin(self, record: CommitRecord) -> bool:
-        if record.format >= frame.PINNING:
-            return True
-        if not self._warned:
-            self._warned = True
-            self._tools.log.warning(
-                "timers_wait",
-                cause=f"a timer is due on an idle partition, and ticks need format {frame.PINNING}. Next: run "
-                f"`statehold finish-upgrade`",
-            )
-        return False

@@ -22,22 +22,15 @@ class OpenCall(NamedTuple):
     attempt: int
 
 
-class DriverCalls:
-    """Implements `Calls`: an attempt ends when the test says so, and the next one begins when its wait is over."""
+class HeldCalls:
+    """What a runner of calls in this process has: those in progress, and those that have ended."""
 
-    def __init__(self, about: CallSetting, *, run: bool) -> None:
-        """`run`: call the functions, on this thread."""
-        self._about, self._run = about, run
+    def __init__(self, about: CallSetting) -> None:
+        self._about = about
         self._jobs: dict[str, CallJob] = {}
+        #: attempts so far of those that failed
         self._failed: dict[str, int] = {}
-        #: when the next attempt of a call begins that has failed
-        self._due: dict[str, float] = {}
         self._outcomes: list[CallOutcome] = []
-
-    def submit(self, jobs: Sequence[CallJob]) -> None:
-        for job in jobs:
-            self._jobs.setdefault(job.id, job)
-        self.run()
 
     def drop(self, ids: Sequence[str]) -> None:
         for each in ids:
@@ -53,6 +46,25 @@ class DriverCalls:
     def blocked(self) -> str:
         return ""
 
+    def _lane(self, job: CallJob) -> attempts.Lane | None:
+        return attempts.lane_of(job, self._about.calls[job.call].options)
+
+
+class DriverCalls(HeldCalls):
+    """Implements `Calls`: an attempt ends when the test says so, and the next one begins when its wait is over."""
+
+    def __init__(self, about: CallSetting, *, run: bool) -> None:
+        """`run`: call the functions, on this thread."""
+        super().__init__(about)
+        self._run = run
+        #: when the next attempt of a call begins that has failed
+        self._due: dict[str, float] = {}
+
+    def submit(self, jobs: Sequence[CallJob]) -> None:
+        for job in jobs:
+            self._jobs.setdefault(job.id, job)
+        self.run()
+
     def close(self, timeout: float) -> None:
         self._jobs.clear()
 
@@ -60,16 +72,14 @@ class DriverCalls:
 
     def open(self) -> list[OpenCall]:
         """Return the attempts in progress, in the order of the requests."""
-        found, busy, now = [], set(), self._about.clock()
+        found, busy, now = [], set[attempts.Lane](), self._about.clock()
         for job in self._jobs.values():
-            function = self._about.calls[job.call]
-            lane = (job.call, job.key)
-            if function.options.per_key_order and job.key is not None:
+            if (lane := self._lane(job)) is not None:
                 if lane in busy:
                     continue
                 busy.add(lane)
             if self._due.get(job.id, now) <= now:
-                argument = function.argument.decode(job.argument)
+                argument = self._about.calls[job.call].argument.decode(job.argument)
                 found.append(OpenCall(job.id, job.call, argument, job.key, self._failed.get(job.id, 0) + 1))
         return found
 

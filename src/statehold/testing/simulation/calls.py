@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Final, cast
 
 from statehold.errors import UsageError
-from statehold.messages.call_outcome import CallJob, CallOutcome
+from statehold.messages.call_outcome import CallJob
+from statehold.testing.memory.calls import HeldCalls
 from statehold.testing.simulation.schedule import Intervention
 from statehold.testing.simulation.scheduler import TaskThreads
 from statehold.worker.calls import attempts
@@ -18,19 +19,17 @@ from statehold.worker.common.context import CallFunction, CallSetting
 _TASKS: Final = 3
 
 
-class SimulatedCalls:
+class SimulatedCalls(HeldCalls):
     """Implements `Calls`. A schedule may act before an attempt (`call`), and between its answer and the partition."""
 
     def __init__(
         self, about: CallSetting, threads: TaskThreads, reach: Callable[[str], Intervention | None], name: str
     ) -> None:
-        self._about, self._threads, self._reach, self._name = about, threads, reach, name
+        super().__init__(about)
+        self._threads, self._reach, self._name = threads, reach, name
         self._ready, self._closing = threads.queue(), threads.event()
         self._begun = False
-        self._jobs: dict[str, CallJob] = {}
-        self._failed: dict[str, int] = {}
-        self._lanes: dict[tuple[str, bytes], deque[CallJob]] = {}
-        self._outcomes: list[CallOutcome] = []
+        self._lanes: dict[attempts.Lane, deque[CallJob]] = {}
 
     def submit(self, jobs: Sequence[CallJob]) -> None:
         if self._closing.is_set():
@@ -52,28 +51,10 @@ class SimulatedCalls:
                 self._lanes[lane] = deque()
                 self._ready.put(job)
 
-    def drop(self, ids: Sequence[str]) -> None:
-        for each in ids:
-            self._jobs.pop(each, None)
-
-    def finished(self) -> list[CallOutcome]:
-        found, self._outcomes = self._outcomes, []
-        return found
-
-    def outages(self) -> tuple[str, ...]:
-        return ()
-
-    def blocked(self) -> str:
-        return ""
-
     def close(self, timeout: float) -> None:
         self._closing.set()
         for _ in range(_TASKS):
             self._ready.put(None)
-
-    def _lane(self, job: CallJob) -> tuple[str, bytes] | None:
-        in_order = self._about.calls[job.call].options.per_key_order
-        return (job.call, job.key) if in_order and job.key is not None else None
 
     def _run(self) -> None:
         while not self._closing.is_set():
