@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from statehold.errors import DamagedIncrement, DigestMismatch, ToolRefused
+from statehold.errors import DamagedIncrement, ToolRefused
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
@@ -27,7 +27,7 @@ from statehold.snapshot.spark.fold.merge import scratch
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport, judge_chunks
 from statehold.snapshot.spark.io.scan import ReaderOf, chunks_of
-from statehold.spark.state_rows import BATCH, Chosen
+from statehold.spark.state_rows import BATCH, Chosen, mismatch
 from statehold.state.digest import MODULUS, from_bytes, hash128, packed_seeds, show
 
 #: parts of the keys, of which a task holds one at a time
@@ -39,6 +39,8 @@ _IN_MEMORY: Final = 64_000_000
 _EACH: Final = 120
 #: number of tables without code whose two kinds of digests are tried in every combination
 _MOST_TABLES: Final = 12
+#: what a task proves
+_CHANGES: Final = "changes"
 #: the transaction of a value that is in the full snapshot
 _BASE: Final = -1
 
@@ -243,8 +245,10 @@ def _proven(reader: Reader, task: ChangesTask, chosen: Chosen) -> Iterator[list[
                     buckets.add(last, name, keys, values)
         goal = task.plan.goal.commit_record
         if goal.n != last:
-            raise _mismatch(
-                task, f"the changelog ends with transaction {last}, but the changes up to {goal.n} are read"
+            raise mismatch(
+                task.plan,
+                _CHANGES,
+                f"the changelog ends with transaction {last}, but the changes up to {goal.n} are read",
             )
         buckets.flush()
         if task.verify:
@@ -340,8 +344,9 @@ class _Ledger:
         totals = sums.totals([_BASE, *numbers], goal.n, from_bytes(goal.digest))
         for n, found in recorded.items():
             if totals[n] % MODULUS != from_bytes(found):
-                raise _mismatch(
-                    self._task,
+                raise mismatch(
+                    self._task.plan,
+                    _CHANGES,
                     f"the changes up to transaction {n} give the digest {show(totals[n])}, its commit record has "
                     f"{show(found)}",
                 )
@@ -390,13 +395,3 @@ class _Sums:
 
 def _where(task: ChangesTask) -> str:
     return f"{task.plan.place.input}[{task.plan.partition}]"
-
-
-def _mismatch(task: ChangesTask, finding: str) -> DigestMismatch:
-    return DigestMismatch(
-        f"verify the changes: {finding}. No row was returned. Next: run `statehold snapshot verify`, which finds the "
-        f"first difference",
-        topic=task.plan.place.input,
-        partition=task.plan.partition,
-        position=task.plan.goal.commit_record.position(task.plan.place.input),
-    )

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import types as spark
+from pyspark.sql.datasource import InputPartition
 
 from statehold.admin.inspection.topic_view import TopicView
 from statehold.errors import ToolRefused, UsageError
@@ -24,7 +25,7 @@ from statehold.snapshot.spark.export.export import Exported, exported, plan
 from statehold.snapshot.spark.export.point_in_time import kept
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import FoldPlan
-from statehold.snapshot.spark.io.scan import ReaderOf
+from statehold.snapshot.spark.io.scan import ReaderOf, forget_pandas, forget_zip_finders
 from statehold.spark.change_rows import ChangedKey, ChangesTask, changes_of
 from statehold.spark.opening import NamedService, columns_of
 from statehold.spark.pushdown import Pushed
@@ -36,6 +37,14 @@ class ReadTask(msgspec.Struct, frozen=True):
 
     partition: int
     work: Any
+
+
+def tasks_of(partition: InputPartition | None) -> Iterator[ReadTask]:
+    """Yield the task of an input partition, and prepare this Python worker; PySpark reads None without partitions."""
+    if partition is not None:
+        forget_zip_finders()
+        forget_pandas()
+        yield partition.value
 
 
 class Relation:

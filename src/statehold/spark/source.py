@@ -9,12 +9,11 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from statehold.errors import UsageError
-from statehold.snapshot.spark.io.scan import forget_pandas, forget_zip_finders
 from statehold.spark.opening import NamedService
 from statehold.spark.options import SourceOptions, parse
 from statehold.spark.pushdown import Pushed
 from statehold.spark.records import CommitRecords, DeadLetterRecords, OutputRecords
-from statehold.spark.relations import ChangesTable, Points, ReadTask, Relation, StateTable
+from statehold.spark.relations import ChangesTable, Points, Relation, StateTable, tasks_of
 from statehold.spark.stream import ChangesStream
 
 _RELATIONS: Final[Mapping[str, Callable[[NamedService], Relation]]] = {
@@ -87,12 +86,8 @@ class TableReader(DataSourceReader):
         return [InputPartition(task) for task in self._relation.tasks if self._pushed.partition.holds(task.partition)]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        if partition is None:  # PySpark has no partitions to read
-            return
-        forget_zip_finders()
-        forget_pandas()
-        task: ReadTask = partition.value
-        yield from self._relation.read(task, self._schema, self._pushed)
+        for task in tasks_of(partition):
+            yield from self._relation.read(task, self._schema, self._pushed)
 
 
 class FilteringReader(TableReader):

@@ -30,6 +30,8 @@ from statehold.snapshot.spark.io.source import base_finding, unread, verdict
 BATCH: Final = 10_000
 #: bytes of rows that stay in memory until the digest is compared
 _IN_MEMORY: Final = 64_000_000
+#: what a task proves
+_STATE: Final = "folded state"
 #: full snapshots that a task tries
 _ATTEMPTS: Final = 4
 _entry_table = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
@@ -120,7 +122,7 @@ def _spool(reader_of: ReaderOf, task: StateTask, chosen: Chosen, file: IO[bytes]
         return finding
     finding = verdict(plan, found, sums) if task.verify else unread(plan, found)
     if finding:
-        raise _mismatch(plan, "; ".join((*damaged, finding)))
+        raise mismatch(plan, _STATE, "; ".join((*damaged, finding)))
     return ""
 
 
@@ -168,15 +170,16 @@ def _without_base(reader_of: ReaderOf, plan: FoldPlan, damaged: list[str]) -> Fo
         with closing(reader_of()) as reader:
             found = planning.make(reader, plan.place, damaged=known, before=plan.goal.offset + 1)
     except PartitionError as error:
-        raise _mismatch(plan, f"{'; '.join(damaged)}; {error}") from error
+        raise mismatch(plan, _STATE, f"{'; '.join(damaged)}; {error}") from error
     if found.goal.offset != plan.goal.offset or len(damaged) == _ATTEMPTS:
-        raise _mismatch(plan, "; ".join(damaged))
+        raise mismatch(plan, _STATE, "; ".join(damaged))
     return lean(found)
 
 
-def _mismatch(plan: FoldPlan, finding: str) -> DigestMismatch:
+def mismatch(plan: FoldPlan, what: str, finding: str) -> DigestMismatch:
+    """Return the error for what a task was to prove: `what`."""
     return DigestMismatch(
-        f"verify the folded state: {finding}. No row was returned. Next: run `statehold snapshot verify`, which finds "
+        f"verify the {what}: {finding}. No row was returned. Next: run `statehold snapshot verify`, which finds "
         f"the first difference",
         topic=plan.place.input,
         partition=plan.partition,

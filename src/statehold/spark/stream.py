@@ -18,12 +18,11 @@ from statehold.snapshot.restore.discovery import LocatedCommitRecord
 from statehold.snapshot.spark.export.export import plan
 from statehold.snapshot.spark.export.point_in_time import PointInTime
 from statehold.snapshot.spark.fold.plan import FoldPlan
-from statehold.snapshot.spark.io.scan import forget_pandas, forget_zip_finders
 from statehold.spark.change_rows import ChangesTask, changes_of, replaced
 from statehold.spark.opening import NamedService
 from statehold.spark.options import SourceOptions
 from statehold.spark.pushdown import Pushed
-from statehold.spark.relations import ChangesTable, ReadTask, changes_batch
+from statehold.spark.relations import ChangesTable, ReadTask, changes_batch, tasks_of
 from statehold.spark.state_rows import lean, text_keys
 
 #: partition -> transaction up to which its changes were read, and the changelog offset after its commit record
@@ -65,13 +64,9 @@ class ChangesStream(DataSourceStreamReader):
         return [InputPartition(ReadTask(each.plan.partition, each)) for each in found]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        if partition is None:  # PySpark has no partitions to read
-            return
-        forget_zip_finders()
-        forget_pandas()
-        task: ReadTask = partition.value
-        for rows in changes_of(self._reader_of, task.work, Pushed().chosen):
-            yield changes_batch(self._columns, task.partition, rows, self._schema)
+        for task in tasks_of(partition):
+            for rows in changes_of(self._reader_of, task.work, Pushed().chosen):
+                yield changes_batch(self._columns, task.partition, rows, self._schema)
 
     def _task(
         self, named: NamedService, reader: Reader, place: Place, start: Sequence[int], end: Sequence[int]
