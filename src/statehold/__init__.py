@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from statehold.api.values.serde import Json, MsgPack, Serde
     from statehold.api.values.versioned_values import renamed
     from statehold.api.windows import Hopping, Session, Tumbling
-    from statehold.client.receipt import Receipt
     from statehold.client.client import Answered, Client
+    from statehold.client.receipt import Receipt
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
     from statehold.health.freeze_guard import FreezeGuard

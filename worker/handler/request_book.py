@@ -64,8 +64,11 @@ class RequestBook:
 
     def __init__(self, replies: RepliesTable[Any]) -> None:
         self.replies = replies
-        #: the open batch has answered, or rejected, a request: its asker waits for the commit
-        self.hurries = False
+
+    def hurry(self) -> bool:
+        """Return whether a reply was sent since the last call: its asker waits for the commit."""
+        sent, self.replies.sent = self.replies.sent, False
+        return sent
 
     def records(self, messages: Sequence[Message], values: Iterable[Any]) -> list[Record[Any]]:
         """Return the records of these messages; those of requests can be answered."""
@@ -88,7 +91,6 @@ class RequestBook:
     def failed(self, message: Message, failure: Failure, became: str) -> None:
         """Report to the asker that the record of a request has failed; in the transaction of that decision."""
         if is_request(message) and (asked := self._asked(message)) is not None:
-            self.hurries = True
             self.replies.send(asked, "failed", message.offset() or 0, problem_of(failure, became))
 
     def _take(self, call: Callable[[Record[Any]], None], record: RequestRecord) -> None:
@@ -97,7 +99,6 @@ class RequestBook:
         if asked is None:
             self._reject(message)
             return
-        self.hurries = True
         row, hashed = replies.get(asked.request), value_hash(message.value())
         if row is None:
             replies.keep(asked.request, StoredReply(hashed, record.offset, waiting=(asked.address,)))

@@ -55,8 +55,8 @@ def system_tables(kind: type[Handler[Any]], tables: Tables) -> Tables:
     timed = bool(found) or any(isinstance(table, DueTable | JoinTable) for table in tables.values())
     if timed and kind.on_batch is not Handler.on_batch:
         raise UsageError(
-            f"{kind.__name__} has on_batch, and timers, windows, joins, a Dedupe, Replies or a table with a ttl: time passes "
-            f"from record to record, so these need on_record"
+            f"{kind.__name__} has on_batch, and timers, windows, joins, a Dedupe, Replies or a table with a ttl: time "
+            f"passes from record to record, so these need on_record"
         )
     if timed:
         found[CLOCK] = ClockTable()

@@ -106,7 +106,7 @@ class Driver(Wiring):
         values = settings or Settings(
             service=ServiceSettings(mode="development"),
             snapshot=SnapshotSettings(delta_interval=delta_interval),
-            commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL),
+            commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL, early=autocommit),
         )
         topics = list(inputs) or list(methods(kind)) or [input]
         super().__init__(handler, values, Names(kind.__name__.lower(), topics[0], others=tuple(topics[1:])), partitions)
@@ -178,7 +178,9 @@ class Driver(Wiring):
         """
         replies = self._replies()
         request, address = id or new_id(), new_id().encode()
-        offset = self.feed(value, key, headers_of(request, address), timestamp or None, partition)
+        offset = self.feed(
+            value, key, headers_of(request, address), timestamp or None, partition, input=self.names.input
+        )
         self.commit()
         where: Any = {"id": request, "topic": self.names.input, "partition": partition, "offset": offset}
         for message in self.broker.log(self.names.replies, 0).committed():

@@ -15,8 +15,8 @@ from statehold.admin.inspection.topic_view import TopicView
 from statehold.api.handler import HandlerFactory
 from statehold.api.record import Message, at
 from statehold.bound.attributes import tables_and_outputs
-from statehold.bound.topics import output_topics
 from statehold.bound.reference import references
+from statehold.bound.topics import output_topics
 from statehold.errors import RetentionGap, UsageError
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import OutOfRange

@@ -23,7 +23,7 @@ Take = Callable[[Reply], None]
 
 
 class ReplyFeed(Feed):
-    """Its consumer joins no group. A partition with an open transaction holds back only its own replies (rule W4)."""
+    """Its consumer joins no group. A partition with an open transaction holds back only its own replies."""
 
     def __init__(self, settings: Settings, group: str, topic: str, log: Log, take: Take) -> None:
         super().__init__(settings, group, topic, log)

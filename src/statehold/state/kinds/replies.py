@@ -33,6 +33,8 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
         self._encode = serde_of_replies.encode
         #: a replay sends nothing
         self.muted = False
+        #: a reply was sent since the engine last looked
+        self.sent = False
 
     def follow_outputs(self, outputs: list[Sent], topic: str, partition: int, most: int) -> None:
         """Send replies to this partition of the topic. `most`: most bytes of an answer."""
@@ -91,6 +93,7 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
     def send(self, asked: AskedRequest, outcome: Outcome, offset: int, value: bytes | None) -> None:
         """Send a reply in the open transaction."""
         if not self.muted:
+            self.sent = True
             self._outputs.append(
                 reply_of(self._topic, self._partition, asked.request, asked.address, outcome, offset, value)
             )
