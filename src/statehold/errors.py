@@ -59,6 +59,7 @@ StateholdError
 │   ├── RequestFailed          the service's handler failed at it; the text says what became of the record
 │   ├── RequestConflict        the id and key belong to a request with another value
 │   └── NoAnswerInTime         it may take effect later: ask again with the same id
+├── StateUnavailable           a `Client` could not read the state within its time
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
 └── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
     ├── TransactionAborted     abort, roll back, redo: this process still owns the partition
@@ -365,8 +366,12 @@ class NotAnswered(StateholdError):
 class RequestFailed(NotAnswered):
     """The service's handler failed at the request, which has had no effect."""
 
-    #: class and text of the exception, and what became of the record, such as "dead letter"
-    error = text = became = ""
+    #: the class of the exception
+    error: str = ""
+    #: its text
+    text: str = ""
+    #: what became of the record, such as "dead letter"
+    became: str = ""
 
 
 class RequestConflict(NotAnswered):
@@ -375,6 +380,10 @@ class RequestConflict(NotAnswered):
 
 class NoAnswerInTime(NotAnswered):
     """No answer came in time. The request may be written, and may take effect later."""
+
+
+class StateUnavailable(StateholdError):
+    """A read of a `Client` found no instance that could answer within its time; the text has the last cause."""
 
 
 class CompactionBusy(StateholdError):

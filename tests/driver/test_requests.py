@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from tests.support.inside import lane
 
 from statehold import Handler, Json, Record, Replies, StoredReply, Table, Timer, dead_letter, on, retry_later
 from statehold.api.record import Request
@@ -331,7 +332,7 @@ def test_a_handler_without_replies_handles_a_request_as_any_record() -> None:
     driver = Driver(Plain)
     driver.feed(Payment("ann", 5), "ann", headers_of("1", b"x"))
     assert driver.table(Plain.balances) == {"ann": 5}
-    assert driver._lane(0).engine().requests is None
+    assert lane(driver).engine().requests is None
     with pytest.raises(HandlerFailed, match=r"replies = Replies\(TYPE"):
         driver.feed(Payment("ann", 0), "ann", headers_of("1", b"x"))
     with pytest.raises(UsageError, match="answers no requests"):

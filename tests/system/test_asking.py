@@ -23,7 +23,8 @@ from statehold.common.partitioner import murmur2
 from statehold.config import load
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
-from statehold.errors import NoAnswerInTime, RequestConflict, RequestFailed, TopicMissing
+from statehold.errors import NoAnswerInTime, RequestConflict, RequestFailed, StateUnavailable, TopicMissing
+from statehold.ops.http.server import OpsServer
 
 
 class Payment(msgspec.Struct, frozen=True):
@@ -76,6 +77,8 @@ def settings_of(broker: Cluster) -> Settings:
             "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
             "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
             "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.2",
+            "STATEHOLD_OPS__STATE": "on",
+            "STATEHOLD_OPS__TOKEN": "a-token-of-this-test",
         }
     )
 
@@ -88,7 +91,7 @@ def desk(broker: Cluster) -> Iterator[Desk]:
     findings = topics.create("beginning", partitions=2)
     assert all(finding.good for finding in findings), findings
     client = Client(service.name, settings, input=service.input, value=Payment)
-    with service, client:
+    with OpsServer(service), service, client:
         await_true(lambda: service.status()["ready"] and len(service.status()["partitions"]) == 2, "live", 60)
         yield Desk(service, client, settings)
         for each in held.values():
@@ -163,3 +166,34 @@ def test_a_service_without_a_topic_of_replies_is_named(desk: Desk) -> None:
         pytest.raises(TopicMissing, match="topic of replies does not exist"),
     ):
         client.ask_blocking(Payment("ann", 1), key="ann", reply=Booked, timeout=30)
+
+
+def test_a_read_includes_the_write_before_it(desk: Desk) -> None:
+    async def ask_and_read() -> None:
+        client = desk.client
+        for number in range(20):
+            key = desk.key(number % 2)
+            answer = await client.ask_with_receipt(Payment(key, 3), key=key, reply=Booked, timeout=30)
+            found = await client.get("balances", key, value=Booked, after=answer.receipt, timeout=30)
+            assert found == answer.value
+            sent = await client.send(Payment(key, 4), key=key, timeout=30)
+            assert await client.get("balances", key, value=Booked, after=sent, timeout=30) == Booked(7, 2)
+        assert await client.get("balances", "no-such-key", value=Booked, after=sent, timeout=30) is None
+        assert await client.get("balances", "no-such-key", value=Booked, timeout=30) is None
+
+    asyncio.run(ask_and_read())
+
+
+def test_a_read_waits_for_its_record_and_names_what_it_waits_for(desk: Desk) -> None:
+    key, client = desk.key(1), desk.client
+    held[key] = threading.Event()
+    sent = client.send_blocking(Payment(key, 4), key=key, timeout=30)
+    with pytest.raises(StateUnavailable, match=f"503: partition 1 has committed 0, and not yet {sent.offset}"):
+        client.get_blocking("balances", key, value=Booked, after=sent, timeout=2)
+    assert client.get_blocking("balances", key, value=Booked, timeout=30) is None
+    threading.Timer(0.5, held[key].set).start()
+    assert client.get_blocking("balances", key, value=Booked, after=sent, timeout=30) == Booked(4, 1)
+    with pytest.raises(StateUnavailable, match="the value is no <class 'int'>"):
+        client.get_blocking("balances", key, value=int, timeout=30)
+    with pytest.raises(StateUnavailable, match="404: there is no table 'none'"):
+        client.get_blocking("none", key, value=int, timeout=30)

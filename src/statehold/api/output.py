@@ -98,7 +98,7 @@ class Replies(Table[Request, StoredReply], Generic[V]):
         replies = Replies(Booked, keep=timedelta(days=1))
 
         def on_record(self, record: Record[Payment]) -> None:
-            record.reply(Booked(...))
+            record.reply(Booked(record.value.cents))
 
     An answer is in the transaction of the record, so it exists only if its effects do. The same id with the same key
     and value, from any asker, gets the stored answer within `keep` (seconds, or a timedelta) and is not handled again;

@@ -14,6 +14,7 @@ import msgspec
 
 from statehold.api.values import serde
 from statehold.client.asking import OpenRequests, RequestInProgress
+from statehold.client.owner_reads import OwnerReads, table_key
 from statehold.client.receipt import Receipt
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
@@ -58,6 +59,7 @@ class Client:
         #: of the values' own classes
         self._serdes: dict[type, serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
+        self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
 
     # Ask
 
@@ -168,11 +170,72 @@ class Client:
         except FutureTimeout:
             raise self._unacknowledged(partition, timeout) from None
 
+    # Read
+
+    @overload
+    async def get(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: type[V],
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> V | None: ...
+
+    @overload
+    async def get(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: TypeForm[V],
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> V | None: ...
+
+    async def get(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: Any,
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> Any:
+        """Return the committed value of a key of a table; None if the table does not have it.
+
+        `table` is its stored name, `value` the type of its values. With `after` the value includes the effects of that
+        record, and of all before it in its partition. The owner of the partition answers, over its ops server
+        (`ops.state`, `ops.token`, `ops.advertised`); without `after` that is the partition of a record with this key. A
+        takeover or a restore is waited out.
+
+        :raises StateUnavailable: no answer within `timeout`.
+        """
+        until = time.monotonic() + timeout
+        partition = after.partition if after is not None else await self._chosen(table_key(key))
+        return await asyncio.to_thread(self._reads.get, table, key, value, partition, after, until)
+
+    def get_blocking(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: Any,
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> Any:
+        """Do the same as `get`, on this thread."""
+        until = time.monotonic() + timeout
+        partition = after.partition if after is not None else murmur2(table_key(key), self._asking.partitions())
+        return self._reads.get(table, key, value, partition, after, until)
+
     # End
 
     def close(self) -> None:
         """Wait a few seconds for acknowledgements and end the clients. Requests in progress get no answer any more."""
         self._asking.close()
+        self._reads.close()
 
     def __enter__(self) -> Self:
         return self
