@@ -10,7 +10,7 @@ job = json.loads(Path(sys.argv[1]).read_text())
 kafka = {"bootstrap.servers": job["bootstrap"], "group.id": job["group"], "auto.offset.reset": "earliest"}
 
 
-class Trade(pw.Schema):
+class Trade(pw.Schema):  # type: ignore[misc]  # not installed here
     """What a total needs of a trade."""
 
     account: str
