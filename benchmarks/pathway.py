@@ -98,7 +98,7 @@ def _run_once(bootstrap: str, name: str, runs: Runs, records: int, truth: dict[s
     runs.seconds.append(last - started)
     rate, cpu = records / runs.seconds[-1], runs.usages[-1].cpu_seconds * 1e6 / records
     console.print(
-        f"{runs.contender.title}: {rate:,.0f}/s, {cpu:.1f} CPU s per million, {runs.outputs:,} outputs, all totals right"
+        f"{runs.contender.title}: {rate:,.0f}/s, {cpu:.1f} CPU s per million, {runs.outputs:,} outputs, totals right"
     )
     return True
 
