@@ -20,6 +20,7 @@ from statehold.balancer.manager import Manager
 from statehold.bound.inputs import value_types
 from statehold.bound.serdes import check_schemas
 from statehold.bound.topics import class_of, output_topics, reference_topics
+from statehold.client.client import Client
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import MOST_INPUTS, Names
@@ -213,6 +214,11 @@ class Service:
         if failure is not None:
             raise failure
         return True
+
+    def client(self) -> Client:
+        """Return a new `Client` of this service, with its settings and the type of its (first) input's values."""
+        value = value_types(class_of(self.handler), self.inputs)[self.input]
+        return Client(self.name, self._settings, input=self.input, value=value)
 
     def retry(self, partition: int | None = None) -> None:
         """Restart a failed partition, or all failed ones."""

@@ -178,7 +178,7 @@ def test_a_read_includes_the_write_before_it(desk: Desk) -> None:
             assert found == answer.value
             sent = await client.send(Payment(key, 4), key=key, timeout=30)
             assert await client.get("balances", key, value=Booked, after=sent, timeout=30) == Booked(7, 2)
-        assert await client.get("balances", "no-such-key", value=Booked, after=sent, timeout=30) is None
+            assert await client.get("balances", "no-such-key", value=Booked, after=sent, timeout=30) is None
         assert await client.get("balances", "no-such-key", value=Booked, timeout=30) is None
 
     asyncio.run(ask_and_read())
