@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
@@ -56,8 +55,8 @@ class Client:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
         self._serde = None if value is None else serde.for_messages(value, self.names.input)
-        #: of the values' own classes
-        self._serdes: dict[type, serde.Serde[Any]] = {}
+        #: by type and topic
+        self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
 
@@ -96,7 +95,7 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), _blob(key), _checked(id)
+        data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
         partition = await self._prepared(blob, timeout)
         address, request = self._asking.ask(data, blob, partition, name, until)
         try:
@@ -132,7 +131,7 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask_with_receipt`, on this thread."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), _blob(key), _checked(id)
+        data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
         partition = murmur2(blob, self._asking.partitions())
         self._asking.read(partition, timeout)
         address, request = self._asking.ask(data, blob, partition, name, until)
@@ -269,13 +268,16 @@ class Client:
             return self._serde.encode(value)
         if value is None or isinstance(value, bytes):
             return value
-        kind = type(value)
-        if kind not in self._serdes:
-            self._serdes[kind] = serde.for_messages(kind)
-        return self._serdes[kind].encode(value)
+        return self._serde_of(type(value), self.names.input).encode(value)
+
+    def _serde_of(self, kind: Any, topic: str) -> serde.Serde[Any]:
+        """Return the serde of a type, or a serde itself; it is made once, because that takes longer than a request."""
+        if (kind, topic) not in self._serdes:
+            self._serdes[kind, topic] = serde.for_messages(kind, topic)
+        return self._serdes[kind, topic]
 
     def _answer(self, found: Reply, reply: Any, request: RequestInProgress) -> Answered[Any]:
-        value = answer_in(found, serde.for_messages(reply, self.names.replies), request.where)
+        value = answer_in(found, self._serde_of(reply, self.names.replies), request.where)
         return Answered(value, Receipt(self.names.input, request.where["partition"], found.offset))
 
     def _unacknowledged(self, partition: int, seconds: float) -> KafkaTrouble:
@@ -292,4 +294,4 @@ def _blob(key: str | bytes) -> bytes:
 def _checked(id: str) -> str:
     if len(id) > LONGEST_ID:
         raise UsageError(f"id={id!r:.100}: {len(id)} characters, an id has at most {LONGEST_ID}. Nothing was sent")
-    return id or uuid.uuid4().hex
+    return id
