@@ -185,6 +185,20 @@ def test_a_read_includes_the_write_before_it(desk: Desk) -> None:
     asyncio.run(ask_and_read())
 
 
+def test_the_services_own_program_reads_what_is_here_without_http(desk: Desk) -> None:
+    with desk.service.client() as client:
+        for partition in (0, 1):
+            key = desk.key(partition)
+            answer = client.ask_with_receipt_blocking(Payment(key, 3), key=key, reply=Booked, timeout=30)
+            assert client.get_blocking("balances", key, value=Booked, after=answer.receipt, timeout=30) == Booked(3, 1)
+            held[key] = threading.Event()
+            sent = client.send_blocking(Payment(key, 4), key=key, timeout=30)
+            assert client.get_blocking("balances", key, value=Booked, timeout=30) == Booked(3, 1), "committed only"
+            threading.Timer(0.3, held[key].set).start()
+            assert client.get_blocking("balances", key, value=Booked, after=sent, timeout=30) == Booked(7, 2)
+            assert client.get_blocking("balances", "nobody", value=Booked, after=sent, timeout=30) is None
+
+
 def test_a_read_waits_for_its_record_and_names_what_it_waits_for(desk: Desk) -> None:
     key, client = desk.key(1), desk.client
     held[key] = threading.Event()

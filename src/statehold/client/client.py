@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
@@ -28,6 +29,8 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 _TIMEOUT: Final = 10.0
+#: (table, key, partition, offset that the state must include, or -1) -> the value as a tuple of one; None: not here
+ReadHere = Callable[[str, str | bytes | int, int, int], tuple[Any] | None]
 
 
 class Answered(msgspec.Struct, Generic[V_co], frozen=True):
@@ -48,10 +51,20 @@ class Client:
     joins no group. Its two threads and Kafka clients start with the first request. Any thread and event loop may
     use it; close it at the end, or use it as a context manager. `settings` defaults to `statehold.config.Settings()`.
 
+    `here` reads partitions that this process owns (`Service.client` sets it); their values are the table's own objects.
+
     The methods with `_blocking` do the same on the thread that calls.
     """
 
-    def __init__(self, service: str, settings: Settings | None = None, *, input: str = "", value: Any = None) -> None:
+    def __init__(
+        self,
+        service: str,
+        settings: Settings | None = None,
+        *,
+        input: str = "",
+        value: Any = None,
+        here: ReadHere | None = None,
+    ) -> None:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
         self._serde = None if value is None else serde.for_messages(value, self.names.input)
@@ -59,6 +72,7 @@ class Client:
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
+        self._here = here
 
     # Ask
 
@@ -213,6 +227,8 @@ class Client:
         """
         until = time.monotonic() + timeout
         partition = after.partition if after is not None else await self._chosen(table_key(key))
+        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+            return found[0]
         return await asyncio.to_thread(self._reads.get, table, key, value, partition, after, until)
 
     def get_blocking(
@@ -227,6 +243,8 @@ class Client:
         """Do the same as `get`, on this thread."""
         until = time.monotonic() + timeout
         partition = after.partition if after is not None else murmur2(table_key(key), self._asking.partitions())
+        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+            return found[0]
         return self._reads.get(table, key, value, partition, after, until)
 
     # End
@@ -251,6 +269,12 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
+
+    def _read_here(
+        self, table: str, key: str | bytes | int, partition: int, after: Receipt | None
+    ) -> tuple[Any] | None:
+        assert self._here is not None
+        return self._here(table, key, partition, -1 if after is None else after.offset)
 
     async def _chosen(self, key: bytes) -> int:
         count = self._asking.partitions() if self._asking.ready else await asyncio.to_thread(self._asking.partitions)
