@@ -45,6 +45,7 @@ StateholdError
 │   ├── SinkUnreachable        the sink's database does not answer: retried every 30 s, or by `statehold retry`
 │   ├── RestoreTimeout         Kafka did not deliver in time: retried every 30 s, or by `statehold retry`
 │   ├── MemoryShort            the state would not fit into memory: retried every minute, or by `statehold retry`
+│   ├── LocalStoreFailed       the files of tables on disk fail: retried every 10 s, or by `statehold retry`
 │   ├── HangingTransaction     another producer's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
@@ -288,6 +289,10 @@ class RestoreTimeout(PartitionError):
 
 class MemoryShort(PartitionError):
     """The partition's state would exceed the memory limit of this process."""
+
+
+class LocalStoreFailed(PartitionError):
+    """The files of the partition's tables on disk cannot be opened, read or written, or are damaged."""
 
 
 class HangingTransaction(PartitionError):

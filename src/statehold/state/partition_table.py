@@ -75,6 +75,8 @@ class PartitionTable(Table[K, V]):
         )
         self.key_type, self.value_type = options.key_type, options.value_type
         self.version, self.upcasters = options.version, options.upcasters
+        #: where its committed values are, if it declares that: `memory` or `disk`
+        self.storage = options.storage
         #: the types of keys that need no further check before a commit
         self._exact_types = EXACT_TYPES.intersection((self.key_type,))
         self._are_exact = exact_check(self.key_type)

@@ -27,7 +27,7 @@ from statehold.config.settings import Settings
 from statehold.errors import RecordError, UsageError
 from statehold.messages import command
 from statehold.messages.dead_letter import ADD, DISCARD, REPLAY, AddRequest, DeadLetter, waiting
-from statehold.runtime.feature_checks import check_combinations
+from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
@@ -108,6 +108,7 @@ class Driver(Wiring):
         topics = list(inputs) or list(methods(kind)) or [input]
         super().__init__(handler, values, Names(kind.__name__.lower(), topics[0], others=tuple(topics[1:])), partitions)
         check_combinations(kind, values.snapshot.delta_interval, topics)
+        check_storage(kind, values)
         self._batch, self._autocommit = batch, autocommit
         self._encoders = _encoders(kind, topics)
         self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
@@ -389,6 +390,7 @@ class Driver(Wiring):
         """
         kind, topics = class_of(handler), list(self.names.inputs)
         check_combinations(kind, self.settings.snapshot.delta_interval, topics)
+        check_storage(kind, self.settings)
         encoders = _encoders(kind, topics)
         if not crash:
             self._settle()
