@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.inside import lane, tools
+
 from statehold import Handler, Output, Record, Table
 from statehold.config.settings import Settings
 from statehold.disk import mark as marks
@@ -155,9 +157,9 @@ def test_a_batch_of_deletes_and_reads_between_two_commits(monkeypatch: pytest.Mo
     feed(driver, moves)
     feed(expected, moves)
     assert driver.outputs("out") == expected.outputs("out")
-    held = driver._lane(0).engine().state.tables["balances"]
+    held = lane(driver).engine().state.tables["balances"]
     assert isinstance(held, tables.DiskTable)
-    assert len(held._cache) + len(held._older) <= 300
+    assert held.in_memory <= 300
 
 
 # A start from the files
@@ -432,7 +434,7 @@ def test_the_setting_puts_those_tables_on_disk_that_can_be_there() -> None:
     settings = Settings()
     driver = Driver(Mixed, settings=replace(settings, state=replace(settings.state, storage="disk")))
     feed(driver, some(40))
-    kinds = {name: type(table).__name__ for name, table in driver._lane(0).engine().state.tables.items()}
+    kinds = {name: type(table).__name__ for name, table in lane(driver).engine().state.tables.items()}
     assert kinds["plain"] == "DiskTable"
     assert kinds["kept"] == "PartitionTable"
     assert "Disk" not in kinds["brief"]
@@ -457,7 +459,7 @@ def test_declarations_that_cannot_be_on_disk() -> None:
 def test_a_service_without_such_a_table_runs_none_of_it() -> None:
     driver = new(InMemory)
     feed(driver, some(10))
-    assert driver._tools(0).disk is None
+    assert tools(driver).disk is None
     assert driver.files.files == {}
 
 

@@ -42,6 +42,7 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
+    "disk": "errors config api.values api state state.kinds bound ports snapshot.format snapshot.restore",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
@@ -53,7 +54,7 @@ ALLOWED: dict[str, str] = {
     "balancer": "errors config common api ports telemetry health",
     "worker.common": (
         "errors config.sections config common api.values api messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore"
+        "snapshot.store disk snapshot.restore"
     ),
     "worker.replicas": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
     "worker.handler": (
@@ -78,20 +79,20 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.full_snapshots": (
         "errors config.sections common state ports telemetry snapshot.format snapshot.store snapshot "
-        "snapshot.restore worker.common worker.transaction"
+        "snapshot.restore disk worker.common worker.transaction"
     ),
     "worker.recovery": (
-        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore worker.common "
+        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore disk worker.common "
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors api state bound ports telemetry health snapshot.format worker.common worker.replicas "
+        "errors api state bound ports telemetry health snapshot.format snapshot.restore disk worker.common worker.replicas "
         "worker.handler worker.failures worker.inputs worker.transaction worker.calls worker.participants worker.sinks "
         "worker.full_snapshots worker.recovery"
     ),
     "runtime": (
         "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore admin balancer worker.common worker.replicas worker.sinks "
+        "kafka.feeds snapshot.store snapshot.restore disk admin balancer worker.common worker.replicas worker.sinks "
         "worker"
     ),
     "service": (
@@ -153,7 +154,7 @@ ALLOWED: dict[str, str] = {
         "admin.state admin.inspection"
     ),
     "snapshot.spark": "",
-    "testing.memory": "errors common api messages bound ports worker.common worker.calls",
+    "testing.memory": "errors common api messages bound ports snapshot.format disk worker.common worker.calls",
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
@@ -205,7 +206,7 @@ ALLOWED: dict[str, str] = {
     "__main__": "ops.cli",
     "testing": (
         "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
-        "snapshot.store snapshot snapshot.restore worker.common worker.replicas worker.handler worker.failures "
+        "snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler worker.failures "
         "worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup "
         "testing.memory testing.simulation"
     ),
@@ -223,6 +224,7 @@ ONLY_IN = {
     "rich": ("ops.cli",),
     "prometheus_client": ("telemetry.registry", "ops"),
     "pytest": ("dev.pytest_plugin",),
+    "lmdb": ("disk",),
     "obstore": ("snapshot.store",),
     "psycopg": ("worker",),
 }

@@ -20,8 +20,10 @@ _RETRY: Final = 10
 class LocalStores:
     """`Stores` in `state.dir`. `dropped` logs why files were deleted: their path, the cause."""
 
-    def __init__(self, root: Path, limit: int, dropped: Callable[[str, str], None]) -> None:
-        self._root, self._limit, self._dropped = root, limit, dropped
+    def __init__(
+        self, root: Path, limit: int, dropped: Callable[[str, str], None], boot: Callable[[], str] = boot_id
+    ) -> None:
+        self._root, self._limit, self._dropped, self._boot = root, limit, dropped, boot
 
     def open(self, place: Place, tables: Sequence[str]) -> LmdbStore:
         """Open the first directory of the partition that no other process holds.
@@ -44,12 +46,12 @@ class LocalStores:
         self, directory: Path, tables: Sequence[str], failure: Callable[[str, str], LocalStoreFailed]
     ) -> LmdbStore:
         try:
-            return LmdbStore(directory, tables, self._limit, boot_id(), failure)
+            return LmdbStore(directory, tables, self._limit, self._boot(), failure)
         except (Unusable, UnfitFiles) as error:
             self._dropped(str(directory), str(error))
         for name in ("data.mdb", "lock.mdb", "usage"):
             (directory / name).unlink(missing_ok=True)
-        return LmdbStore(directory, tables, self._limit, boot_id(), failure)
+        return LmdbStore(directory, tables, self._limit, self._boot(), failure)
 
 
 def _failure(place: Place, base: Path, doing: str, cause: str) -> LocalStoreFailed:

@@ -24,7 +24,7 @@ from statehold.state.partition_table import ABSENT, Changes, PartitionTable
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: estimated bytes of a decoded value and its key: so many, and so many for each byte of its stored form
+#: estimated bytes of a decoded value and its key: these, and these for each byte of its stored form
 _EACH: Final = 250
 _PER_BYTE: Final = 2
 #: stored values that are kept between two commits
@@ -71,6 +71,11 @@ class DiskTable(PartitionTable[K, V]):
         self.stored, self.order = StoredOnDisk(store, self.name, codec), []
         self._older, self._fetched, self._budget = {}, {}, budget
         budget.join(self)
+
+    @property
+    def in_memory(self) -> int:
+        """Return the number of decoded values in memory."""
+        return len(self._cache) + len(self._older)
 
     def delete(self, key: K) -> None:
         super().delete(key)

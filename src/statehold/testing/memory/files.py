@@ -102,9 +102,9 @@ class MemoryStore:
 
     def apply(self, batch: Batch, mark: bytes | None) -> None:
         files = self._open()
+        self._stores.on_write("before")
         if self._stores.full:
             raise self._failure("write: No space left on device")
-        self._stores.on_write("before")
         files.write(batch, mark)
         self._stores.on_write("after")
 
@@ -156,4 +156,3 @@ class MemorySnapshot:
 
     def close(self) -> None:
         """Nothing is open."""
-
