@@ -70,8 +70,8 @@ ORDER: tuple[type[Participant], ...] = (
     LateRecords,
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
-    Deltas,  # before LocalStore, because the mark has the cost of the deltas, and FullSnapshots use it
-    LocalStore,  # before FullSnapshots, because a snapshot starts at what the files hold
+    Deltas,  # before FullSnapshots, because they use the cost of the deltas
+    LocalStore,  # after Deltas, whose cost its mark has, and before FullSnapshots, which start at what the files hold
     FullSnapshots,  # last, because a snapshot starts at a commit that all others have applied
 )
 

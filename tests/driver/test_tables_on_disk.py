@@ -1,4 +1,4 @@
-"""Tables on disk: a handler reads what it would read from memory, before and after a kill, a lost file or a full disk."""
+"""Tables on disk: a handler reads what it would read from memory, whatever was killed, lost, damaged or full."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from tests.support.inside import lane, tools
 
 from statehold import Handler, Output, Record, Table

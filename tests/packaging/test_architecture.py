@@ -56,7 +56,9 @@ ALLOWED: dict[str, str] = {
         "errors config.sections config common api.values api messages bound ports telemetry health snapshot.format "
         "snapshot.store disk snapshot.restore"
     ),
-    "worker.replicas": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
+    "worker.replicas": (
+        "errors common api state bound ports telemetry snapshot.format snapshot.restore disk worker.common"
+    ),
     "worker.handler": (
         "errors config common api.values api state state.kinds messages bound snapshot.format worker.common"
     ),
@@ -86,9 +88,9 @@ ALLOWED: dict[str, str] = {
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors api state bound ports telemetry health snapshot.format snapshot.restore disk worker.common worker.replicas "
-        "worker.handler worker.failures worker.inputs worker.transaction worker.calls worker.participants worker.sinks "
-        "worker.full_snapshots worker.recovery"
+        "errors api state bound ports telemetry health snapshot.format snapshot.restore disk worker.common "
+        "worker.replicas worker.handler worker.failures worker.inputs worker.transaction worker.calls "
+        "worker.participants worker.sinks worker.full_snapshots worker.recovery"
     ),
     "runtime": (
         "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
@@ -159,8 +161,8 @@ ALLOWED: dict[str, str] = {
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
         "errors config common api.values api state messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot snapshot.restore balancer worker.common worker.replicas worker.calls worker.sinks "
-        "worker testing.memory testing.kafka testing.kafka.clients"
+        "snapshot.store snapshot snapshot.restore disk balancer worker.common worker.replicas worker.calls "
+        "worker.sinks worker testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
     "ops.reports": (
@@ -173,7 +175,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.http.console": "errors config api state admin worker.replicas service ops.explain ops.remote ops.doctor",
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format worker.replicas service __init__ "
+        "errors config.sections common state bound ports snapshot.format disk worker.replicas service __init__ "
         "ops.remote ops.http.console"
     ),
     "ops": "ops.http",

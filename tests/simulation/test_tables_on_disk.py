@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,9 +11,15 @@ import pytest
 from tests.simulation.scenarios import BASE, LONG, SHORT, Book, Op, Size, made, verified, verify_book
 
 from statehold import Record, Table
+from statehold.disk import mark as marks
+from statehold.disk.disk_tables import disk_tables
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import CommitRecord
+from statehold.state import digest
+from statehold.testing.memory.files import MemoryStores
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import shrink, timeline
-from statehold.testing.simulation.simulation import RunReport, Scenario, run
+from statehold.testing.simulation.simulation import InputRecord, RunReport, RunResult, Scenario, run
 
 SEEDS, MORE = 60, 600
 
@@ -36,6 +42,30 @@ class Shelf(Book):
             raise AssertionError(f"record {record.offset} is number {seen}")
 
 
+def verify_book_and_files(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    """Rule X1: whatever was lost, the files hold the state of the commit record in their mark, which Kafka has."""
+    verify_book(inputs, outcome)
+    application = outcome.application
+    for disk in application.disks.values():
+        found = disk_tables(application.kind, application.settings, partial(_same, disk))
+        assert found is not None
+        for partition, files in disk.files.items():
+            if (mark := marks.decoded(files.mark or b"")) is None:
+                continue
+            log = outcome.kafka.log(outcome.names.changelog, partition)
+            kept = [records.unpack(message.value()) for message in log.committed()]
+            known = [each for each in kept if isinstance(each, CommitRecord)]
+            same = [each.identity for each in known if each.n == mark.record.n]
+            assert same == [mark.record.identity] or mark.record.n < min(each.n for each in known), mark.record
+            state = found.state(disk.open(application.place(outcome.kafka, partition, "test"), ()))
+            state.loaded()
+            assert digest.to_bytes(state.digest) == mark.digest == mark.record.digest
+
+
+def _same(disk: MemoryStores) -> MemoryStores:
+    return disk
+
+
 def scenario(seed: int) -> Scenario:
     size: Size = LONG if seed % 20 == 0 else SHORT
     inputs = made(seed, size)
@@ -43,7 +73,7 @@ def scenario(seed: int) -> Scenario:
     if seed % 3 == 2:
         snapshot = replace(snapshot, delta_interval=size.rare)
     settings = replace(BASE, snapshot=snapshot)
-    found = partial(verified, verify_book, inputs)
+    found = partial(verified, verify_book_and_files, inputs)
     return Scenario(Shelf, inputs, settings, size.partitions, name="tables on disk", verify=found)
 
 

@@ -61,7 +61,8 @@ class Recovery:
         self._names, self._partition = tools.place.names, tools.place.partition
         #: this process's standby copy of the state; None once it is used
         self._copy: Copy | None = None
-        self._room = Room(tools.memory, tools.settings.restore.memory_limit, tools.place)
+        limit = tools.settings.restore.memory_limit
+        self._room = Room(tools.memory, limit, tools.place, on_disk=tools.disk is not None)
         #: of the current or last restore and replay
         self.progress = Progress(tools.clock, partial(log_progress, tools), self._room)
 

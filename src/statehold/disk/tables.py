@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from statehold.api.handler import Handler
@@ -170,6 +171,11 @@ class DiskTable(PartitionTable[K, V]):
         self._require_places(keys)
         self.stored.unwritten.update(zip(keys, values, strict=True))
 
+    def listed(self, size: int) -> Iterator[list[K]]:
+        keys = iter(self.stored)
+        while piece := list(islice(keys, size)):
+            yield piece
+
     def loaded(self) -> None:
         """Do nothing: `DiskState.loaded` counts what is in the files."""
 
@@ -245,7 +251,8 @@ def fresh_tables(
         if table.name in on_disk:
             codec = key_codec(table.key_type)
             assert codec is not None
-            table.__class__ = _on_disk(type(table))
+            kind_of_table: Any = type(table)
+            table.__class__ = _on_disk(kind_of_table)
             assert isinstance(table, DiskTable)
             table.attach(store, codec, budget)
         tables.append(table)

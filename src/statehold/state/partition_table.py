@@ -306,6 +306,12 @@ class PartitionTable(Table[K, V]):
         """End a restore."""
         self.order, self._tombed = list(self.stored), set()
 
+    def listed(self, size: int) -> Iterator[list[K]]:
+        """Yield the committed keys as of now, in pieces; some may be deleted meanwhile. Any thread."""
+        order = self.order  # it is never shortened in place
+        for first in range(0, len(order), size):
+            yield order[first : first + size]
+
     def decode(self, data: bytes) -> V:
         """Return a stored value as the handler sees it, on any thread if its serde allows. Raises what that raises."""
         value: V = self.serde.decode(data)

@@ -33,5 +33,5 @@ def arm(file: Path) -> None:
         if moment == "inside" and next(pieces) == int(number):
             end()
 
-    LmdbStore.apply = killed_apply  # type: ignore[method-assign]
-    LmdbStore._write = staticmethod(killed_write)  # type: ignore[method-assign]
+    LmdbStore.apply = killed_apply  # type: ignore[method-assign, assignment]
+    LmdbStore._write = staticmethod(killed_write)  # type: ignore[method-assign, assignment]
