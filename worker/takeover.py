@@ -71,7 +71,7 @@ ORDER: tuple[type[Participant], ...] = (
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
     Deltas,  # before FullSnapshots, because they use the cost of the deltas
-    LocalStore,  # after Deltas, whose cost its mark has, and before FullSnapshots, which start at what the files hold
+    LocalStore,  # after Deltas, whose cost its label has, and before FullSnapshots, which start at what the files hold
     FullSnapshots,  # last, because a snapshot starts at a commit that all others have applied
 )
 
@@ -233,7 +233,7 @@ class Takeover:
         self._drop_live()
         self._drop_producer()
         if self._recovered is not None:
-            self._recovered.engine.state.close()
+            self._recovered.engine.state.close(flush=self._signals.final)
         self._recovered = None
         self._mailbox.open_stream()
 
@@ -249,7 +249,7 @@ class Takeover:
             cause = f"in on_stop, or in closing: {error}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
         finally:
-            live.engine.state.close()
+            live.engine.state.close(flush=self._signals.final)
             if self._tools.deaths is not None:
                 self._tools.deaths.close(input_positions(self._tools, live.record))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -22,8 +22,8 @@ BAD: Final = (
 )
 #: file descriptors: of the process, of each partition's producer, and of each of its connections (measured)
 _PROCESS, _PRODUCER, _CONNECTION = 256, 8, 3
-#: file systems of other machines
-_REMOTE: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster")
+#: file systems of other machines, and those that are memory
+_REMOTE: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster", "tmpfs", "ramfs")
 #: bytes of room below which a directory is nearly full
 _LEAST: Final = 1_000_000_000
 
@@ -70,9 +70,14 @@ class LocalDisk:
     name: ClassVar = "local-disk"
     looks_at: ClassVar = "the directory of tables on disk, if state.storage or state.dir names one"
     fails: ClassVar = "it cannot be written"
-    warns: ClassVar = (
-        "it has less room than its files take, or is on a network file system, whose locks and pages may fail"
-    )
+    warns: ClassVar = "it has less room than its files take, or is on a network file system, or in memory"
+
+    def __init__(
+        self,
+        mounts: Path = Path("/proc/mounts"),
+        room: Callable[[Path], int] = lambda place: shutil.disk_usage(place).free,
+    ) -> None:
+        self._mounts, self._room = mounts, room
 
     def look(self, case: Case) -> Iterator[Finding]:
         state, seen = case.settings.state, FindingsOf(self)
@@ -83,14 +88,14 @@ class LocalDisk:
         if not os.access(place, os.W_OK | os.X_OK) or os.statvfs(place).f_flag & os.ST_RDONLY:
             yield seen.failed("state.dir", f"{place} cannot be written", f"chown {os.geteuid()} {place}")
             return
-        room, used = shutil.disk_usage(place).free, sum(each.stat().st_size for each in directory.glob("*/*/data.mdb"))
+        room, used = self._room(place), sum(each.stat().st_size for each in directory.glob("*/*/data.mdb"))
         if room < max(used, _LEAST):
             yield seen.warned(
                 "state.dir",
                 f"{place} has room for {room / 1e6:,.0f} MB, and its files take {used / 1e6:,.0f} MB",
                 f"df -h {place}, and free room, or set state.dir to a larger disk",
             )
-        if (kind := _file_system(place)).startswith(_REMOTE):
+        if (kind := _file_system(place, self._mounts)).startswith(_REMOTE):
             yield seen.warned("state.dir", f"{place} is on {kind}", "set state.dir to a directory on a local disk")
 
 
@@ -101,7 +106,7 @@ def _directory(case: Case) -> Path | None:
     return None if own is None else own / "tables"
 
 
-def _file_system(place: Path, mounts: Path = Path("/proc/mounts")) -> str:
+def _file_system(place: Path, mounts: Path) -> str:
     """Return the type of the file system with this path; '' where the machine does not list them."""
     try:
         lines = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]

@@ -14,9 +14,9 @@ from tests.support.inside import lane, tools
 
 from statehold import Handler, Output, Record, Table
 from statehold.config.settings import Settings
-from statehold.disk import mark as marks
+from statehold.disk import label as labels
 from statehold.disk import tables
-from statehold.disk.mark import StoreMark
+from statehold.disk.label import StoreLabel
 from statehold.errors import LocalStoreFailed, OutcomeUnknown, TransactionAborted, UsageError
 from statehold.snapshot.format import records
 from statehold.testing.driver import Driver
@@ -182,15 +182,15 @@ def test_a_start_after_a_kill_reads_the_files_and_the_deltas_after_them() -> Non
 
 
 def test_files_are_written_after_the_commit_and_with_its_record() -> None:
-    """Rule X1: at each write the newest commit record in Kafka is that of the mark, or a later one."""
+    """Rule X1: at each write the newest commit record in Kafka is that of the label, or a later one."""
     driver = new()
     seen: list[tuple[int, int]] = []
 
     def look(moment: str) -> None:
-        if moment == "after" and (data := driver.files.files[0].mark) is not None:
-            mark = marks.decoded(data)
-            assert mark is not None
-            seen.append((mark.record.n, newest(driver)))
+        if moment == "after" and (data := driver.files.files[0].label) is not None:
+            label = labels.decoded(data)
+            assert label is not None
+            seen.append((label.record.n, newest(driver)))
 
     driver.files.on_write = look
     driver.feed(Move("a", 1))
@@ -211,38 +211,38 @@ def newest(driver: Driver) -> int:
     return max(each.n for each in found if isinstance(each, records.CommitRecord))
 
 
-def changed(driver: Driver, change: Callable[[StoreMark], StoreMark]) -> None:
+def changed(driver: Driver, change: Callable[[StoreLabel], StoreLabel]) -> None:
     files = driver.files.files[0]
-    assert files.mark is not None
-    mark = marks.decoded(files.mark)
-    assert mark is not None
-    files.mark = marks.encode(change(mark))
+    assert files.label is not None
+    label = labels.decoded(files.label)
+    assert label is not None
+    files.label = labels.encode(change(label))
 
 
-def other_generation(mark: StoreMark) -> StoreMark:
-    record = msgspec.structs.replace(mark.record, lineage="another")
-    return msgspec.structs.replace(mark, commit_record=records.pack(record))
+def other_generation(label: StoreLabel) -> StoreLabel:
+    record = msgspec.structs.replace(label.record, lineage="another")
+    return msgspec.structs.replace(label, commit_record=records.pack(record))
 
 
-def other_session(mark: StoreMark) -> StoreMark:
-    record = msgspec.structs.replace(mark.record, attempt="another")
-    return msgspec.structs.replace(mark, commit_record=records.pack(record))
+def other_session(label: StoreLabel) -> StoreLabel:
+    record = msgspec.structs.replace(label.record, attempt="another")
+    return msgspec.structs.replace(label, commit_record=records.pack(record))
 
 
-def later_transaction(mark: StoreMark) -> StoreMark:
-    record = mark.record
+def later_transaction(label: StoreLabel) -> StoreLabel:
+    record = label.record
     ahead = msgspec.structs.replace(record, n=record.n + 5, last_delta=record.n + 5)
-    return msgspec.structs.replace(mark, commit_record=records.pack(ahead))
+    return msgspec.structs.replace(label, commit_record=records.pack(ahead))
 
 
-CHANGES: dict[str, Callable[[StoreMark], StoreMark]] = {
+CHANGES: dict[str, Callable[[StoreLabel], StoreLabel]] = {
     "state generation": other_generation,
     "is gone": other_session,
     "transaction": later_transaction,
-    "digest": lambda mark: msgspec.structs.replace(mark, digest=bytes(16)),
-    "types": lambda mark: msgspec.structs.replace(mark, fingerprint=1),
-    "release": lambda mark: msgspec.structs.replace(mark, format=99),
-    "keys": lambda mark: msgspec.structs.replace(mark, counts={**mark.counts, "balances": 1}),
+    "digest": lambda label: msgspec.structs.replace(label, digest=bytes(16)),
+    "types": lambda label: msgspec.structs.replace(label, fingerprint=1),
+    "release": lambda label: msgspec.structs.replace(label, format=99),
+    "keys": lambda label: msgspec.structs.replace(label, counts={**label.counts, "balances": 1}),
 }
 
 
@@ -305,7 +305,7 @@ def test_a_full_snapshot_finds_files_that_differ() -> None:
     lost = next(iter(rows))
     rows[lost] = rows[lost]
     del rows[lost]
-    changed(driver, lambda mark: msgspec.structs.replace(mark, counts={**mark.counts, "balances": len(rows)}))
+    changed(driver, lambda label: msgspec.structs.replace(label, counts={**label.counts, "balances": len(rows)}))
     started_again(driver)
     assert from_files(driver)
     with pytest.raises(LocalStoreFailed, match="digest"):

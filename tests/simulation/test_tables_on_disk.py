@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.scenarios import BASE, LONG, SHORT, Book, Op, Size, made, verified, verify_book
 
 from statehold import Record, Table
-from statehold.disk import mark as marks
+from statehold.disk import label as labels
 from statehold.disk.disk_tables import disk_tables
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
@@ -43,23 +43,23 @@ class Shelf(Book):
 
 
 def verify_book_and_files(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
-    """Rule X1: whatever was lost, the files hold the state of the commit record in their mark, which Kafka has."""
+    """Rule X1: whatever was lost, the files hold the state of the commit record in their label, which Kafka has."""
     verify_book(inputs, outcome)
     application = outcome.application
     for disk in application.disks.values():
         found = disk_tables(application.kind, application.settings, partial(_same, disk))
         assert found is not None
         for partition, files in disk.files.items():
-            if (mark := marks.decoded(files.mark or b"")) is None:
+            if (label := labels.decoded(files.label or b"")) is None:
                 continue
             log = outcome.kafka.log(outcome.names.changelog, partition)
             kept = [records.unpack(message.value()) for message in log.committed()]
             known = [each for each in kept if isinstance(each, CommitRecord)]
-            same = [each.identity for each in known if each.n == mark.record.n]
-            assert same == [mark.record.identity] or mark.record.n < min(each.n for each in known), mark.record
+            same = [each.identity for each in known if each.n == label.record.n]
+            assert same == [label.record.identity] or label.record.n < min(each.n for each in known), label.record
             state = found.state(disk.open(application.place(outcome.kafka, partition, "test"), ()))
             state.loaded()
-            assert digest.to_bytes(state.digest) == mark.digest == mark.record.digest
+            assert digest.to_bytes(state.digest) == label.digest == label.record.digest
 
 
 def _same(disk: MemoryStores) -> MemoryStores:

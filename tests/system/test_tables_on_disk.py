@@ -10,8 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.desk import TOKEN, ask
+from tests.support.local_service import Local
 from tests.support.processes import Process, await_true
 from tests.support.stage import Stage, StageFactory
+
+from statehold.ops.http.server import OpsServer
 
 pytestmark = pytest.mark.kafka
 
@@ -152,6 +156,23 @@ def fill(path: Path) -> None:
                 file.write(b"\0" * 4096)
         except OSError:
             return
+
+
+def test_a_lookup_and_the_keys_by_prefix(stage: Stage) -> None:
+    """They are answered from the files while the service commits."""
+    settings = on_disk(stage.directory / "state", STATEHOLD_OPS__STATE="on", STATEHOLD_OPS__TOKEN=TOKEN)
+    with Local(stage, **settings) as local, OpsServer(local.service) as server:
+        local.await_live(0, 1, 2, 3)
+        stage.feed(3000, keys=50)
+        stage.await_all()
+        page = ask(server.url, "/state/totals?prefix=key-1&limit=20", TOKEN).json
+        keys = [row["key"] for row in page["rows"]]
+        assert keys == sorted(key for key in (f"key-{number}" for number in range(50)) if key.startswith("key-1"))
+        for row in page["rows"][:3]:
+            found = ask(server.url, f"/state/totals/{row['key']}", TOKEN).json
+            assert found["value"] == row["value"]
+        counts = ask(server.url, "/state", TOKEN).json["partitions"].values()
+        assert sum(each["keys"]["totals"] for each in counts) == 50
 
 
 def test_a_limit_of_the_files(stage: Stage) -> None:

@@ -55,20 +55,20 @@ def contents(store: PartitionStore, table: str = "a") -> dict[bytes, bytes]:
 # The contract of both stores
 
 
-def test_rows_and_mark_are_there_after_a_write_and_a_close(stores: Stores) -> None:
+def test_rows_and_label_are_there_after_a_write_and_a_close(stores: Stores) -> None:
     store = stores.open(PLACE, TABLES)
-    assert store.mark() is None
+    assert store.label() is None
     store.apply({"a": {b"1": b"x", b"2": b"y"}, "b.c": {b"1": b"z"}}, b"first")
     store.apply({"a": {b"1": None, b"3": b"w", b"9": None}}, b"second")
     for _ in range(2):
-        assert store.mark() == b"second"
+        assert store.label() == b"second"
         assert contents(store) == {b"2": b"y", b"3": b"w"}
         assert (store.get("a", b"1"), store.get("a", b"2"), store.get("b.c", b"1")) == (None, b"y", b"z")
         assert (store.count("a"), store.count("b.c")) == (2, 1)
         store.close()
         store = stores.open(PLACE, TABLES)
     store.apply({}, None)
-    assert store.mark() is None
+    assert store.label() is None
     store.clear()
     assert contents(store) == {}
     store.close()
@@ -104,7 +104,7 @@ def test_a_closed_store_says_so(store: PartitionStore) -> None:
     store.close()
     store.close()
     calls: list[Callable[[], object]] = [
-        store.mark,
+        store.label,
         partial(store.get, "a", b"1"),
         store.snapshot,
         partial(store.apply, {}, b"m"),
@@ -120,7 +120,7 @@ def test_damaged_files_are_not_used_again(stores: Stores) -> None:
     assert isinstance(store.damaged("a row differs"), LocalStoreFailed)
     store.close()
     store = stores.open(PLACE, TABLES)
-    assert store.mark() is None
+    assert store.label() is None
     assert contents(store) == {}
     store.close()
 
@@ -133,7 +133,7 @@ import sys
 from pathlib import Path
 from tests.unit.test_files_on_disk import local, batch, PLACE, TABLES
 store = local(Path(sys.argv[1])).open(PLACE, TABLES)
-first = int(store.mark() or b"0")
+first = int(store.label() or b"0")
 print("open", flush=True)
 for number in range(first + 1, first + 100000):
     store.apply({"a": batch(number)}, b"%d" % number)
@@ -148,7 +148,7 @@ def batch(number: int) -> dict[bytes, bytes | None]:
 
 
 def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
-    """Rule X3: the files hold the batches up to their mark, and all that the process knew to be written."""
+    """Rule X3: the files hold the batches up to their label, and all that the process knew to be written."""
     rnd = random.Random(1)
     for _ in range(6):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
@@ -165,10 +165,10 @@ def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
         dropped: list[str] = []
         store = local(tmp_path, dropped).open(PLACE, TABLES)
         store.proven()
-        mark = int(store.mark() or b"0")
-        assert mark >= last
+        label = int(store.label() or b"0")
+        assert label >= last
         expected: dict[bytes, bytes] = {}
-        for number in range(1, mark + 1):
+        for number in range(1, label + 1):
             for place, row in batch(number).items():
                 expected.pop(place, None)
                 if row is not None:
@@ -190,7 +190,7 @@ def closed(directory: Path) -> Path:
 def reopened(directory: Path, boot: str = "this") -> tuple[bytes | None, list[str]]:
     dropped: list[str] = []
     store = local(directory, dropped, boot=boot).open(PLACE, TABLES)
-    found = store.mark()
+    found = store.label()
     store.close()
     return found, dropped
 
@@ -255,7 +255,7 @@ def test_a_held_directory_leaves_another_one(tmp_path: Path) -> None:
     first = local(tmp_path).open(PLACE, TABLES)
     first.apply({"a": {b"1": b"x"}}, b"m")
     second = local(tmp_path).open(PLACE, TABLES)
-    assert second.mark() is None
+    assert second.label() is None
     others = [local(tmp_path).open(PLACE, TABLES) for _ in range(2)]
     with pytest.raises(LocalStoreFailed, match=r"input\[3\].*hold its 4 directories.*Next: "):
         local(tmp_path).open(PLACE, TABLES)
@@ -268,7 +268,7 @@ def test_a_limit_and_what_is_kept(tmp_path: Path) -> None:
     store.apply({"a": {b"1": b"x"}}, b"m")
     with pytest.raises(LocalStoreFailed, match=r"state\.disk_limit"):
         store.apply({"a": {b"%d" % number: b"x" * 1000 for number in range(2000)}}, b"n")
-    assert store.mark() == b"m"
+    assert store.label() == b"m"
     assert contents(store) == {b"1": b"x"}
     store.apply({"a": {b"2": b"x"}}, b"o")
     store.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statehold.disk.disk_state import DiskState
-from statehold.disk.start import marked
+from statehold.disk.start import label_of
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
@@ -30,7 +30,7 @@ class LocalStore(Participant):
             self._full_time, self._newest = record.time / 1000, record.full_snapshots[:1]
         tools, state, policy, began = self._tools, self._state, self._policy, self._tools.clock()
         unsaved = policy.bytes, policy.entries
-        state.flush(marked(tools.place, state, record, unsaved, work=self._cost.work, full_time=self._full_time))
+        state.flush(label_of(tools.place, state, record, unsaved, work=self._cost.work, full_time=self._full_time))
         tools.metrics.observe(metrics.LOCAL_STORE_SECONDS, tools.clock() - began)
         tools.metrics.set(metrics.LOCAL_STORE_BYTES, state.stored_bytes())
         tools.metrics.inc(metrics.LOCAL_STORE_READS, state.take_reads())

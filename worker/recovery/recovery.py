@@ -162,7 +162,7 @@ class Recovery:
                 log_unread_retries(tools, engine, reader, commit_record)
         except BaseException:
             if store is not None:
-                store.close()
+                store.close(flush=False)
             raise
         finally:
             reader.close()

@@ -18,6 +18,9 @@ from statehold.state.state import Frozen, State
 #: rows that a restore writes at once, and keys of one piece
 _SPILL: Final = 50_000
 _PIECE: Final = 2048
+#: their bytes
+_SPILL_BYTES: Final = 32_000_000
+_PIECE_BYTES: Final = 1_000_000
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -27,7 +30,7 @@ def _codec_of_copies(kind: Any) -> KeyCodec:
 
 
 class DiskState(State):
-    """`flush` writes to the files what has committed in Kafka since the last one, with the mark of that state.
+    """`flush` writes to the files what has committed in Kafka since the last one, with the label of that state.
 
     So the files are never ahead of Kafka (rule X1): until `flush` the layers in memory answer reads.
     """
@@ -39,6 +42,8 @@ class DiskState(State):
     ) -> None:
         super().__init__(tables, track_delta=track_delta)
         self.store = store
+        #: bytes of the changes that the files do not have yet
+        self._bytes = 0
         #: of each table what the files do not have yet
         self._rows: dict[str, StoredOnDisk] = {}
         for name, table in self.tables.items():
@@ -59,21 +64,22 @@ class DiskState(State):
         self._copy(changes)
 
     def load(self, changes: Changes) -> None:
-        """Also write to the files, without a mark, what memory should not hold."""
+        """Also write to the files, without a label, what memory should not hold."""
         super().load(changes)
         self._copy(changes)
-        if self.unwritten > _SPILL:
+        if self.crowded:
             self._write(None)
 
     def _copy(self, changes: Changes) -> None:
         """Note a change of a table in memory; a table on disk has noted its own."""
+        self._bytes += sum(map(len, filter(None, changes.values)))
         if not isinstance(self.tables[changes.table], DiskTable):
             self._rows[changes.table].unwritten.update(zip(changes.keys, changes.values, strict=True))
 
     @property
-    def unwritten(self) -> int:
-        """Return the number of rows that the files do not have yet."""
-        return sum(len(rows.unwritten) for rows in self._rows.values())
+    def crowded(self) -> bool:
+        """Return whether memory holds so much that is not in the files that a restore writes it."""
+        return self._bytes > _SPILL_BYTES or sum(len(rows.unwritten) for rows in self._rows.values()) > _SPILL
 
     def stored_counts(self) -> dict[str, int]:
         """Return the number of rows of each table in the files."""
@@ -94,23 +100,24 @@ class DiskState(State):
         """Return the number of keys of each table."""
         return {name: len(table.stored) for name, table in self.tables.items()}
 
-    def flush(self, mark: bytes) -> None:
-        """Write what has committed and its mark, at once. :raises LocalStoreFailed: nothing was written."""
-        self._write(mark)
+    def flush(self, label: bytes) -> None:
+        """Write what has committed and its label, at once. :raises LocalStoreFailed: nothing was written."""
+        self._write(label)
 
-    def _write(self, mark: bytes | None) -> None:
+    def _write(self, label: bytes | None) -> None:
         batch = {}
         for name, rows in self._rows.items():
             if rows.unwritten:
                 batch[name] = dict(map(rows.row, rows.unwritten.keys(), rows.unwritten.values()))
-        self.store.apply(batch, mark)
+        self.store.apply(batch, label)
+        self._bytes = 0
         for rows in self._rows.values():
             rows.unwritten = {}
 
     # Whole tables
 
     def load_files(self, digest: int) -> None:
-        """Begin with what the files hold, whose digest the mark carries."""
+        """Begin with what the files hold, whose digest the label carries."""
         for name, table in self.tables.items():
             if isinstance(table, DiskTable):
                 table.proven = True
@@ -148,8 +155,8 @@ class DiskState(State):
         """:raises LocalStoreFailed: the files hold another state than the commit record; the next start restores."""
         raise self.store.damaged(cause)
 
-    def close(self) -> None:
-        self.store.close()
+    def close(self, *, flush: bool) -> None:
+        self.store.close(flush=flush)
 
     def before(self, changes: Changes) -> list[bytes | None]:
         table = self.tables[changes.table]
@@ -159,11 +166,13 @@ class DiskState(State):
 def _pieces(pairs: Iterator[tuple[Any, bytes]], size: int = _PIECE) -> Iterator[tuple[list[Any], list[Any]]]:
     keys: list[Any] = []
     values: list[bytes] = []
+    length = 0
     for key, value in pairs:
         keys.append(key)
         values.append(value)
-        if len(keys) == size:
+        length += len(value)
+        if len(keys) == size or length > _PIECE_BYTES:
             yield keys, values
-            keys, values = [], []
+            keys, values, length = [], [], 0
     if keys:
         yield keys, values

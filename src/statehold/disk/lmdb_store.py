@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +17,13 @@ from statehold.disk.port import Batch, StoreClosed
 from statehold.disk.usage import Usage
 from statehold.errors import LocalStoreFailed
 
-_MARK: Final = b"mark"
+_LABEL: Final = b"label"
 _DATA: Final = "data.mdb"
-#: rows that a reader takes at once
-_PIECE: Final = 500
+#: rows that a reader takes at once: at first, later, and their bytes
+_FEW, _MANY, _BYTES = 16, 512, 1_000_000
 _META_PAGES: Final = 2
+#: snapshots at the same time: one of a full snapshot, the others of queries
+_READERS: Final = 1024
 
 #: makes the error of a failing disk: what failed, the cause
 Failure = Callable[[str, str], LocalStoreFailed]
@@ -67,6 +68,7 @@ class LmdbStore:
                 sync=False,
                 metasync=False,
                 readahead=False,
+                max_readers=_READERS,
                 mode=0o600,
             )
             self._check_pages(self._env)
@@ -81,10 +83,10 @@ class LmdbStore:
                 raise _as_os_error(error) from error
             raise
 
-    def mark(self) -> bytes | None:
+    def label(self) -> bytes | None:
         with self._lock:
             self._require_open()
-            found: bytes | None = self._reader.get(_MARK, db=self._meta)
+            found: bytes | None = self._reader.get(_LABEL, db=self._meta)
             return found
 
     def get(self, table: str, place: bytes) -> bytes | None:
@@ -106,17 +108,17 @@ class LmdbStore:
         with self._lock:
             return LmdbSnapshot(self._require_open(), self._tables, self._lock, self._failure)
 
-    def apply(self, batch: Batch, mark: bytes | None) -> None:
+    def apply(self, batch: Batch, label: bytes | None) -> None:
         with self._lock:
             env = self._require_open()
             try:
                 with env.begin(write=True) as writer:
                     for table, rows in batch.items():
                         self._write(writer, self._tables[table], rows)
-                    if mark is None:
-                        writer.delete(_MARK, db=self._meta)
+                    if label is None:
+                        writer.delete(_LABEL, db=self._meta)
                     else:
-                        writer.put(_MARK, mark, db=self._meta)
+                        writer.put(_LABEL, label, db=self._meta)
             except lmdb.MapFullError as error:
                 raise self._failure(
                     "write", f"the files have reached state.disk_limit ({self._limit} bytes)"
@@ -130,7 +132,7 @@ class LmdbStore:
             env = self._require_open()
             try:
                 with env.begin(write=True) as writer:
-                    writer.delete(_MARK, db=self._meta)
+                    writer.delete(_LABEL, db=self._meta)
                     for table in self._tables.values():
                         writer.drop(table, delete=False)
             except (lmdb.Error, OSError) as error:
@@ -152,16 +154,18 @@ class LmdbStore:
         with suppress(OSError):
             self._usage.proven()
 
-    def close(self) -> None:
+    def close(self, *, flush: bool = True) -> None:
         with self._lock:
             env, self._env = self._env, None
             if env is None:
                 return
             try:
                 self._reader.abort()
-                env.sync(True)
+                if flush:
+                    env.sync(True)
                 env.close()
-                self._usage.end()
+                if flush:
+                    self._usage.end()
             except (lmdb.Error, OSError):
                 pass  # the files count as open until the machine stops
             finally:
@@ -208,20 +212,22 @@ class LmdbSnapshot:
     def rows(
         self, table: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        at, inclusive = (high, False) if reverse else (low, True)
+        at, inclusive, most = (high, False, _FEW) if reverse else (low, True, _FEW)
         while True:
-            piece = self._piece(table, at, reverse=reverse, inclusive=inclusive)
+            piece = self._piece(table, at, most, reverse=reverse, inclusive=inclusive)
             for place, row in piece:
                 if (reverse and low is not None and place < low) or (
                     not reverse and high is not None and place >= high
                 ):
                     return
                 yield place, row
-            if len(piece) < _PIECE:
+            if not piece:
                 return
-            at, inclusive = piece[-1][0], False
+            at, inclusive, most = piece[-1][0], False, min(2 * most, _MANY)
 
-    def _piece(self, table: str, at: bytes | None, *, reverse: bool, inclusive: bool) -> list[tuple[bytes, bytes]]:
+    def _piece(
+        self, table: str, at: bytes | None, most: int, *, reverse: bool, inclusive: bool
+    ) -> list[tuple[bytes, bytes]]:
         """Return the next rows from `at` on; None: from the first, or from the last."""
         with self._lock:
             if self._reader is None:
@@ -239,7 +245,7 @@ class LmdbSnapshot:
                 if not found:
                     return []
                 pairs: Iterator[Any] = cursor.iterprev() if reverse else cursor.iternext()
-                return list(islice(pairs, _PIECE))
+                return _some(pairs, most)
             except lmdb.Error as error:
                 raise self._failure("read", str(error)) from error
 
@@ -249,6 +255,16 @@ class LmdbSnapshot:
             if reader is not None:
                 with suppress(lmdb.Error):  # the files were closed before
                     reader.abort()
+
+
+def _some(pairs: Iterator[tuple[bytes, bytes]], most: int) -> list[tuple[bytes, bytes]]:
+    found, size = [], 0
+    for place, row in pairs:
+        found.append((place, row))
+        size += len(row)
+        if len(found) == most or size > _BYTES:
+            break
+    return found
 
 
 def _lock(path: Path) -> int:

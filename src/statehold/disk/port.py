@@ -35,8 +35,8 @@ class PartitionStore(Protocol):
     Every method raises LocalStoreFailed if the disk fails, and StoreClosed after `close`.
     """
 
-    def mark(self) -> bytes | None:
-        """Return the mark of the last `apply`: which committed state the files hold. None: they hold none."""
+    def label(self) -> bytes | None:
+        """Return the label of the last `apply`: which committed state the files hold. None: they hold none."""
         ...
 
     def get(self, table: str, place: bytes) -> bytes | None:
@@ -49,12 +49,12 @@ class PartitionStore(Protocol):
 
     def snapshot(self) -> StoreSnapshot: ...
 
-    def apply(self, batch: Batch, mark: bytes | None) -> None:
-        """Write all rows and the mark at once, or nothing. `mark` None: the files hold no committed state now."""
+    def apply(self, batch: Batch, label: bytes | None) -> None:
+        """Write all rows and the label at once, or nothing. `label` None: the files hold no committed state now."""
         ...
 
     def clear(self) -> None:
-        """Delete all rows and the mark."""
+        """Delete all rows and the label."""
         ...
 
     def size(self) -> int:
@@ -62,15 +62,18 @@ class PartitionStore(Protocol):
         ...
 
     def damaged(self, cause: str) -> Exception:
-        """Drop the mark, so that no start uses these files again; return the error to raise."""
+        """Drop the label, so that no start uses these files again; return the error to raise."""
         ...
 
     def proven(self) -> None:
         """The partition has committed since it started from these files."""
         ...
 
-    def close(self) -> None:
-        """Close the files; what was applied stays. A second call does nothing."""
+    def close(self, *, flush: bool = True) -> None:
+        """Close the files; what was applied stays. A second call does nothing.
+
+        `flush`: wait until all is on the disk, so that a start after a crash of the machine can use it.
+        """
         ...
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-from statehold.disk import mark as marks
+from statehold.disk import label as labels
 from statehold.disk.disk_state import DiskState
-from statehold.disk.mark import StoreMark
+from statehold.disk.label import StoreLabel
 from statehold.disk.tables import DiskTable
 from statehold.errors import StateRefused
 from statehold.ports import Clock, OutOfRange, Reader
@@ -24,9 +22,6 @@ from statehold.snapshot.restore.standby_copy import Copy, Unfit, copied, go_on
 from statehold.state import digest
 from statehold.state.digest import from_bytes
 
-#: rows in memory at which a start writes them to the files
-_FLUSH: Final = 20_000
-
 
 class FollowingFiles(Copy):
     """Follows the owner's changelog, and writes what it has checked to the files."""
@@ -38,14 +33,14 @@ class FollowingFiles(Copy):
 
     def _take(self, increment: Increment) -> None:
         super()._take(increment)
-        if increment.commit_record.delta and self._disk.unwritten > _FLUSH:
+        if increment.commit_record.delta and self._disk.crowded:
             self.flush()
 
     def flush(self) -> None:
         """Write the state of the newest commit record with a delta; its digest was compared."""
         unsaved = sum(each[1] for each in self._unsaved), sum(each[2] for each in self._unsaved)
         work = self._base.work
-        self._disk.flush(marked(self.place, self._disk, self.shown, unsaved, work=work, full_time=self.full_time))
+        self._disk.flush(label_of(self.place, self._disk, self.shown, unsaved, work=work, full_time=self.full_time))
 
     @property
     def _disk(self) -> DiskState:
@@ -53,7 +48,7 @@ class FollowingFiles(Copy):
         return self.state
 
 
-def marked(
+def label_of(
     place: Place,
     state: DiskState,
     record: CommitRecord,
@@ -62,9 +57,9 @@ def marked(
     work: Workload,
     full_time: float,
 ) -> bytes:
-    """Return the mark of a state that is exactly that of this commit record."""
-    mark = StoreMark(
-        marks.FORMAT,
+    """Return the label of a state that is exactly that of this commit record."""
+    label = StoreLabel(
+        labels.FORMAT,
         _fingerprint(place, state),
         records.pack(record),
         digest.to_bytes(state.digest),
@@ -73,7 +68,7 @@ def marked(
         work,
         full_time,
     )
-    return marks.encode(mark)
+    return labels.encode(label)
 
 
 def start_from_files(
@@ -85,7 +80,7 @@ def start_from_files(
 
     :raises RestoreTimeout, HangingTransaction: Kafka did not deliver; try again. :raises LocalStoreFailed:
     """
-    data = state.store.mark()
+    data = state.store.label()
     if data is None:
         return None
     try:
@@ -101,30 +96,30 @@ def start_from_files(
     return msgspec.structs.replace(restored, from_standby=False, from_files=True)
 
 
-def _checked(data: bytes, place: Place, state: DiskState) -> StoreMark:
-    """Return the mark. :raises Unfit: the files are of another release or damaged."""
-    mark = marks.decoded(data)
-    if mark is None:
+def _checked(data: bytes, place: Place, state: DiskState) -> StoreLabel:
+    """Return the label. :raises Unfit: the files are of another release or damaged."""
+    label = labels.decoded(data)
+    if label is None:
         raise Unfit("another release of statehold wrote the files, or they are damaged")
-    if mark.fingerprint != _fingerprint(place, state):
+    if label.fingerprint != _fingerprint(place, state):
         raise Unfit("the files hold other tables, or values of other types")
-    if mark.counts != (found := state.stored_counts()):
-        raise Unfit(f"the files hold {found} keys, and were written with {mark.counts}")
-    return mark
+    if label.counts != (found := state.stored_counts()):
+        raise Unfit(f"the files hold {found} keys, and were written with {label.counts}")
+    return label
 
 
-def _copy(reader: Reader, place: Place, state: DiskState, mark: StoreMark) -> FollowingFiles:
+def _copy(reader: Reader, place: Place, state: DiskState, label: StoreLabel) -> FollowingFiles:
     """Return what the files hold as a copy that can follow. :raises Unfit: their commit record is not in Kafka."""
-    record = mark.record
+    record = label.record
     newest = last_commit_record(reader, place.names.changelog, place.partition)
     if newest is not None and newest.lineage != record.lineage:
         raise Unfit(f"the files are of state generation {record.lineage}, the last commit record of {newest.lineage}")
-    if mark.digest != record.digest:
+    if label.digest != record.digest:
         raise Unfit(
-            f"the files carry digest {digest.show(mark.digest)}, the commit record of transaction {record.n} "
+            f"the files carry digest {digest.show(label.digest)}, the commit record of transaction {record.n} "
             f"{digest.show(record.digest)}"
         )
-    state.load_files(from_bytes(mark.digest))
+    state.load_files(from_bytes(label.digest))
     base = Restored(
         state=state,
         commit_record=record,
@@ -133,24 +128,24 @@ def _copy(reader: Reader, place: Place, state: DiskState, mark: StoreMark) -> Fo
         full=record.full_snapshots[0] if record.full_snapshots else None,
         deltas=0,
         seconds=0.0,
-        unsaved_bytes=mark.unsaved_bytes,
-        unsaved_keys=mark.unsaved_keys,
-        work=mark.work,
-        full_time=mark.full_time,
+        unsaved_bytes=label.unsaved_bytes,
+        unsaved_keys=label.unsaved_keys,
+        work=label.work,
+        full_time=label.full_time,
     )
     return copied(reader, place, base, FollowingFiles)
 
 
 def _fingerprint(place: Place, state: DiskState) -> int:
-    return marks.fingerprint(place, {name: isinstance(table, DiskTable) for name, table in state.tables.items()})
+    return labels.fingerprint(place, {name: isinstance(table, DiskTable) for name, table in state.tables.items()})
 
 
 def keep(place: Place, restored: Restored) -> None:
-    """Mark the files after a restore from Kafka; without a delta in its commit record the next delta does.
+    """Label the files after a restore from Kafka; without a delta in its commit record the next delta does.
 
     :raises LocalStoreFailed:
     """
     state, record = restored.state, restored.commit_record
     if isinstance(state, DiskState) and record.delta:
         unsaved = restored.unsaved_bytes, restored.unsaved_keys
-        state.flush(marked(place, state, record, unsaved, work=restored.work, full_time=restored.full_time))
+        state.flush(label_of(place, state, record, unsaved, work=restored.work, full_time=restored.full_time))

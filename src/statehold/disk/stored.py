@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
 from typing import Any, Final
@@ -69,28 +69,20 @@ class StoredOnDisk(Mapping[Any, bytes]):
             key, value = self.unpack(place, row)
             yield decode(key), value
 
-    def between(self, low: Any, high: Any, layers: list[Mapping[Any, Any]], *, reverse: bool) -> Iterator[Any]:
-        """Yield the keys with low <= key < high of the files and of `layers` in order, each once."""
+    def between(self, low: Any, high: Any, above: Iterable[Any], *, reverse: bool) -> Iterator[Any]:
+        """Yield the keys with low <= key < high of the files, and those of `above`, in order, each once."""
         encode = self.codec.encode
         first, last = (None if bound is None else encode(bound) for bound in (low, high))
-        above = dict.fromkeys(
-            key
-            for layer in (self.unwritten, *layers)
-            for key in layer
-            if (low is None or key >= low) and (high is None or key < high)
-        )
         previous = _ABSENT
-        for key in heapq.merge(
-            self._keys(first, last, reverse=reverse), sorted(above, reverse=reverse), reverse=reverse
-        ):
+        for key in heapq.merge(self._keys(first, last, reverse=reverse), above, reverse=reverse):
             if key != previous:
                 yield key
             previous = key
 
     def _keys(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[Any]:
         with closing(self._store.snapshot()) as snapshot:
-            for place, row in snapshot.rows(self._table, low, high, reverse=reverse):
-                yield self.codec.decode(self.unpack(place, row)[0])
+            for place, _ in snapshot.rows(self._table, low, high, reverse=reverse):
+                yield self.codec.decode(place)  # a sorted table has no key that is cut
 
     def row(self, key: Any, value: bytes | None) -> tuple[bytes, bytes | None]:
         """Return the place and the row of a key for the files; None deletes it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 from statehold.api.handler import Handler
@@ -28,8 +28,9 @@ V = TypeVar("V")
 #: estimated bytes of a decoded value and its key: these, and these for each byte of its stored form
 _EACH: Final = 250
 _PER_BYTE: Final = 2
-#: stored values that are kept between two commits
+#: stored values that are kept between two commits, and their bytes
 _FETCHED: Final = 50_000
+_FETCHED_BYTES: Final = 16_000_000
 #: they know their keys by an index in memory
 _IN_MEMORY: Final = (CallTable, DedupeTable, ExpiringTable, HoppingTable, JoinTable, SessionTable)
 
@@ -61,7 +62,7 @@ class DiskTable(PartitionTable[K, V]):
     _older: dict[Any, Any]
     #: committed values that the open transaction has read, so that each is fetched once
     _fetched: dict[Any, bytes | None]
-    _weight = 0
+    _weight = _fetched_bytes = 0
     #: a process with the same types has read all values that are in the files
     proven = False
     #: values fetched from the files since the last look of a metric
@@ -101,7 +102,11 @@ class DiskTable(PartitionTable[K, V]):
         self._weight += size
         if self._weight > self._budget.share // 2:
             self._older, self._cache, self._weight = self._cache, {}, 0
-            self._fetched.clear()
+            self._forget_fetched()
+
+    def _forget_fetched(self) -> None:
+        self._fetched.clear()
+        self._fetched_bytes = 0
 
     def _committed(self, key: Any) -> bytes | None:
         return self._frozen[key] if key in self._frozen else self.before(key)
@@ -110,10 +115,11 @@ class DiskTable(PartitionTable[K, V]):
         """Return the committed value; on the partition's thread only."""
         data = self._fetched.get(key, ABSENT)
         if data is ABSENT:
-            if len(self._fetched) >= _FETCHED:
-                self._fetched.clear()
+            if len(self._fetched) >= _FETCHED or self._fetched_bytes >= _FETCHED_BYTES:
+                self._forget_fetched()
             self.reads += 1
             data = self._fetched[key] = self.stored.get(key)
+            self._fetched_bytes += len(data or b"")
         return data  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
@@ -157,7 +163,7 @@ class DiskTable(PartitionTable[K, V]):
     def rollback(self) -> None:
         super().rollback()
         self._older, self._weight = {}, 0
-        self._fetched.clear()
+        self._forget_fetched()
 
     def apply(self, keys: list[K], values: list[bytes | None]) -> None:
         stored, born = self.stored, 0
@@ -165,7 +171,7 @@ class DiskTable(PartitionTable[K, V]):
             born += (value is not None) - (self.before(key) is not None)
         stored.unwritten.update(zip(keys, values, strict=True))
         stored.count += born
-        self._fetched.clear()
+        self._forget_fetched()
 
     def load(self, keys: list[K], values: list[bytes | None]) -> None:
         self._require_places(keys)
@@ -186,17 +192,35 @@ class DiskTable(PartitionTable[K, V]):
 class SortedDiskTable(SortedTable[K, V], DiskTable[K, V]):
     """A table on disk in the order of its keys, which is that of its rows."""
 
+    #: the changes that `_order` was made from; every `flush` begins new ones
+    _ordered: Mapping[K, Any] | None = None
+
     def __setitem__(self, key: K, value: V) -> None:
         PartitionTable.__setitem__(self, key, value)
+        if self._order is not None:
+            self._order.add(key)
 
     commit = DiskTable.commit
-    rollback = DiskTable.rollback
     loaded = DiskTable.loaded
 
+    def rollback(self) -> None:
+        DiskTable.rollback(self)
+        self._order = None
+
     def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        for key in self.stored.between(low, high, [dict(self._frozen), dict(self._dirty)], reverse=reverse):
+        above = list(self._keys().irange(low, high, inclusive=(True, False), reverse=reverse))
+        for key in self.stored.between(low, high, above, reverse=reverse):
             if key in self:
                 yield key, self[key]
+
+    def _keys(self) -> Any:
+        """Return the keys that are not in the files yet, in order, and some that are no longer there."""
+        if self._order is None or self._ordered is not self.stored.unwritten:
+            from sortedcontainers import SortedSet  # as in SortedTable
+
+            self._ordered = self.stored.unwritten
+            self._order = SortedSet(chain(self._ordered, self._frozen, self._dirty))
+        return self._order
 
     def _outermost(self, *, reverse: bool) -> tuple[K, V] | None:
         return next(self.range(reverse=reverse), None)

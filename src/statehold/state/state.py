@@ -140,8 +140,8 @@ class State:
     def differs(self, cause: str) -> None:
         """Take note that a full snapshot found another state than that of the commit record."""
 
-    def close(self) -> None:
-        """Free what is not memory. A second call does nothing."""
+    def close(self, *, flush: bool) -> None:
+        """Free what is not memory. `flush`: the process ends. A second call does nothing."""
 
     def _merge(self, name: str, older: dict[Any, None], fresh: Changes | None) -> Changes:
         stored = self.tables[name].stored

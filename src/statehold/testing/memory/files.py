@@ -9,7 +9,7 @@ from statehold.disk.port import Batch, StoreClosed
 from statehold.errors import LocalStoreFailed
 from statehold.snapshot.format.partition_identity import Place
 
-#: what one `apply` has changed: rows and mark as they were before
+#: what one `apply` has changed: rows and label as they were before
 _Undo = tuple[dict[str, dict[bytes, bytes | None]], bytes | None]
 
 
@@ -22,26 +22,26 @@ class PartitionFiles:
         self._places: dict[str, list[bytes]] = {}
         #: snapshots may have these dicts, so a write copies them first
         self._shared: set[str] = set()
-        self.mark: bytes | None = None
+        self.label: bytes | None = None
         #: before each of the newest writes
         self._undo: list[_Undo] = []
 
-    def write(self, batch: Batch, mark: bytes | None) -> None:
+    def write(self, batch: Batch, label: bytes | None) -> None:
         before: dict[str, dict[bytes, bytes | None]] = {}
         for table, rows in batch.items():
             before[table] = self._set(table, rows)
-        self._undo = [*self._undo[-20:], (before, self.mark)]
-        self.mark = mark
+        self._undo = [*self._undo[-20:], (before, self.label)]
+        self.label = label
 
     def lose(self, writes: int) -> None:
         """Lose the newest writes, as a disk that had not written them when its machine stopped."""
         for _ in range(min(writes, len(self._undo))):
-            before, self.mark = self._undo.pop()
+            before, self.label = self._undo.pop()
             for table, rows in before.items():
                 self._set(table, rows)
 
     def clear(self) -> None:
-        self.tables, self._places, self.mark, self._undo = {}, {}, None, []
+        self.tables, self._places, self.label, self._undo = {}, {}, None, []
 
     def held(self, table: str) -> tuple[dict[bytes, bytes], list[bytes]]:
         """Return the rows of a table as of now, and their places in order."""
@@ -87,8 +87,8 @@ class MemoryStore:
         self._stores, self._files, self._place = stores, files, place
         self._is_closed = False
 
-    def mark(self) -> bytes | None:
-        return self._open().mark
+    def label(self) -> bytes | None:
+        return self._open().label
 
     def get(self, table: str, place: bytes) -> bytes | None:
         return self._open().tables.get(table, {}).get(place)
@@ -100,12 +100,12 @@ class MemoryStore:
         files = self._open()
         return MemorySnapshot({table: files.held(table) for table in files.tables})
 
-    def apply(self, batch: Batch, mark: bytes | None) -> None:
+    def apply(self, batch: Batch, label: bytes | None) -> None:
         files = self._open()
         self._stores.on_write("before")
         if self._stores.full:
             raise self._failure("write: No space left on device")
-        files.write(batch, mark)
+        files.write(batch, label)
         self._stores.on_write("after")
 
     def clear(self) -> None:
@@ -121,7 +121,7 @@ class MemoryStore:
     def proven(self) -> None:
         """Nothing is counted."""
 
-    def close(self) -> None:
+    def close(self, *, flush: bool = True) -> None:
         self._is_closed = True
 
     def _open(self) -> PartitionFiles:

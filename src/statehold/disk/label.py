@@ -1,4 +1,4 @@
-"""The mark of a partition's files: the commit record whose state they hold, and what a start needs besides it."""
+"""The label of a partition's files: the commit record whose state they hold, and what a start needs besides it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.estimate import Workload
 from statehold.state.digest import hash64
 
-#: changes with the form of keys, rows or marks
+#: changes with the form of keys, rows or labels
 FORMAT: Final = 1
 
 
-class StoreMark(msgspec.Struct, frozen=True):
+class StoreLabel(msgspec.Struct, frozen=True):
     """Written in one batch with the state that it describes (rule X2)."""
 
     format: int
@@ -42,12 +42,12 @@ class StoreMark(msgspec.Struct, frozen=True):
         return found
 
 
-_decode: Final = msgspec.msgpack.Decoder(StoreMark).decode
+_decode: Final = msgspec.msgpack.Decoder(StoreLabel).decode
 encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def decoded(data: bytes) -> StoreMark | None:
-    """Return the mark; None if another release wrote it, or it is damaged."""
+def decoded(data: bytes) -> StoreLabel | None:
+    """Return the label; None if another release wrote it, or it is damaged."""
     try:
         found = _decode(data)
         return found if found.format == FORMAT and found.record else None
