@@ -624,7 +624,7 @@ def test_a_standby_replica_follows_no_owner_whose_values_it_would_misread() -> N
     place = inside.place(driver)
     reader = MemoryReader(driver.broker, lambda: False)
     state = partial(new_state, old, traced=False, track_delta=False)
-    copy = copied(reader, place, restore(reader, place, state, lambda *_: None, driver.clock))
+    copy = copied(reader, place, restore(reader, place, state, lambda *_: None, driver.clock), Copy)
     offset = copy.offset
     driver.upgrade(new)
     driver.feed("write")

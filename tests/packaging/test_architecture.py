@@ -24,9 +24,9 @@ ALLOWED: dict[str, str] = {
     "api.values": "errors common",
     "api": "errors common api.values",
     "state": "errors common api.values api",
-    "state.kinds": "errors api.values api state",
+    "messages": "errors common api.values api",
+    "state.kinds": "errors api.values api state messages",
     "state.types": "errors common api.values",
-    "messages": "errors common api",
     "bound": "errors common api.values api state state.kinds state.types messages",
     "ports": "common api messages",
     "telemetry": "common",
@@ -47,6 +47,7 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
+    "client": "errors config common api.values messages telemetry kafka.admin kafka.feeds kafka.tools",
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
         "kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io"
@@ -102,7 +103,7 @@ ALLOWED: dict[str, str] = {
         "balancer runtime"
     ),
     "service_lookup": "errors service",
-    "__init__": "errors common api.values api health service",
+    "__init__": "errors common api.values api health client service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
         "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
@@ -131,7 +132,7 @@ ALLOWED: dict[str, str] = {
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops.explain": "",
     "ops.remote": "errors config ports",
-    "ops.generate": "errors common api.values bound service",
+    "ops.generate": "errors common api.values state.kinds bound service",
     "admin.inspection": (
         "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients "
         "snapshot.store snapshot snapshot.restore admin worker.handler worker.failures worker.inputs "
@@ -207,10 +208,10 @@ ALLOWED: dict[str, str] = {
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",
     "__main__": "ops.cli",
     "testing": (
-        "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
-        "snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler worker.failures "
-        "worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup "
-        "testing.memory testing.simulation"
+        "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
+        "snapshot.format snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler "
+        "worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
+        "snapshot.backup testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there
