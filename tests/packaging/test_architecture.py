@@ -69,7 +69,7 @@ ALLOWED: dict[str, str] = {
         "errors common api messages telemetry health snapshot.format worker.common worker.handler worker.transaction"
     ),
     "worker.participants": (
-        "common api messages ports telemetry health snapshot.format worker.common worker.handler worker.failures "
+        "common api messages bound ports telemetry health snapshot.format worker.common worker.handler worker.failures "
         "worker.transaction"
     ),
     "worker.sinks": (

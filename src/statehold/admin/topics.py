@@ -27,6 +27,15 @@ REQUIRED: dict[str, str] = {
 #: Required settings of the topics for dead letters, retries and commands: Kafka must not delete or compact them.
 KEPT: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
+#: Required settings of the topic of a `Rekey`: nothing is deleted before its partition has handled it, and a record has
+#: the time of the record that sent it, which may be any.
+REKEYED: dict[str, str] = {
+    **KEPT,
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+
 #: Settings of a reference topic that `topics create` creates in development. Only the first one is required.
 COMPACTED: dict[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
 
@@ -99,6 +108,14 @@ def require(
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
     for topic in names.others:
         if facts[topic].partitions != facts[names.input].partitions:
+            if topic in names.rekeys and facts[topic].partitions < facts[names.input].partitions:
+                raise TopicMismatch(
+                    f"{topic} has {facts[topic].partitions} partitions, {names.input} has "
+                    f"{facts[names.input].partitions}: a key has to be in the same partition of both, so no record was "
+                    f"handled. Next: if the service has a state, stop the producers and run `statehold state "
+                    f"repartition MODULE:SERVICE --to {largest_count(facts, names)} --why TEXT --yes`; if it has none, "
+                    f"delete {topic} and run `statehold topics create MODULE:SERVICE --start-at beginning|end|TIME`"
+                )
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
                 f"one partition of a service reads the same partition of each input. Next: give both the same number "
@@ -204,15 +221,6 @@ def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
     raise KafkaTrouble(f"one broker does not know {', '.join(missing)}; no second broker confirms it")
 
 
-def _matches(fact: TopicFacts | None, first: TopicFacts | None) -> str:
-    """Return the difference of a further input from the first one, or "ok"."""
-    if fact is None:
-        return "missing"
-    if first is not None and fact.partitions != first.partitions:
-        return f"has {fact.partitions} partitions, the first input has {first.partitions}"
-    return "ok"
-
-
 class ServiceTopics:
     """`statehold topics create|check` for one service.
 
@@ -238,7 +246,7 @@ class ServiceTopics:
         given, dead_letters = facts[names.input], list(filter(names.is_for_dead_letters, self._outputs))
         plain = [names.input, *(topic for topic in self._outputs if topic not in (*dead_letters, *self._references))]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
-        findings[1:1] = [TopicFinding(topic, _matches(facts[topic], given)) for topic in names.others]
+        findings[1:1] = [TopicFinding(topic, self._matches(facts[topic], given)) for topic in names.others]
         for topic in self._references:
             fact = facts[topic]
             findings.append(TopicFinding(topic, self._expires(fact) if fact else "missing"))
@@ -287,7 +295,9 @@ class ServiceTopics:
         :raises TopicMissing: a topic does not exist and has no number of partitions; nothing was created.
         """
         names = self._names
-        plain = {topic: count for topic, count in partitions.items() if not names.is_for_dead_letters(topic)}
+        own = set(names.rekeys)
+        asked = {topic: count for topic, count in partitions.items() if topic not in own}
+        plain = {topic: count for topic, count in asked.items() if not names.is_for_dead_letters(topic)}
         with reaching(self._settings):
             unlisted = self._unlisted(list(plain))
         late = missing = [topic for topic in unlisted if plain[topic] <= 0]
@@ -312,14 +322,14 @@ class ServiceTopics:
             "max.message.bytes": str(self._settings.kafka.message_max_bytes + 1024),
             "min.insync.replicas": "2" if given.replication >= 3 else "1",
         }
-        for topic in (names.changelog, names.snapshot):
-            if self._topics.create(topic, given.partitions, given.replication, ours):
-                created.add(topic)
         dead_letters = {**KEPT, "max.message.bytes": ours["max.message.bytes"]}
-        for topic in partitions:
-            if topic not in plain and self._topics.create(topic, given.partitions, given.replication, dead_letters):
+        kept = dict.fromkeys((names.changelog, names.snapshot), ours)
+        kept |= dict.fromkeys((topic for topic in asked if topic not in plain), dead_letters)
+        kept |= dict.fromkeys(names.rekeys, ours | REKEYED)
+        for topic, wanted in kept.items():
+            if self._topics.create(topic, given.partitions, given.replication, wanted):
                 created.add(topic)
-        control = control or len(plain) < len(partitions)
+        control = control or len(plain) < len(asked)
         if control and self._topics.create(names.control, given.partitions, given.replication, KEPT):
             created.add(names.control)
         self._await(created)
@@ -350,6 +360,14 @@ class ServiceTopics:
             known = None not in self._admin.describe(sorted(created)).values()
             seen = seen + 1 if known else 0
             time.sleep(0 if seen >= _SEEN else _SEEN_PAUSE)
+
+    def _matches(self, fact: TopicFacts | None, first: TopicFacts | None) -> str:
+        """Return the difference of a further input from the first one, or from a topic of a `Rekey`, or "ok"."""
+        if fact is None:
+            return "missing"
+        if first is not None and fact.partitions != first.partitions:
+            return f"has {fact.partitions} partitions, the first input has {first.partitions}"
+        return (self._fix(fact, REKEYED) or "ok") if fact.name in self._names.rekeys else "ok"
 
     def _loses(self, fact: TopicFacts, given: TopicFacts | None) -> str:
         """Return the difference of a topic for dead letters, retries or commands, or "ok"."""

@@ -17,7 +17,10 @@ def class_of(handler: HandlerFactory) -> type[Handler[Any]]:
 
 
 def output_topics(handler: HandlerFactory, names: Names) -> list[str]:
-    """Return the topics of the outputs that the handler declares, and those of its failure policies."""
+    """Return the topics of the outputs that the handler declares, and those of its failure policies.
+
+    The topics of a `Rekey` are not among them: they are inputs (`Names.rekeys`).
+    """
     kind = class_of(handler)
     return [output.topic for output in tables_and_outputs(kind)[1].values()] + failure_topics(kind, names)
 
