@@ -37,3 +37,9 @@ class RekeySettings(Section, name="rekey"):
         low=1,
         high=65_535,
     )
+    keep: Literal["snapshots", "all"] = choice(
+        "snapshots",
+        "Which records stay in the topic of a `Rekey` once their partition has handled them. snapshots: those that a "
+        "kept full snapshot of the partition does not cover; the others are deleted with the changelog. all: all of "
+        "them, for points in time, replays and rehearsals that begin further back.",
+    )

@@ -305,3 +305,20 @@ def test_the_engine_of_a_replay_is_mute() -> None:
     assert driver.table(Ledger.totals) == {"a": -5, "b": 5}
     assert inside.lane(driver).engine().outputs == []
     assert driver.broker.log(TOPIC, 0).end == end
+
+
+@pytest.mark.parametrize(("keep", "deleted"), [("snapshots", True), ("all", False)])
+def test_records_are_deleted_once_the_oldest_kept_full_snapshot_covers_them(keep: Any, deleted: bool) -> None:
+    tree = Settings(service=ServiceSettings(mode="development"), rekey=RekeySettings(keep=keep))
+    driver = Driver(Ledger, settings=tree)
+    log, positions = driver.broker.log(TOPIC, 0), list[int]()
+    for _ in range(5):
+        driver.feed(Transfer("a", "b", 5))
+        driver.commit()
+        positions.append(driver.commit_record().positions[TOPIC])
+        assert driver.take_full() is not None
+        driver.advance(5.0)
+        assert log.start == (positions[-tree.snapshot.keep] if deleted and len(positions) >= tree.snapshot.keep else 0)
+    driver.crash()
+    driver.restore()
+    assert driver.table(Ledger.totals) == {"a": -25, "b": 25}

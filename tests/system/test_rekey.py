@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import pytest
 from confluent_kafka.admin import NewPartitions
 from tests.support import verify
 from tests.support.processes import Process, await_true
-from tests.support.rekeyed import Transfer, check_moved, ledger
+from tests.support.rekeyed import Transfer, balances, check_moved, ledger
 from tests.support.stage import Stage, StageFactory
 
 from statehold import Service
+from statehold.admin.backup.backup import backup
+from statehold.admin.backup.restore import Restoration, restore
+from statehold.admin.state.repartition import repartition
+from statehold.admin.state.stopped_service import StoppedService
 from statehold.admin.topics import REKEYED, ServiceTopics
-from statehold.errors import TopicMismatch, TopicMissing
+from statehold.common.partitioner import murmur2
+from statehold.dev import Cluster
+from statehold.errors import ToolRefused, TopicMismatch, TopicMissing
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.ops.reports.lag import Lags
+from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
 SHORT = {"STATEHOLD_COMMIT__MAX_RECORDS": "100"}
 #: so that a kill leaves a gap, which the next owner has to handle in the same order
 GAPS = {**SHORT, "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "30"}
+REASON = ReplacementReason(tool="test", who="ann", why="more partitions")
 ACCOUNTS = [f"account-{number}" for number in range(40)]
 
 
@@ -144,3 +153,106 @@ def test_a_topic_that_is_missing_or_has_other_partitions_is_named(books: Callabl
     with pytest.raises(TopicMismatch, match=f"{found.topic} has 1 partitions, {found.stage.names.input} has 2"):
         found.service().start()
     alone.create_partitions([NewPartitions(found.topic, 2)])[found.topic].result(30)
+
+
+# Tools
+
+
+def put_back(books: Books, source: Path, **options: object) -> Restoration:
+    stage = books.stage
+    return restore(stage.settings(), stage.names, books.handler, [stage.output], source, REASON, **options)  # type: ignore[arg-type]
+
+
+def elsewhere(books: Books, servers: str, directory: Path) -> Books:
+    """The same service on another cluster, whose topics do not exist yet."""
+    directory.mkdir()
+    found = Books(Stage(servers, directory, books.stage.partitions, of=books.stage))
+    found.stage.output, found.handler = books.stage.output, books.handler
+    found.transfers = books.transfers
+    return found
+
+
+def totals(books: Books) -> dict[str, int]:
+    """Return the stored totals of all accounts."""
+    stage = books.stage
+    with closing(StoppedService(stage.settings(), stage.names, books.handler, "test")) as stopped:
+        facts = stopped.facts()
+        found: dict[str, int] = {}
+        for partition in range(stage.partitions):
+            tables = stopped.find(stopped.place(partition, stage.partitions, facts)).state.tables
+            found |= dict(tables["totals"].items())
+    return found
+
+
+@pytest.fixture(scope="module")
+def other_cluster() -> Iterator[str]:
+    with Cluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+def test_a_backup_keeps_what_is_on_its_way(books: Callable[[int], Books], other_cluster: str, tmp_path: Path) -> None:
+    """The service is stopped as soon as it has handled the transfers: some movements are sent and not handled."""
+    found = books(2)
+    found.feed(600)
+    process = found.process("one", **SHORT).start()
+    process.await_live(0, 1)
+    found.stage.feeder.fed = 600
+    found.stage.await_position(300)
+    process.kill()
+    stage = found.stage
+    backup(stage.settings(), stage.names, [stage.output], tmp_path / "files", with_input=True)
+    restored = elsewhere(found, other_cluster, tmp_path / "elsewhere")
+    with pytest.raises(ToolRefused, match="continue in an existing topic"):
+        put_back(restored, tmp_path / "files", input_at="same")
+    put_back(restored, tmp_path / "files")
+    process = restored.process("two").start()
+    process.await_live(0, 1)
+    with closing(Lags(restored.stage.settings(), restored.stage.names)) as lags:
+        await_true(lambda: sum(each.records for each in lags.now()) == 0, "nothing is left")
+    assert process.stop() == 0
+    assert totals(restored) == balances(found.transfers)
+
+
+def test_states_that_do_not_fit_together_are_not_restored(
+    books: Callable[[int], Books], other_cluster: str, tmp_path: Path
+) -> None:
+    """One partition goes back to its beginning, but the other one has handled what it has sent since."""
+    found = books(2)
+    found.feed(100)
+    process = found.process("one").start()
+    process.await_live(0, 1)
+    found.await_all()
+    assert process.stop() == 0
+    stage = found.stage
+    backup(stage.settings(), stage.names, [stage.output], tmp_path / "files", with_input=True)
+    restored = elsewhere(found, other_cluster, tmp_path / "elsewhere")
+    with pytest.raises(ToolRefused, match=r"has handled this record, which partition 0 sent in transaction \d+ and"):
+        put_back(restored, tmp_path / "files", cut={0: 0}, dry_run=True)
+
+
+def test_partitions_are_added_once_nothing_is_on_its_way(books: Callable[[int], Books]) -> None:
+    found = books(2)
+    found.feed(400)
+    process = found.process("one", **SHORT).start()
+    process.await_live(0, 1)
+    found.stage.feeder.fed = 400
+    found.stage.await_position(200)
+    process.kill()
+    stage, size = found.stage, 4
+
+    def grow() -> None:
+        repartition(stage.settings(), stage.names, found.handler, size, murmur2, {}, REASON, quiet=0.1)
+
+    with pytest.raises(ToolRefused, match=r"records are not processed yet"):
+        grow()
+    process.start().await_live(0, 1)
+    found.await_all()
+    assert process.stop() == 0
+    grow()
+    stage.partitions = size
+    found.feed(400)
+    process.start().await_live(*range(size))
+    found.await_all()
+    assert process.stop() == 0
+    found.verify()
+    assert totals(found) == balances(found.transfers)

@@ -40,7 +40,7 @@ class Merge:
     `order="time"`: the waiting record with the lowest timestamp, of equal ones the input that is declared first. An
     input without a waiting record is waited for until the broker says that it has no more, and then for `idle` seconds.
     An input that the service writes itself is not waited for then, because its next record may follow from one that
-    waits (rule R4). `order="arrival"`: the record that came first; no input is waited for.
+    waits (rule H3). `order="arrival"`: the record that came first; no input is waited for.
     """
 
     def __init__(

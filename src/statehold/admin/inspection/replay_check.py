@@ -91,6 +91,7 @@ class _Replay:
         tables, outputs = tables_and_outputs(kind)
         self.typed = Typed(tables)
         wanted = [output.topic for output in outputs.values()] + failure_topics(kind, place.names)
+        wanted += place.names.rekeys
         self.topics = view.facts_of([*wanted, place.names.dead])
         self.dead = self.topics[place.names.dead] is not None
         if place.names.dead not in wanted and not self.dead:
