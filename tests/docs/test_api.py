@@ -26,6 +26,7 @@ from statehold import (
     Output,
     Record,
     Reference,
+    Rekey,
     Table,
     Tumbling,
     dead_letter,
@@ -248,7 +249,21 @@ def test_the_example_of_calls() -> None:
     assert [(each.argument, each.result) for each in asked] == [(Charge("1234"), 4)]
 
 
-TRIED: tuple[Any, ...] = (Call, Dedupe, Reference, Tumbling, JoinBuffer, on, failures, Driver)
+def test_the_example_of_records_by_another_key() -> None:
+    class Transfer(msgspec.Struct, frozen=True):
+        account: str
+        amount: int
+
+    class Movement(msgspec.Struct, frozen=True):
+        amount: int
+
+    driver = Driver(handler_of(Rekey, Any, Transfer=Transfer, Movement=Movement))
+    driver.feed(Transfer("ann", 5))
+    driver.commit()
+    assert driver.position() == 2
+
+
+TRIED: tuple[Any, ...] = (Call, Dedupe, Reference, Rekey, Tumbling, JoinBuffer, on, failures, Driver)
 
 
 def test_every_example_is_tried() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record, at, plain
 from statehold.bound.handler import bind, new_state
-from statehold.bound.inputs import methods_of
+from statehold.bound.inputs import methods, methods_of
 from statehold.bound.reference import SharedRows
 from statehold.bound.rekey import Sends, bind_rekeys, rekeys_of
 from statehold.bound.serdes import partition_serde, shared_serde
@@ -86,8 +86,10 @@ class Engine:
         #: durable calls; None if the handler declares none
         self.calls: CallBook | None = None
         #: the methods of several inputs; None for a handler with on_record or on_batch
-        declared, inputs = methods_of(kind, names), names.inputs if names is not None else ()
-        self._methods = InputMethods(self.handler, inputs, declared) if declared else None
+        self._methods: InputMethods | None = None
+        if methods(kind):
+            inputs = names.inputs if names is not None else ()
+            self._methods = InputMethods(self.handler, inputs, methods_of(kind, names))
         if "." in "".join(state.tables):  # the name of a system table has one
             system = by_default_name(state.tables)
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)

@@ -107,7 +107,7 @@ class Rekey(Declaration, Generic[K, V]):
 
         @on("transfers", value=Transfer)
         def transfer(self, record: Record[Transfer]) -> None:
-            self.by_account.send(Movement(...), key=record.value.account)
+            self.by_account.send(Movement(record.value.amount), key=record.value.account)
 
         @on(by_account)
         def move(self, record: Record[Movement]) -> None: ...
