@@ -101,6 +101,7 @@ PAGES: dict[str, Page] = {
         "",
         [
             Entry("statehold.Output"),
+            Entry("statehold.Rekey"),
             Entry("statehold.Reference", operators=True),
             Entry("statehold.Sink"),
         ],

@@ -21,7 +21,7 @@ from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, 
 from statehold.snapshot.format import records
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.restore.standby_copy import copied
+from statehold.snapshot.restore.standby_copy import Copy, copied
 from statehold.snapshot.spark.fold.plan import make
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryReader

@@ -42,6 +42,7 @@ NOT_USED = {
     "calls down",
     "calls dead",
     "process restarts",
+    "sends by another key in a row",
 }
 #: what a compaction leaves behind, not a service
 OF_A_JOB = {"StateholdCompactionFailed", "StateholdCompactionOld"}
