@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from statehold.api.record import Record
     from statehold.api.reference import Reference
     from statehold.api.sink import Sink
-    from statehold.api.table import Dedupe, Table
+    from statehold.api.table import Dedupe, Retired, Table
     from statehold.api.timer import Timer
     from statehold.api.values.schema import Registered, Registry
     from statehold.api.values.serde import Json, MsgPack, Serde
@@ -44,6 +44,7 @@ __all__ = [
     "Reference",
     "Registered",
     "Registry",
+    "Retired",
     "Serde",
     "Service",
     "Session",
@@ -81,6 +82,7 @@ _HOMES = {
     "Reference": "api.reference",
     "Registered": "api.values.schema",
     "Registry": "api.values.schema",
+    "Retired": "api.table",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",

@@ -26,6 +26,7 @@ from statehold import (
     Output,
     Record,
     Reference,
+    Retired,
     Table,
     Tumbling,
     dead_letter,
@@ -169,6 +170,24 @@ def test_the_example_of_dedupe() -> None:
     assert set(driver.table("posts")) == {"a"}
 
 
+def test_the_example_of_a_retired_table() -> None:
+    class Using(Handler[Order]):
+        balances = Table(key=str, value=Order)
+
+        def on_record(self, record: Record[Order]) -> None:
+            self.balances["ann"] = record.value
+
+    class Without(handler_of(Retired, Order)):  # type: ignore[misc]
+        def on_record(self, record: Record[Order]) -> None:
+            """Use no table."""
+
+    driver = Driver(Using)
+    driver.feed(Order("a"))
+    driver.upgrade(Without)
+    driver.upgrade(Using)
+    assert set(driver.table("balances")) == {"ann"}
+
+
 def test_the_example_of_reference_data() -> None:
     driver = Driver(handler_of(Reference, Order, Price=int))
     driver.publish("prices", "ACME", 7)
@@ -248,7 +267,7 @@ def test_the_example_of_calls() -> None:
     assert [(each.argument, each.result) for each in asked] == [(Charge("1234"), 4)]
 
 
-TRIED: tuple[Any, ...] = (Call, Dedupe, Reference, Tumbling, JoinBuffer, on, failures, Driver)
+TRIED: tuple[Any, ...] = (Call, Dedupe, Retired, Reference, Tumbling, JoinBuffer, on, failures, Driver)
 
 
 def test_every_example_is_tried() -> None:
