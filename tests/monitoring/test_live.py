@@ -38,6 +38,7 @@ NOT_USED = {
     "calls oldest seconds",
     "calls down",
     "calls dead",
+    "call seconds: median and 99%",
     "process restarts",
 }
 #: what a compaction leaves behind, not a service
