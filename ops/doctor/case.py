@@ -171,7 +171,7 @@ class Case:
         """Return the status of each instance that answers, here and by the ops servers that members advertise."""
         group = self.names.group
         answers = reach(self.settings, group, [each for each in self.group.members if each.url])
-        asked = [each.status for each in (*local_services.of_service(group), *answers)]
+        asked = [each.status for each in local_services.of_service(group)] + [each.status for each in answers]
         return [each for each in asked if each is not None]
 
     @cached_property

@@ -45,9 +45,7 @@ class FailedPartitions:
 class CallsWaiting:
     name: ClassVar = "durable-calls"
     looks_at: ClassVar = "the durable calls of each live partition, by the same status of each instance"
-    fails: ClassVar = (
-        "another system is down; or as many calls wait as `calls.pending` allows: records wait"
-    )
+    fails: ClassVar = "another system is down; or as many calls wait as `calls.pending` allows: records wait"
     warns: ClassVar = "calls are dead: their attempts are used up, and they wait for an operator"
 
     def look(self, case: Case) -> Iterator[Finding]:
