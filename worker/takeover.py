@@ -13,10 +13,12 @@ import msgspec
 
 from statehold.api.handler import Handler
 from statehold.bound.policies import retry_topics
+from statehold.disk.disk_state import DiskState
 from statehold.errors import UsageError
 from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
 from statehold.worker.calls.participant import DurableCalls
 from statehold.worker.common.context import Tools
@@ -28,6 +30,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.deaths import input_positions, noted, record_buffer
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.full_snapshots.deltas import Deltas, RestoreCost, SnapshotPolicy
+from statehold.worker.full_snapshots.local_store import LocalStore
 from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import WindowTime
@@ -43,6 +46,7 @@ from statehold.worker.participants.idle_clock import IdleClock
 from statehold.worker.participants.late_records import LateRecords
 from statehold.worker.participants.records_ahead import RecordsAhead
 from statehold.worker.participants.reference_data import ReferenceData
+from statehold.worker.participants.rekey_hops import RekeyHops
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
 from statehold.worker.recovery.recovery import Recovered, Recovery
@@ -65,9 +69,11 @@ ORDER: tuple[type[Participant], ...] = (
     RetryTopics,  # after commands, because a redriven dead letter is older than a retry
     DurableCalls,  # after commands, because one may discard a call
     LateRecords,
+    RekeyHops,
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
     Deltas,  # before FullSnapshots, because they use the cost of the deltas
+    LocalStore,  # after Deltas, whose cost its label has, and before FullSnapshots, which start at what the files hold
     FullSnapshots,  # last, because a snapshot starts at a commit that all others have applied
 )
 
@@ -134,7 +140,7 @@ class Takeover:
                 count = GapReplay(self._tools, self._signals, progress, recovered.engine, restored).run()
             seconds = self._took("replay", self._tools.clock() - began)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
-            if not restored.from_standby:
+            if not (restored.from_standby or restored.from_files):
                 self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
             self.live, self._recovered = self._build(recovered), None
             self._open(self.live)
@@ -171,7 +177,7 @@ class Takeover:
         full_snapshots = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
         decisions = FailureDecisions(tools, signals, engine)
         participants = Participants(ORDER)
-        members: list[Participant] = [deltas, full_snapshots]
+        members: list[Participant] = [deltas, full_snapshots, *_of_files(tools, engine, snapshots, cost, restored)]
         decisions.on_first = partial(_join_dead_letters, tools, engine, participants)
         if tools.tracing is not None:
             members.append(CommitSpans(tools.tracing))
@@ -181,7 +187,7 @@ class Takeover:
             members.append(SinkCoordinator(tools, signals, engine, transaction, decisions))
         if tools.control is not None:
             members.append(ControlCommands(tools, engine, tools.control(self._mailbox.signal), decisions))
-        if engine.event_time is not None or engine.calls is not None:
+        if engine.event_time is not None or engine.calls is not None or engine.sends is not None:
             members += _of_state(tools, signals, engine, participants.blocked, self._mailbox.signal)
         kind = type(engine.handler)
         if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
@@ -228,6 +234,8 @@ class Takeover:
         """Close the live loop, drop the producer, and take no further batch."""
         self._drop_live()
         self._drop_producer()
+        if self._recovered is not None:
+            self._recovered.engine.state.close(flush=self._signals.final)
         self._recovered = None
         self._mailbox.open_stream()
 
@@ -243,6 +251,7 @@ class Takeover:
             cause = f"in on_stop, or in closing: {error}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
         finally:
+            live.engine.state.close(flush=self._signals.final)
             if self._tools.deaths is not None:
                 self._tools.deaths.close(input_positions(self._tools, live.record))
 
@@ -269,8 +278,10 @@ def _join_effects(
 def _of_state(
     tools: Tools, signals: Signals, engine: Engine, blocked: Callable[[], bool], wake: Callable[[], None]
 ) -> Iterator[Participant]:
-    """Yield the participants of event time and of durable calls."""
+    """Yield the participants of event time, of durable calls and of sends by another key."""
     event_time = engine.event_time
+    if engine.sends is not None:
+        yield RekeyHops(tools, engine.sends)
     if event_time is not None:
         yield IdleClock(tools, engine, event_time, blocked)
     if isinstance(event_time, WindowTime):
@@ -282,6 +293,14 @@ def _of_state(
         yield RecordsAhead(tools, engine.live_limit)
     if engine.calls is not None:
         yield DurableCalls(tools, signals, engine, engine.calls, wake)
+
+
+def _of_files(
+    tools: Tools, engine: Engine, policy: SnapshotPolicy, cost: RestoreCost, restored: Restored
+) -> Iterator[Participant]:
+    """Yield the participant of tables on disk."""
+    if isinstance(engine.state, DiskState):
+        yield LocalStore(tools, engine.state, policy, cost, restored)
 
 
 def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:

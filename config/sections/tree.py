@@ -14,7 +14,7 @@ from statehold.config.sections.effects_timers_sinks import (
     TimersSettings,
     TimeSettings,
 )
-from statehold.config.sections.inputs import InputsSettings
+from statehold.config.sections.inputs import InputsSettings, RekeySettings
 from statehold.config.sections.ops import OpsSettings
 from statehold.config.sections.processing import (
     CommandSettings,
@@ -26,6 +26,7 @@ from statehold.config.sections.processing import (
     SnapshotSettings,
 )
 from statehold.config.sections.service import LogSettings, ServiceSettings
+from statehold.config.sections.state import StateSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +38,11 @@ class Sections:
     group: GroupSettings = field(default_factory=GroupSettings)
     commit: CommitSettings = field(default_factory=CommitSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    state: StateSettings = field(default_factory=StateSettings)
     restore: RestoreSettings = field(default_factory=RestoreSettings)
     flow: FlowSettings = field(default_factory=FlowSettings)
     inputs: InputsSettings = field(default_factory=InputsSettings)
+    rekey: RekeySettings = field(default_factory=RekeySettings)
     output: OutputSettings = field(default_factory=OutputSettings)
     commands: CommandSettings = field(default_factory=CommandSettings)
     failure: FailureSettings = field(default_factory=FailureSettings)

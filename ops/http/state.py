@@ -17,6 +17,7 @@ import msgspec
 
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
+from statehold.disk.port import StoreClosed
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotFound, NotLive
 from statehold.service import Service
@@ -58,7 +59,7 @@ class Queries:
             if len(parts) == 1:
                 return self._by_prefix(table, states, request)
             return self._by_key(table, parts[1], request)
-        except Busy:
+        except (Busy, StoreClosed):
             raise Rejected(503, "commits come too fast to read between them; ask again", _SOON) from None
 
     def _tables(self, states: States) -> HttpAnswer:
@@ -183,10 +184,8 @@ def _several(table: str, keys: list[Any], tables: Tables) -> list[bytes | None]:
 
 
 def _matching(table: PartitionTable[Any, Any], prefix: Any) -> Iterator[Any]:
-    """Yield the keys as of the start; `order` is never shortened in place."""
-    order = table.order
-    for first in range(0, len(order), _SLICE):
-        some = order[first : first + _SLICE]
+    """Yield the keys as of the start."""
+    for some in table.listed(_SLICE):
         yield from (key for key in some if (prefix is None or key.startswith(prefix)) and key in table.stored)
         time.sleep(_BREATH)
 

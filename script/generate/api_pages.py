@@ -89,6 +89,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.JoinBuffer", until=statehold.Table),
             Entry("statehold.BufferedRecord"),
             Entry("statehold.Dedupe"),
+            Entry("statehold.Retired"),
             Entry("statehold.Call", until=statehold.Table),
             Entry("statehold.CallResult"),
             Entry("statehold.CallFailure"),
@@ -101,6 +102,7 @@ PAGES: dict[str, Page] = {
         "",
         [
             Entry("statehold.Output"),
+            Entry("statehold.Rekey"),
             Entry("statehold.Reference", operators=True),
             Entry("statehold.Sink"),
         ],

@@ -30,6 +30,7 @@ PURPOSES: Final = {
     "admin": "topics, migrations, repair",
     "worker": "one partition's life",
     "balancer": "the group",
+    "disk": "tables on a local disk",
     "snapshot": "what is stored, and restored",
     "kafka": "clients of Kafka",
     "bound": "a declaration in a partition",

@@ -72,6 +72,8 @@ class Restored(msgspec.Struct, frozen=True):
     runs: tuple[bytes, ...] = ()
     #: a standby copy (`snapshot.standby`) had followed the owner: `deltas` counts the transactions read since
     from_standby: bool = False
+    #: the files of tables on disk held the state: `deltas` as with a standby copy
+    from_files: bool = False
 
 
 class _Base(NamedTuple):
@@ -364,4 +366,7 @@ def _advice(table: str) -> str:
             "dead letters wait or were resolved, and this code has no such policy: keep dead_letter() or retry_later() "
             "in on_failure"
         )
-    return "run the code that has it, or name it in was=... of the table that has another name now"
+    return (
+        f"run the code that has it, or name it in was=... of the table that has another name now, or declare "
+        f"{table} = Retired(key=...) if nothing uses it any more"
+    )

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from statehold.api.failures import Policy, dead_letter, park, retry, retry_later, stop
     from statehold.api.handler import Handler, on
     from statehold.api.joins import BufferedRecord, JoinBuffer
-    from statehold.api.output import Output, Replies, StoredReply
+    from statehold.api.output import Output, Rekey, Replies, StoredReply
     from statehold.api.record import Record
     from statehold.api.reference import Reference
     from statehold.api.sink import Sink
-    from statehold.api.table import Dedupe, Table
+    from statehold.api.table import Dedupe, Retired, Table
     from statehold.api.timer import Timer
     from statehold.api.values.schema import Registered, Registry
     from statehold.api.values.serde import Json, MsgPack, Serde
@@ -49,7 +49,9 @@ __all__ = [
     "Reference",
     "Registered",
     "Registry",
+    "Rekey",
     "Replies",
+    "Retired",
     "Serde",
     "Service",
     "Session",
@@ -91,7 +93,9 @@ _HOMES = {
     "Reference": "api.reference",
     "Registered": "api.values.schema",
     "Registry": "api.values.schema",
+    "Rekey": "api.output",
     "Replies": "api.output",
+    "Retired": "api.table",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",

@@ -3,6 +3,7 @@
 StateholdError
 ├── UsageError                 the calling code breaks a rule of the API: change the code
 │   ├── MutatedInPlace         a table value was changed without put()
+│   ├── RekeyLoop              a record has come by more sends of a Rekey than rekey.max_hops allows
 │   └── UnstorableValue        a table's key or value could not be read back
 ├── StartError                 the service cannot start: change its configuration
 │   ├── TopicMissing           a topic does not exist: `statehold topics create`
@@ -45,6 +46,7 @@ StateholdError
 │   ├── SinkUnreachable        the sink's database does not answer: retried every 30 s, or by `statehold retry`
 │   ├── RestoreTimeout         Kafka did not deliver in time: retried every 30 s, or by `statehold retry`
 │   ├── MemoryShort            the state would not fit into memory: retried every minute, or by `statehold retry`
+│   ├── LocalStoreFailed       the files of tables on disk fail: retried every 10 s, or by `statehold retry`
 │   ├── HangingTransaction     another producer's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
@@ -82,6 +84,10 @@ class UsageError(StateholdError):
 
 class MutatedInPlace(UsageError):
     """A table value was changed in place, so the change would be lost."""
+
+
+class RekeyLoop(UsageError):
+    """A handler sends to itself without an end: a record would come by more sends than `rekey.max_hops` allows."""
 
 
 class UnstorableValue(UsageError):
@@ -293,6 +299,10 @@ class RestoreTimeout(PartitionError):
 
 class MemoryShort(PartitionError):
     """The partition's state would exceed the memory limit of this process."""
+
+
+class LocalStoreFailed(PartitionError):
+    """The files of the partition's tables on disk cannot be opened, read or written, or are damaged."""
 
 
 class HangingTransaction(PartitionError):

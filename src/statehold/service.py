@@ -18,6 +18,7 @@ from statehold.admin.topics import START_PATIENCE, reaching, require, require_re
 from statehold.api.handler import Handler
 from statehold.balancer.manager import Manager
 from statehold.bound.inputs import value_types
+from statehold.bound.rekey import with_rekeys
 from statehold.bound.serdes import check_schemas
 from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.client.client import Client
@@ -33,7 +34,7 @@ from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.kafka.common.error_actions import code_of
 from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
-from statehold.runtime.feature_checks import check_combinations
+from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.runtime.introspection import Overview
 from statehold.runtime.local_reads import read_here
 from statehold.runtime.shutdown import Shutdown
@@ -105,7 +106,8 @@ class Service:
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
-        self.names = Names(self.name, self.input, settings.service.namespace, self.inputs[1:])
+        names = Names(self.name, self.input, settings.service.namespace, self.inputs[1:])
+        self.names = with_rekeys(names, class_of(self.handler))
         #: Metrics for `/metrics`; `service.metrics.register()` exports them with those of an application, too.
         self.metrics = ServiceMetrics(self.names.group)
         self.metrics.ask(self._gauges)
@@ -143,6 +145,7 @@ class Service:
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was already started. Next: create a new Service for another start")
         check_combinations(class_of(self.handler), self._settings.snapshot.delta_interval, self.inputs)
+        check_storage(class_of(self.handler), self._settings)
         log = self._new_log()
         log.info(
             "starting",
@@ -154,7 +157,7 @@ class Service:
         contact = shutdown.contact
         admin = Admin(self._settings, self.names.group, contact)
         facts = self._require(admin, log)
-        check_schemas(class_of(self.handler), value_types(class_of(self.handler), self.inputs))
+        check_schemas(class_of(self.handler), value_types(class_of(self.handler), self.names))
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":
@@ -218,7 +221,7 @@ class Service:
 
     def client(self) -> Client:
         """Return a new `Client` of this service, with its settings and the type of its (first) input's values."""
-        value = value_types(class_of(self.handler), self.inputs)[self.input]
+        value = value_types(class_of(self.handler), self.names)[self.input]
         here = partial(read_here, lambda: self.overview, self.input)
         return Client(self.name, self._settings, input=self.input, value=value, here=here)
 

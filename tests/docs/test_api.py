@@ -28,7 +28,9 @@ from statehold import (
     Output,
     Record,
     Reference,
+    Rekey,
     Replies,
+    Retired,
     Table,
     Tumbling,
     dead_letter,
@@ -175,6 +177,24 @@ def test_the_example_of_dedupe() -> None:
     assert set(driver.table("posts")) == {"a"}
 
 
+def test_the_example_of_a_retired_table() -> None:
+    class Using(Handler[Order]):
+        balances = Table(key=str, value=Order)
+
+        def on_record(self, record: Record[Order]) -> None:
+            self.balances["ann"] = record.value
+
+    class Without(handler_of(Retired, Order)):  # type: ignore[misc]
+        def on_record(self, record: Record[Order]) -> None:
+            """Use no table."""
+
+    driver = Driver(Using)
+    driver.feed(Order("a"))
+    driver.upgrade(Without)
+    driver.upgrade(Using)
+    assert set(driver.table("balances")) == {"ann"}
+
+
 def test_the_example_of_reference_data() -> None:
     driver = Driver(handler_of(Reference, Order, Price=int))
     driver.publish("prices", "ACME", 7)
@@ -254,6 +274,20 @@ def test_the_example_of_calls() -> None:
     assert [(each.argument, each.result) for each in asked] == [(Charge("1234"), 4)]
 
 
+def test_the_example_of_records_by_another_key() -> None:
+    class Transfer(msgspec.Struct, frozen=True):
+        account: str
+        amount: int
+
+    class Movement(msgspec.Struct, frozen=True):
+        amount: int
+
+    driver = Driver(handler_of(Rekey, Any, Transfer=Transfer, Movement=Movement))
+    driver.feed(Transfer("ann", 5))
+    driver.commit()
+    assert driver.position() == 2
+
+
 def test_the_example_of_replies() -> None:
     class Payment(msgspec.Struct, frozen=True):
         cents: int
@@ -291,7 +325,7 @@ def test_the_example_of_the_lifespan() -> None:
 
 
 TRIED: tuple[Any, ...] = (
-    *(Call, Client, Dedupe, Driver, JoinBuffer, Reference, Replies, Tumbling),
+    *(Call, Client, Dedupe, Driver, JoinBuffer, Reference, Rekey, Replies, Retired, Tumbling),
     *(failures, lifespan, on),
 )
 

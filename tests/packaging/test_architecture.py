@@ -42,6 +42,7 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
+    "disk": "errors config api.values api state state.kinds bound ports snapshot.format snapshot.restore",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
@@ -54,9 +55,11 @@ ALLOWED: dict[str, str] = {
     "balancer": "errors config common api ports telemetry health",
     "worker.common": (
         "errors config.sections config common api.values api messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore"
+        "snapshot.store disk snapshot.restore"
     ),
-    "worker.replicas": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
+    "worker.replicas": (
+        "errors common api state bound ports telemetry snapshot.format snapshot.restore disk worker.common"
+    ),
     "worker.handler": (
         "errors config common api.values api state state.kinds messages bound snapshot.format worker.common"
     ),
@@ -70,7 +73,7 @@ ALLOWED: dict[str, str] = {
         "errors common api messages telemetry health snapshot.format worker.common worker.handler worker.transaction"
     ),
     "worker.participants": (
-        "common api messages ports telemetry health snapshot.format worker.common worker.handler worker.failures "
+        "common api messages bound ports telemetry health snapshot.format worker.common worker.handler worker.failures "
         "worker.transaction"
     ),
     "worker.sinks": (
@@ -79,20 +82,20 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.full_snapshots": (
         "errors config.sections common state ports telemetry snapshot.format snapshot.store snapshot "
-        "snapshot.restore worker.common worker.transaction"
+        "snapshot.restore disk worker.common worker.transaction"
     ),
     "worker.recovery": (
-        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore worker.common "
+        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore disk worker.common "
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors api state bound ports telemetry health snapshot.format worker.common worker.replicas "
-        "worker.handler worker.failures worker.inputs worker.transaction worker.calls worker.participants worker.sinks "
-        "worker.full_snapshots worker.recovery"
+        "errors api state bound ports telemetry health snapshot.format snapshot.restore disk worker.common "
+        "worker.replicas worker.handler worker.failures worker.inputs worker.transaction worker.calls "
+        "worker.participants worker.sinks worker.full_snapshots worker.recovery"
     ),
     "runtime": (
         "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore admin balancer worker.common worker.replicas worker.sinks "
+        "kafka.feeds snapshot.store snapshot.restore disk admin balancer worker.common worker.replicas worker.sinks "
         "worker"
     ),
     "service": (
@@ -118,8 +121,8 @@ ALLOWED: dict[str, str] = {
     ),
     "snapshot.backup": "errors common api ports snapshot.format snapshot.store",
     "admin.backup": (
-        "errors config common api state ports kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
-        "snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
+        "errors config common api state bound ports kafka.admin snapshot.format kafka.clients snapshot.store "
+        "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
         "errors config common api state state.kinds messages bound ports kafka.admin snapshot.format kafka.clients "
@@ -155,13 +158,13 @@ ALLOWED: dict[str, str] = {
         "admin.state admin.inspection"
     ),
     "snapshot.spark": "",
-    "testing.memory": "errors common api messages bound ports worker.common worker.calls",
+    "testing.memory": "errors common api messages bound ports snapshot.format disk worker.common worker.calls",
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
         "errors config common api.values api state messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot snapshot.restore balancer worker.common worker.replicas worker.calls worker.sinks "
-        "worker testing.memory testing.kafka testing.kafka.clients"
+        "snapshot.store snapshot snapshot.restore disk balancer worker.common worker.replicas worker.calls "
+        "worker.sinks worker testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
     "ops.reports": (
@@ -169,12 +172,14 @@ ALLOWED: dict[str, str] = {
         "kafka.clients kafka.tools snapshot.restore admin worker.sinks service kafka.survey ops.remote dev"
     ),
     "ops.doctor": (
-        "errors config.common config common api bound ports kafka.admin snapshot.format kafka.clients snapshot.restore "
-        "admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
+        "errors config.common config common api bound ports health kafka.admin snapshot.format kafka.clients "
+        "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
-    "ops.http.console": "errors config api state admin worker.replicas service ops.explain ops.remote ops.doctor",
+    "ops.http.console": (
+        "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
+    ),
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format worker.replicas service __init__ "
+        "errors config.sections common state bound ports snapshot.format disk worker.replicas service __init__ "
         "ops.remote ops.http.console"
     ),
     "ops": "ops.http",
@@ -207,7 +212,7 @@ ALLOWED: dict[str, str] = {
     "__main__": "ops.cli",
     "testing": (
         "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
-        "snapshot.format snapshot.store snapshot snapshot.restore worker.common worker.replicas worker.handler "
+        "snapshot.format snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler "
         "worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
         "snapshot.backup testing.memory testing.simulation"
     ),
@@ -225,6 +230,7 @@ ONLY_IN = {
     "rich": ("ops.cli",),
     "prometheus_client": ("telemetry.registry", "ops"),
     "pytest": ("dev.pytest_plugin",),
+    "lmdb": ("disk",),
     "obstore": ("snapshot.store",),
     "psycopg": ("worker",),
 }

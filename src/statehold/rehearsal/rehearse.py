@@ -103,7 +103,7 @@ def takes_over(place: Place, kind: type[Handler[Any]], last: CommitRecord, repor
 def topics_of(source: RehearsalSource, kind: type[Handler[Any]], place: Place) -> dict[str, int]:
     """Return the number of partitions of each topic that the new code writes to; 0 for a missing one."""
     outputs = [topic for topic in output_topics(kind, place.names) if topic != place.names.dead]
-    return source.topics([*dict.fromkeys(outputs), place.names.dead])
+    return source.topics([*dict.fromkeys(outputs), *place.names.rekeys, place.names.dead])
 
 
 def engine_at(
