@@ -3,6 +3,7 @@
 StateholdError
 ├── UsageError                 the calling code breaks a rule of the API: change the code
 │   ├── MutatedInPlace         a table value was changed without put()
+│   ├── RekeyLoop              a record has come by more sends of a Rekey than rekey.max_hops allows
 │   └── UnstorableValue        a table's key or value could not be read back
 ├── StartError                 the service cannot start: change its configuration
 │   ├── TopicMissing           a topic does not exist: `statehold topics create`
@@ -56,6 +57,11 @@ StateholdError
 ├── ThreadDied                 SystemExit or the like ended a thread, for example a handler that called sys.exit()
 ├── CallRejected               a function of a `Call` raises it: the call fails without further attempts
 ├── CallDelayed                a function of a `Call` raises it: the next attempt comes later
+├── NotAnswered                a request of a `Client` has no answer
+│   ├── RequestFailed          the service's handler failed at it; the text says what became of the record
+│   ├── RequestConflict        the id and key belong to a request with another value
+│   └── NoAnswerInTime         it may take effect later: ask again with the same id
+├── StateUnavailable           a `Client` could not read the state within its time
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
 └── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
     ├── TransactionAborted     abort, roll back, redo: this process still owns the partition
@@ -78,6 +84,10 @@ class UsageError(StateholdError):
 
 class MutatedInPlace(UsageError):
     """A table value was changed in place, so the change would be lost."""
+
+
+class RekeyLoop(UsageError):
+    """A handler sends to itself without an end: a record would come by more sends than `rekey.max_hops` allows."""
 
 
 class UnstorableValue(UsageError):
@@ -351,6 +361,39 @@ class CallDelayed(StateholdError):
         super().__init__(text or f"the next attempt in {seconds:g} s")
         #: least pause before the next attempt
         self.seconds = seconds
+
+
+class NotAnswered(StateholdError):
+    """A request has no answer. `id` names it; ask again with the same id and value to take effect once."""
+
+    def __init__(self, message: str, *, id: str, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        place = f"{topic}[{partition}]" if partition >= 0 else topic
+        super().__init__(f"{place}@{offset}: {message}" if offset >= 0 else f"{place}: {message}")
+        #: coordinates of the request's record; the offset is -1 if it is not known to be written
+        self.id, self.topic, self.partition, self.offset = id, topic, partition, offset
+
+
+class RequestFailed(NotAnswered):
+    """The service's handler failed at the request, which has had no effect."""
+
+    #: the class of the exception
+    error: str = ""
+    #: its text
+    text: str = ""
+    #: what became of the record, such as "dead letter"
+    became: str = ""
+
+
+class RequestConflict(NotAnswered):
+    """The id and key belong to a request with another value. This one has had no effect."""
+
+
+class NoAnswerInTime(NotAnswered):
+    """No answer came in time. The request may be written, and may take effect later."""
+
+
+class StateUnavailable(StateholdError):
+    """A read of a `Client` found no instance that could answer within its time; the text has the last cause."""
 
 
 class CompactionBusy(StateholdError):

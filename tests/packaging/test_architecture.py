@@ -24,9 +24,9 @@ ALLOWED: dict[str, str] = {
     "api.values": "errors common",
     "api": "errors common api.values",
     "state": "errors common api.values api",
-    "state.kinds": "errors api.values api state",
+    "messages": "errors common api.values api",
+    "state.kinds": "errors api.values api state messages",
     "state.types": "errors common api.values",
-    "messages": "errors common api",
     "bound": "errors common api.values api state state.kinds state.types messages",
     "ports": "common api messages",
     "telemetry": "common",
@@ -47,6 +47,7 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
+    "client": "errors config common api.values messages telemetry kafka.admin kafka.feeds kafka.tools",
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
         "kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io"
@@ -72,7 +73,7 @@ ALLOWED: dict[str, str] = {
         "errors common api messages telemetry health snapshot.format worker.common worker.handler worker.transaction"
     ),
     "worker.participants": (
-        "common api messages ports telemetry health snapshot.format worker.common worker.handler worker.failures "
+        "common api messages bound ports telemetry health snapshot.format worker.common worker.handler worker.failures "
         "worker.transaction"
     ),
     "worker.sinks": (
@@ -102,7 +103,7 @@ ALLOWED: dict[str, str] = {
         "balancer runtime"
     ),
     "service_lookup": "errors service",
-    "__init__": "errors common api.values api health service",
+    "__init__": "errors common api.values api health client service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
         "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
@@ -119,8 +120,8 @@ ALLOWED: dict[str, str] = {
     ),
     "snapshot.backup": "errors common api ports snapshot.format snapshot.store",
     "admin.backup": (
-        "errors config common api state ports kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
-        "snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
+        "errors config common api state bound ports kafka.admin snapshot.format kafka.clients snapshot.store "
+        "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
         "errors config common api state state.kinds messages bound ports kafka.admin snapshot.format kafka.clients "
@@ -131,7 +132,7 @@ ALLOWED: dict[str, str] = {
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops.explain": "",
     "ops.remote": "errors config ports",
-    "ops.generate": "errors common api.values bound service",
+    "ops.generate": "errors common api.values state.kinds bound service",
     "admin.inspection": (
         "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients "
         "snapshot.store snapshot snapshot.restore admin worker.handler worker.failures worker.inputs "
@@ -173,7 +174,9 @@ ALLOWED: dict[str, str] = {
         "errors config.common config common api bound ports health kafka.admin snapshot.format kafka.clients "
         "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
-    "ops.http.console": "errors config api state admin worker.replicas service ops.explain ops.remote ops.doctor",
+    "ops.http.console": (
+        "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
+    ),
     "ops.http": (
         "errors config.sections common state bound ports snapshot.format disk worker.replicas service __init__ "
         "ops.remote ops.http.console"
@@ -207,10 +210,10 @@ ALLOWED: dict[str, str] = {
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",
     "__main__": "ops.cli",
     "testing": (
-        "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
-        "snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler worker.failures "
-        "worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup "
-        "testing.memory testing.simulation"
+        "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
+        "snapshot.format snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler "
+        "worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
+        "snapshot.backup testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there

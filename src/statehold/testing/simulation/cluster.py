@@ -8,10 +8,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.output import Headers
 from statehold.api.values import serde
 from statehold.bound.attributes import tables_and_outputs
-from statehold.bound.inputs import methods, value_types
+from statehold.bound.inputs import plain_inputs, value_types
 from statehold.bound.topics import class_of
+from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.testing.simulation.process import ProcessLife
@@ -38,12 +40,12 @@ def quick_settings(settings: Settings | None = None) -> Settings:
 def topics_of(handler: HandlerFactory, input: str = "input") -> tuple[str, ...]:
     """Return the inputs of a handler: those that `on` names, or the one of this name."""
     kind = class_of(handler)
-    return tuple(methods(kind)) or (input,)
+    return tuple(plain_inputs(kind)) or (input,)
 
 
-def encoders(kind: type[Handler[Any]], topics: tuple[str, ...]) -> dict[str, Callable[[Any], bytes]]:
+def encoders(kind: type[Handler[Any]], names: Names) -> dict[str, Callable[[Any], bytes]]:
     """Return the function that encodes the values of each input."""
-    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, topics).items()}
+    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, names).items()}
 
 
 class SimulatedCluster:
@@ -80,7 +82,7 @@ class SimulatedCluster:
         scenario = Scenario(handler, (), chosen, partitions, processes, topics)
         self._simulation = Simulation(scenario, Schedule.listed({}, seed))
         self._kind = self._simulation.application.kind
-        self._encoders = encoders(self._kind, topics)
+        self._encoders = encoders(self._kind, self._simulation.names)
         self._simulation.begin()
 
     def __enter__(self) -> Self:
@@ -116,7 +118,15 @@ class SimulatedCluster:
 
     # Input and output
 
-    def feed(self, value: Any, key: str | bytes | None = None, partition: int = 0, *, input: str = "") -> None:
+    def feed(
+        self,
+        value: Any,
+        key: str | bytes | None = None,
+        partition: int = 0,
+        *,
+        input: str = "",
+        headers: Headers | None = None,
+    ) -> None:
         """Write a record to an input now: by default to the first one. Values are encoded as its type, if not bytes.
 
         :raises UsageError: no such input.
@@ -126,7 +136,7 @@ class SimulatedCluster:
             raise UsageError(f"no input {topic!r}; there are: {', '.join(self._encoders)}")
         data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
         blob = key.encode() if isinstance(key, str) else key
-        self._simulation.feed(InputRecord(self.now, partition, data, blob, topic))
+        self._simulation.feed(InputRecord(self.now, partition, data, blob, topic, headers=headers))
 
     def outputs(self, topic: str) -> list[Any]:
         """Return the committed values of an output (by topic or attribute name), partition by partition."""
@@ -158,7 +168,7 @@ class SimulatedCluster:
             raise UsageError(f"process {name!r} runs")
         if handler is not None:
             release = self._simulation.application.release(handler)
-            encoders(release.kind, tuple(self._encoders))
+            encoders(release.kind, self._simulation.names)
             if new := set(release.all_outputs) - set(self._simulation.application.all_outputs):
                 raise UsageError(f"{release.kind.__name__} sends to {', '.join(sorted(new))}, which was not created")
             self._simulation.releases[name] = release

@@ -11,12 +11,11 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
-from statehold.bound.attributes import schemas, sinks_of, table_types, tables_and_outputs
+from statehold.bound.attributes import schemas, sinks_of, table_types
 from statehold.bound.handler import new_state
-from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
 from statehold.bound.sink import Connect, DatabaseTrouble, Rows, Session, SinkPosition
-from statehold.bound.topics import class_of
+from statehold.bound.topics import class_of, output_topics
 from statehold.common.names import Names
 from statehold.common.threads import Background
 from statehold.config.settings import Settings
@@ -62,10 +61,7 @@ class Application:
         self.handler, self.names, self.partitions, self.settings = handler, names, partitions, settings
         self.kind: type[Handler[Any]] = class_of(handler)
         self.schemas, self.types = schemas(self.kind), table_types(self.kind)
-        self.all_outputs = [
-            *(output.topic for output in tables_and_outputs(self.kind)[1].values()),
-            *failure_topics(self.kind, names),
-        ]
+        self.all_outputs = output_topics(self.kind, names)
         #: the database of the sinks
         self.database = MemoryDatabase()
         #: the local disks, by process

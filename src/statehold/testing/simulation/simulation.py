@@ -11,7 +11,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from statehold.api.handler import HandlerFactory
+from statehold.api.output import Headers
 from statehold.bound.reference import references
+from statehold.bound.rekey import with_rekeys
 from statehold.bound.sink import SinkPosition
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
@@ -63,6 +65,8 @@ class InputRecord(NamedTuple):
     topic: str = ""
     #: in milliseconds since 1970; 0: when it is written
     timestamp: int = 0
+    #: such as those of a request
+    headers: Headers | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,8 @@ class Simulation:
             self.kafka.transactions.marker_delay = lambda place: delays.random() * scenario.markers
         self.scheduler.on_action = self.act
         kind = class_of(scenario.handler)
-        self.names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
+        names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
+        self.names = with_rekeys(names, kind)
         self.application = Application(scenario.handler, self.names, scenario.partitions, scenario.settings)
         #: process -> another release of the service, which it runs
         self.releases: dict[str, Application] = {}
@@ -441,7 +446,7 @@ class Simulation:
     def feed(self, each: InputRecord) -> None:
         """Write a record to an input now."""
         log = self.kafka.log(each.topic or self.names.input, each.partition)
-        self.kafka.append(log, each.value, each.key, timestamp=each.timestamp)
+        self.kafka.append(log, each.value, each.key, each.headers, timestamp=each.timestamp)
         self._fed += 1
         if self._ends is not None and self._grown:  # the records of a partition stay where they were
             self._ends[log.topic, log.partition] = log.end
