@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,9 +16,11 @@ from tests.support.processes import Process, await_true
 from tests.support.rekeyed import Transfer, balances, check_moved, ledger
 from tests.support.stage import Stage, StageFactory
 
-from statehold import Service
+from statehold import Handler, Record, Service, Table, on
 from statehold.admin.backup.backup import backup
 from statehold.admin.backup.restore import Restoration, restore
+from statehold.admin.inputs.change import change
+from statehold.admin.inputs.requested import InputRequest, StartPosition
 from statehold.admin.state.repartition import repartition
 from statehold.admin.state.stopped_service import StoppedService
 from statehold.admin.topics import REKEYED, ServiceTopics
@@ -256,3 +259,51 @@ def test_partitions_are_added_once_nothing_is_on_its_way(books: Callable[[int], 
     assert process.stop() == 0
     found.verify()
     assert totals(found) == balances(found.transfers)
+
+
+def without(topic: str) -> type[Handler[None]]:
+    """The release before: it sends nothing."""
+
+    class Silent(Handler[None]):
+        totals = Table(key=str, value=int)
+
+        @on(topic, value=Transfer)
+        def transfer(self, record: Record[Transfer]) -> None: ...
+
+    return Silent
+
+
+def test_a_release_adds_and_removes_one(stages: StageFactory) -> None:
+    stage = stages(2)
+    settings, kind = stage.settings(), without(stage.names.input)
+    before = Service(stage.names.service, input=stage.names.input, handler=kind, settings=settings)
+    ServiceTopics(settings, before.names).create("beginning", partitions=2)
+    with before:
+        await_true(lambda: [each["phase"] for each in before.status()["partitions"]] == ["live"] * 2, "it is live")
+    found = Books(stage)
+    topics = ServiceTopics(settings, stage.names, [stage.output])
+    assert all(finding.good for finding in topics.create("end", partitions=2))
+    later = found.service()
+    with later:
+        await_true(lambda: [each["phase"] for each in later.status()["partitions"]] == ["failed"] * 2, "it has failed")
+        failure = later.status()["partitions"][0]["cause"]
+    assert f"--add {found.topic}=beginning" in str(failure)
+    added = InputRequest(added={found.topic: {-1: StartPosition("beginning")}})
+    change(settings, stage.names, found.handler, added, REASON, quiet=0.1)
+    process = found.process("with", **SHORT).start()
+    process.await_live(0, 1)
+    found.feed(300)
+    stage.feeder.fed = 300
+    stage.await_position(200)
+    process.kill()
+    removed = InputRequest(removed=(found.topic,))
+    with pytest.raises(ToolRefused, match=f"{re.escape(found.topic)}.*(not processed|unread)"):
+        change(settings, before.names, kind, removed, REASON, quiet=0.1)
+    process.start().await_live(0, 1)
+    found.await_all()
+    assert process.stop() == 0
+    found.verify()
+    change(settings, before.names, kind, removed, REASON, quiet=0.1)
+    again = Service(stage.names.service, input=before.input, handler=kind, settings=settings)
+    with again:
+        await_true(lambda: [each["phase"] for each in again.status()["partitions"]] == ["live"] * 2, "it is live")
