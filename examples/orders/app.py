@@ -40,7 +40,7 @@ class Interest(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The customer of this version of an order; None: there is none."""
+    """The customer of this version of an order; None: it does not exist."""
 
     version: int
     customer: Customer | None
@@ -70,26 +70,26 @@ class Orders(Handler[Any]):
 
     @on("orders", value=Order | None)
     def order(self, record: Record[Order | None]) -> None:
-        id, new = _key(record), record.value
-        old = self.orders.get(id)
+        number, new = _key(record), record.value
+        old = self.orders.get(number)
         if old is not None and (new is None or new.customer != old.order.customer):
-            self.to_customer.send(Interest(id, -1), key=old.order.customer)
+            self.to_customer.send(Interest(number, -1), key=old.order.customer)
         if new is not None:
-            self.orders[id] = OpenOrder(new, record.offset, old is not None and old.shown)
-            self.to_customer.send(Interest(id, record.offset), key=new.customer)
+            self.orders[number] = OpenOrder(new, record.offset, old is not None and old.shown)
+            self.to_customer.send(Interest(number, record.offset), key=new.customer)
         elif old is not None:
-            del self.orders[id]
+            del self.orders[number]
             if old.shown:
-                self.joined.send(None, key=id)
+                self.joined.send(None, key=number)
 
     @on("customers", value=Customer | None)
     def customer(self, record: Record[Customer | None]) -> None:
-        id, customer = _key(record), record.value
+        name, customer = _key(record), record.value
         if customer is not None:
-            self.customers[id] = customer
-        elif id in self.customers:
-            del self.customers[id]
-        for (_, order), version in self.interests.range((id, ""), (id + "\0", "")):
+            self.customers[name] = customer
+        elif name in self.customers:
+            del self.customers[name]
+        for (_, order), version in self.interests.range((name, ""), (name + "\0", "")):
             self.to_order.send(Found(version, customer), key=order)
 
     @on(to_customer)
@@ -103,16 +103,16 @@ class Orders(Handler[Any]):
 
     @on(to_order)
     def found(self, record: Record[Found]) -> None:
-        id, found = self.to_order.key(record), record.value
-        now = self.orders.get(id)
+        number, found = self.to_order.key(record), record.value
+        now = self.orders.get(number)
         if now is None or now.version != found.version:
             return  # a later version of the order has asked again
         shown = self.left or found.customer is not None
         if shown:
-            self.joined.send(Joined(now.order, found.customer), key=id)
+            self.joined.send(Joined(now.order, found.customer), key=number)
         elif now.shown:
-            self.joined.send(None, key=id)
-        self.orders[id] = OpenOrder(now.order, now.version, shown)
+            self.joined.send(None, key=number)
+        self.orders[number] = OpenOrder(now.order, now.version, shown)
 
 
 class AllOrders(Orders):

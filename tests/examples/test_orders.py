@@ -34,16 +34,16 @@ def expected(given_steps: list[Step], *, left: bool) -> dict[str, Joined]:
         if topic in newest:
             newest[topic][key] = value
     rows = {
-        id: Joined(order, newest["customers"].get(order.customer))
-        for id, order in newest["orders"].items()
+        number: Joined(order, newest["customers"].get(order.customer))
+        for number, order in newest["orders"].items()
         if order is not None
     }
-    return {id: row for id, row in rows.items() if left or row.customer is not None}
+    return {number: row for number, row in rows.items() if left or row.customer is not None}
 
 
 def newest_rows(driver: Driver) -> dict[str, Joined]:
     rows = {(each.key or b"").decode(): each.value for each in driver.sent(Orders.joined)}
-    return {id: row for id, row in rows.items() if row is not None}
+    return {number: row for number, row in rows.items() if row is not None}
 
 
 @pytest.mark.parametrize("kind", [Orders, AllOrders])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 from tests.support import verify
 from tests.support.processes import Process, await_true
@@ -307,3 +308,21 @@ def test_a_release_adds_and_removes_one(stages: StageFactory) -> None:
     again = Service(stage.names.service, input=before.input, handler=kind, settings=settings)
     with again:
         await_true(lambda: [each["phase"] for each in again.status()["partitions"]] == ["live"] * 2, "it is live")
+
+
+def test_an_open_transaction_in_the_topic_delays_only_what_is_behind_it(books: Callable[[int], Books]) -> None:
+    """The merge by time does not wait for records that a transaction hides, although the broker has them."""
+    found = books(2)
+    process = found.process("one", STATEHOLD_INPUTS__IDLE="3600").start()
+    process.await_live(0, 1)
+    stranger = Producer({"bootstrap.servers": found.stage.servers, "transactional.id": f"open-{found.topic}"})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    for partition in range(2):
+        stranger.produce(found.topic, b'{"amount":1}', b"account-0", partition)
+    stranger.flush(30)
+    found.feed(50)
+    found.stage.feeder.fed = 50
+    found.stage.await_all()
+    assert found.moved() == []
+    stranger.abort_transaction(30)
