@@ -7,18 +7,20 @@ from typing import Any, Final
 from statehold.api.call import Call
 from statehold.api.declaration import options_of
 from statehold.api.joins import JoinBuffer
+from statehold.api.output import Replies
 from statehold.api.table import Dedupe, Table
 from statehold.api.windows import Hopping, Session, Tumbling
 from statehold.state.kinds.calls import CallTable
 from statehold.state.kinds.copied import CopiedTable
 from statehold.state.kinds.joins import JoinTable
+from statehold.state.kinds.replies import RepliesTable
 from statehold.state.kinds.sorted import SortedTable
 from statehold.state.kinds.traced import TracedTable
 from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
 from statehold.state.kinds.windows import HoppingTable, SessionTable
 from statehold.state.partition_table import PartitionTable
 
-_SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer, Call)
+_SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer, Call, Replies)
 
 
 def bind(declaration: Table[Any, Any] | Dedupe[Any], *, traced: bool = False) -> PartitionTable[Any, Any]:
@@ -36,6 +38,8 @@ def _kinds(declaration: Table[Any, Any] | Dedupe[Any], *, traced: bool) -> list[
     """Return the classes with the behaviour of this declaration."""
     if isinstance(declaration, Dedupe):
         return [DedupeTable]  # its values are ints, so there is nothing to trace
+    if isinstance(declaration, Replies):
+        return [RepliesTable]  # only the engine writes its rows
     options, kinds = options_of(declaration), list[Any]()
     if traced:
         kinds.append(TracedTable)
