@@ -20,6 +20,8 @@ from statehold.kafka.survey import api_versions
 from statehold.kafka.survey.api_versions import ApiVersions
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.kafka.survey.facts import BrokerAddress, Topic
+from statehold.ops.remote import local_services
+from statehold.ops.remote.remote_status import reach
 from statehold.ports import ConsumerGroup
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect.survey import Survey, survey
@@ -163,6 +165,14 @@ class Case:
     @cached_property
     def group(self) -> ConsumerGroup:
         return self.cluster.group(self.names.group)
+
+    @cached_property
+    def statuses(self) -> list[dict[str, Any]]:
+        """Return the status of each instance that answers, here and by the ops servers that members advertise."""
+        group = self.names.group
+        answers = reach(self.settings, group, [each for each in self.group.members if each.url])
+        asked = [each.status for each in local_services.of_service(group)] + [each.status for each in answers]
+        return [each for each in asked if each is not None]
 
     @cached_property
     def reader(self) -> CommittedReader:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
+from statehold.common.visible import visible_time
 from statehold.config.common.units import format_duration
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, FindingsOf
 from statehold.ops.remote import local_services
-from statehold.ops.remote.remote_status import reach
 
 #: Kafka's own default, in milliseconds
 _USUAL_DELAY: Final = 3000
@@ -27,12 +27,9 @@ class FailedPartitions:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
-        answers = reach(case.settings, names.group, [each for each in case.group.members if each.url])
-        asked = [each.status for each in local_services.of_service(names.group)] + [each.status for each in answers]
-        statuses = [each for each in asked if each is not None]
         failed = {
             row["partition"]: (row, status)
-            for status in statuses
+            for status in case.statuses
             for row in status["partitions"]
             if row["phase"] == "failed"
         }
@@ -43,6 +40,33 @@ class FailedPartitions:
                 f"{local_services.cause_of(row)}",
                 f"fix the cause, then: statehold retry {partition} --name {names.group}",
             )
+
+
+class CallsWaiting:
+    name: ClassVar = "durable-calls"
+    looks_at: ClassVar = "the durable calls of each live partition, by the same status of each instance"
+    fails: ClassVar = "another system is down; or as many calls wait as `calls.pending` allows: records wait"
+    warns: ClassVar = "calls are dead: their attempts are used up, and they wait for an operator"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, names, most = FindingsOf(self), case.names, case.settings.calls.pending
+        live = {
+            row["partition"]: row["live"] for status in case.statuses for row in status["partitions"] if row.get("live")
+        }
+        shown = "statehold calls list MODULE:SERVICE"
+        for partition, found in sorted(live.items()):
+            where, pending = f"{names.input}[{partition}]", found.get("calls") or 0
+            since = found.get("calls_since")
+            age = f", the oldest since {visible_time(round(since * 1000))}" if since else ""
+            if down := found.get("calls_down"):
+                why = f"the system behind {', '.join(down)} does not answer; {pending} calls wait{age}"
+                yield seen.failed(where, why, f"check that system; then: {shown} --partitions {partition}")
+            if pending >= most:
+                why = f"{pending} calls wait{age}, as many as calls.pending allows: no record is handled until some end"
+                yield seen.failed(where, why, f"{shown} --partitions {partition}; or a higher calls.pending")
+            if dead := found.get("calls_dead"):
+                fix = f"{shown} --dead --partitions {partition}, then calls retry, discard or fail"
+                yield seen.warned(where, f"{dead} calls are dead", fix)
 
 
 class RebalanceDelay:
@@ -184,4 +208,4 @@ def _addresses() -> set[str]:
     return found
 
 
-CHECKS = (FailedPartitions, RebalanceDelay, SessionBounds, Instances, StaticMembers, GroupProtocol)
+CHECKS = (FailedPartitions, CallsWaiting, RebalanceDelay, SessionBounds, Instances, StaticMembers, GroupProtocol)

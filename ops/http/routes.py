@@ -54,6 +54,7 @@ class Routes:
             "/console/configuration": lambda _: as_json(facts.configuration(service)),
             "/console/runbook": self._runbook,
             "/console/timers": self._timers,
+            "/console/calls": self._calls,
             "/console/doctor": lambda request: as_json(self._doctor.look(run="run" in request.query)),
             "/console/dead-letters": lambda request: as_json(self._dead_letters.look(run="run" in request.query)),
         }
@@ -110,8 +111,14 @@ class Routes:
 
     def _timers(self, request: HttpRequest) -> HttpAnswer:
         self._check_state_allowed(request)
+        return self._read(facts.timers)
+
+    def _calls(self, _: HttpRequest) -> HttpAnswer:
+        return self._read(facts.calls)
+
+    def _read(self, page: Callable[[Service], dict[str, Any]]) -> HttpAnswer:
         try:
-            return as_json(facts.timers(self._service))
+            return as_json(page(self._service))
         except Busy:
             raise Rejected(503, "commits come too fast to read between them; ask again") from None
 

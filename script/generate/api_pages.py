@@ -89,6 +89,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.JoinBuffer", until=statehold.Table),
             Entry("statehold.BufferedRecord"),
             Entry("statehold.Dedupe"),
+            Entry("statehold.Retired"),
             Entry("statehold.Call", until=statehold.Table),
             Entry("statehold.CallResult"),
             Entry("statehold.CallFailure"),

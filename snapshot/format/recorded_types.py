@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 
+import msgspec
+
 from statehold.errors import DamagedIncrement, TableTypeChanged
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
@@ -50,7 +52,7 @@ def check(commit_record: CommitRecord, declared: Mapping[str, TableType], topic:
     for table, differences in found.items():
         if broken := [each for each in differences if not each.compatible]:
             raise TableTypeChanged(
-                _said(table, broken, commit_record, max(declared[table].values)),
+                _said(table, broken, commit_record, max(declared[table].values, default=1)),
                 topic=topic,
                 partition=commit_record.partition,
                 position=position,
@@ -103,7 +105,11 @@ def joined(recorded: Iterable[Mapping[str, str]], declared: Mapping[str, TableTy
 def _joined(texts: list[str], declared: TableType | None) -> str:
     if len(texts) == 1 or declared is None:
         return texts[0]
-    return to_text(reduce(lambda joint, text: table_merged(of_text(text), joint), texts, declared))
+    recorded = [of_text(text) for text in texts]
+    if not declared.values:  # retired: the rows may have any recorded version
+        values = {version: each for one in recorded for version, each in one.values.items()}
+        declared = msgspec.structs.replace(declared, values=values)
+    return to_text(reduce(lambda joint, old: table_merged(old, joint), recorded, declared))
 
 
 class RecordedTypes:
@@ -113,7 +119,9 @@ class RecordedTypes:
         """`used`: the tables that have keys."""
         known = commit_record.types
         #: tables that had keys at the takeover, and whose type no commit record carries
-        self.unknown = frozenset(table for table in used if table in declared and table not in known)
+        self.unknown = frozenset(
+            table for table in used if table in declared and declared[table].values and table not in known
+        )
         #: by table; a commit record names the fields that stored values may be without, which a declaration does not
         self._texts = {table: to_text(types) for table, types in declared.items()}
         for table, text in self._texts.items():

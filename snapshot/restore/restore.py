@@ -366,4 +366,7 @@ def _advice(table: str) -> str:
             "dead letters wait or were resolved, and this code has no such policy: keep dead_letter() or retry_later() "
             "in on_failure"
         )
-    return "run the code that has it, or name it in was=... of the table that has another name now"
+    return (
+        f"run the code that has it, or name it in was=... of the table that has another name now, or declare "
+        f"{table} = Retired(key=...) if nothing uses it any more"
+    )

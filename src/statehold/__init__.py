@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from statehold.api.record import Record
     from statehold.api.reference import Reference
     from statehold.api.sink import Sink
-    from statehold.api.table import Dedupe, Table
+    from statehold.api.table import Dedupe, Retired, Table
     from statehold.api.timer import Timer
     from statehold.api.values.schema import Registered, Registry
     from statehold.api.values.serde import Json, MsgPack, Serde
@@ -51,6 +51,7 @@ __all__ = [
     "Registry",
     "Rekey",
     "Replies",
+    "Retired",
     "Serde",
     "Service",
     "Session",
@@ -94,6 +95,7 @@ _HOMES = {
     "Registry": "api.values.schema",
     "Rekey": "api.output",
     "Replies": "api.output",
+    "Retired": "api.table",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",

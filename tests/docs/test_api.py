@@ -30,6 +30,7 @@ from statehold import (
     Reference,
     Rekey,
     Replies,
+    Retired,
     Table,
     Tumbling,
     dead_letter,
@@ -173,6 +174,24 @@ def test_the_example_of_dedupe() -> None:
     assert set(driver.table("posts")) == {"a"}
 
 
+def test_the_example_of_a_retired_table() -> None:
+    class Using(Handler[Order]):
+        balances = Table(key=str, value=Order)
+
+        def on_record(self, record: Record[Order]) -> None:
+            self.balances["ann"] = record.value
+
+    class Without(handler_of(Retired, Order)):  # type: ignore[misc]
+        def on_record(self, record: Record[Order]) -> None:
+            """Use no table."""
+
+    driver = Driver(Using)
+    driver.feed(Order("a"))
+    driver.upgrade(Without)
+    driver.upgrade(Using)
+    assert set(driver.table("balances")) == {"ann"}
+
+
 def test_the_example_of_reference_data() -> None:
     driver = Driver(handler_of(Reference, Order, Price=int))
     driver.publish("prices", "ACME", 7)
@@ -294,7 +313,20 @@ def test_the_example_of_the_client() -> None:
     assert asked[0].arguments["id"] == "order-17"
 
 
-TRIED: tuple[Any, ...] = (Call, Client, Replies, Dedupe, Reference, Rekey, Tumbling, JoinBuffer, on, failures, Driver)
+TRIED: tuple[Any, ...] = (
+    Call,
+    Client,
+    Replies,
+    Dedupe,
+    Retired,
+    Reference,
+    Rekey,
+    Tumbling,
+    JoinBuffer,
+    on,
+    failures,
+    Driver,
+)
 
 
 def test_every_example_is_tried() -> None:

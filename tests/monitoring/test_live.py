@@ -41,6 +41,7 @@ NOT_USED = {
     "calls oldest seconds",
     "calls down",
     "calls dead",
+    "call seconds: median and 99%",
     "process restarts",
     "sends by another key in a row",
 }

@@ -19,7 +19,7 @@ from statehold.ops.http.server import OpsServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 
-PAGES = ("", "partition/0", "dead-letters", "timers", "lookup", "doctor", "configuration")
+PAGES = ("", "partition/0", "dead-letters", "timers", "calls", "lookup", "doctor", "configuration")
 
 
 def picture(page: Browser, name: str) -> None:
@@ -155,7 +155,7 @@ def test_a_page_whose_request_gets_no_answer_says_so_and_asks_again(kafka: Clust
             "window.fetch = (path, ...more) => path.startsWith('console/data') ? window.real(path, ...more)"
             "  : Promise.reject(new Error('the cable is cut'))"
         )
-        for where in ("timers", "configuration", "lookup", "doctor", "dead-letters"):
+        for where in ("timers", "calls", "configuration", "lookup", "doctor", "dead-letters"):
             open_page(page, service.url, where)
             alert = await_true(lambda: page.text("#page [role=alert]"), f"{where} says that it got no answer")
             assert "the cable is cut" in alert, where

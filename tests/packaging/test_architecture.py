@@ -174,7 +174,9 @@ ALLOWED: dict[str, str] = {
         "errors config.common config common api bound ports health kafka.admin snapshot.format kafka.clients "
         "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
-    "ops.http.console": "errors config api state admin worker.replicas service ops.explain ops.remote ops.doctor",
+    "ops.http.console": (
+        "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
+    ),
     "ops.http": (
         "errors config.sections common state bound ports snapshot.format disk worker.replicas service __init__ "
         "ops.remote ops.http.console"

@@ -50,6 +50,7 @@ PRIVATE = {
         "_references": REPLACED,
     },
     "tests/driver/test_replay.py": {"_factory": "the next owner has other code, in one driver"},
+    "tests/driver/test_row_search.py": {"_enter": "notes each stage of the search, which no one else sees"},
     "tests/driver/test_sink_stages.py": {
         "_closed": "a connection that must not stay open, which no one else sees",
         "_database": "the position in the database under a session, at each stage",

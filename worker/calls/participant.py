@@ -56,6 +56,8 @@ class DurableCalls(Participant):
         self._runner: Calls = (tools.calls or CallRunner)(about)
         #: calls of committed records that no commit has answered, by id
         self._jobs: dict[str, CallJob] = {}
+        #: when the calls in progress were submitted, by id
+        self._began: dict[str, float] = {}
         #: what ended and is not committed, by id, and the ids that the open or committing transaction has
         self._ended: dict[str, CallOutcome] = {}
         self._taken: list[str] = []
@@ -125,6 +127,7 @@ class DurableCalls(Participant):
         for each in (*self._taken, *draft.cancelled_calls):
             self._ended.pop(each, None)
             self._jobs.pop(each, None)
+            self._began.pop(each, None)
         if self._taken:
             self._tools.metrics.inc(metrics.CALLS_ENDED, len(self._taken))
         elif draft.side.pinned:
@@ -141,6 +144,7 @@ class DurableCalls(Participant):
         for each in repeated:
             self._jobs.pop(each)
             self._ended.pop(each, None)
+            self._began.pop(each, None)
         if repeated:
             self._runner.drop(repeated)
 
@@ -160,6 +164,7 @@ class DurableCalls(Participant):
     def _submit(self, jobs: list[CallJob]) -> None:
         if jobs:
             self._jobs.update((job.id, job) for job in jobs)
+            self._began.update(dict.fromkeys((job.id for job in jobs), self._tools.clock()))
             self._runner.submit(jobs)
         self._count()
 
@@ -168,6 +173,9 @@ class DurableCalls(Participant):
         for outcome in self._runner.finished():
             if outcome.id in self._jobs:
                 self._ended.setdefault(outcome.id, outcome)
+                began = self._began.pop(outcome.id, None)
+                if began is not None:
+                    self._tools.metrics.observe(metrics.CALL_SECONDS, self._tools.clock() - began, outcome.call)
 
     def _count(self) -> None:
         oldest = next(iter(self._jobs.values())).time if self._jobs else 0

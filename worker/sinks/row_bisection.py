@@ -10,7 +10,7 @@ is left.
 from __future__ import annotations
 
 from statehold.api.record import Message, at
-from statehold.bound.sink import BadRow, Rows, RowsRefused, Sinks
+from statehold.bound.sink import BadRow, RowsRefused, Sinks
 from statehold.errors import SinkRefused
 from statehold.messages.command import command_of
 from statehold.messages.dead_letter import REQUESTS
@@ -20,6 +20,15 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.record_failure import HandlingFailed, RecordFailed, RecordUnknown
+from statehold.worker.sinks.row_search import (
+    NoSearch,
+    RecordFound,
+    RowSearch,
+    RowWanted,
+    committed,
+    rejected,
+    require_edge,
+)
 from statehold.worker.transaction.participants import CommitDraft
 from statehold.worker.transaction.state import TransactionState
 
@@ -29,19 +38,15 @@ class RowBisection:
 
     def __init__(self, tools: Tools, state: TransactionState, decisions: FailureDecisions) -> None:
         self._place, self._policy, self._buffer, self._decisions = tools.place, state.policy, state.buffer, decisions
-        #: records below this offset are handled in small transactions, and their commands wait
-        self._until = -1
-        #: the rejected row, while the records are handled one by one
-        self._row: Rows | None = None
-        #: number of records to commit before the one that put it is handled alone
-        self._before = 0
+        #: the search among records
+        self.stage: RowSearch = NoSearch()
         #: entries of the control topic below this offset are handled one at a time, before any record
         self._commands = -1
 
     @property
     def active(self) -> bool:
         """While active, one transaction at a time, with either records or a command."""
-        return self._until >= 0 or self._commands >= 0
+        return not isinstance(self.stage, NoSearch) or self._commands >= 0
 
     def blame(self, draft: CommitDraft, error: BadRow) -> HandlingFailed | None:
         """Return the failure of the record that put the row; None: it is unknown yet, or is a dead letter.
@@ -57,11 +62,7 @@ class RowBisection:
             elif pinned:
                 self._blame_redriven(pinned[0], draft.position, error)
             else:
-                self._row = error.row if self._until < 0 and draft.records > 1 else None
-                self._until, self._before = draft.position, 0
-                self._policy.limit = 0 if self._row is not None else max(1, draft.records // 2)
-                if self._row is not None:
-                    self._buffer.careful_until = draft.position
+                self._enter(rejected(self.stage, draft.position, draft.records, error.row))
                 if draft.records == 1:
                     return self._failure(draft.position - 1, error)
             return None
@@ -73,24 +74,30 @@ class RowBisection:
 
         :raises RecordUnknown: the records before it are to be handled again without it.
         """
-        if self._row is None or not sinks.holds(self._row):
+        if not isinstance(self.stage, RowWanted) or not sinks.holds(self.stage.row):
             return
-        self._row, self._until, self._buffer.careful_until = None, at(message) + 1, -1
-        self._before = self._policy.records - 1
-        self._policy.limit = max(1, self._before)
-        if self._before > 0:
+        before = self._policy.records - 1
+        self._enter(self.stage.put_by(at(message), before))
+        if before > 0:
             raise RecordUnknown
 
     def committed(self, record: CommitRecord, records: int) -> None:
         """End the search where everything in question has committed."""
         if record.positions.get(self._place.names.control, 0) >= self._commands:
             self._commands = -1
-        if record.position(self._place.input) >= self._until:
-            self._until, self._row, self._before, self._policy.limit = -1, None, 0, 0
-        elif self._before > 0:
-            self._before = max(0, self._before - records)
-            self._policy.limit = max(1, self._before)
+        following = committed(self.stage, record.position(self._place.input), records)
+        if following != self.stage:
+            self._enter(following)
         self._show()
+
+    def _enter(self, following: RowSearch) -> None:
+        """Go to the next stage, and have the records handled as it says."""
+        require_edge(self.stage, following)
+        if isinstance(following, RowWanted):
+            self._buffer.careful_until = following.until
+        elif isinstance(self.stage, RowWanted) and isinstance(following, RecordFound):
+            self._buffer.careful_until = -1
+        self.stage, self._policy.limit = following, following.limit
 
     def _show(self) -> None:
         self._buffer.bisecting = self.active

@@ -102,6 +102,15 @@ Why = Annotated[
         callback=written_reason,
     ),
 ]
+#: options of commands that resolve something through the control topic: dead letters, durable calls
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which ones match.")]
+AnswerTimeout = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Wait at most this long for each round of answers.")
+]
+_STORED_WHY: Final = "Store this reason with the command and its outcome."
+OutcomeWhy = Annotated[str, typer.Option("--why", metavar="TEXT", help=_STORED_WHY, callback=written_reason)]
+OptionalWhy = Annotated[str, typer.Option("--why", metavar="TEXT", help=_STORED_WHY)]
 Who = Annotated[
     str | None, typer.Option("--who", metavar="TEXT", help="Record this person as the author. [default: user@host]")
 ]

@@ -21,7 +21,15 @@ from statehold.messages.call_outcome import DISCARD, FAIL, RETRY, CallRequest
 from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
-from statehold.ops.cli.common.target import Partitions, partitions_of, written_reason
+from statehold.ops.cli.common.target import (
+    All,
+    AnswerTimeout,
+    DryRun,
+    OptionalWhy,
+    OutcomeWhy,
+    Partitions,
+    partitions_of,
+)
 from statehold.ops.cli.common.waiting import progress
 from statehold.state.kinds.calls import CallTable
 
@@ -33,13 +41,6 @@ _ROUND: Final = 500
 Name = Annotated[str | None, typer.Option("--call", metavar="NAME", help="Only calls of this `Call`.")]
 Dead = Annotated[bool, typer.Option("--dead", help="Only dead calls: those whose attempts are used up.")]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this call; may be repeated.")]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which calls match.")]
-Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for the answers.")]
-Why = Annotated[
-    str,
-    typer.Option("--why", metavar="TEXT", help="Store this reason with the command.", callback=written_reason),
-]
 
 
 class StoredCall(NamedTuple):
@@ -131,9 +132,9 @@ def retry(
     call: Name = None,
     ids: Ids = None,
     everything: All = False,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the command.")] = "",
+    why: OptionalWhy = "",
     dry_run: DryRun = False,
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Make dead calls again, with the same ids.
@@ -148,14 +149,14 @@ def retry(
 @app.command()
 @with_subject
 def discard(
-    why: Why,
+    why: OutcomeWhy,
     about: Subject,
     partitions: Partitions = None,
     call: Name = None,
     ids: Ids = None,
     everything: All = False,
     dry_run: DryRun = False,
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Forget calls, pending or dead: the handler gets neither an answer nor a failure.
@@ -173,14 +174,14 @@ def discard(
 @app.command()
 @with_subject
 def fail(
-    why: Why,
+    why: OutcomeWhy,
     about: Subject,
     partitions: Partitions = None,
     call: Name = None,
     ids: Ids = None,
     everything: All = False,
     dry_run: DryRun = False,
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """End calls as failed: the method of on_failed gets them with the reason; without one they are dead.

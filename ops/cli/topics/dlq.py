@@ -20,7 +20,15 @@ from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.shared_options import NumbersCommand
 from statehold.ops.cli.common.subject import Subject, with_subject
-from statehold.ops.cli.common.target import Partitions, partitions_of, written_reason
+from statehold.ops.cli.common.target import (
+    All,
+    AnswerTimeout,
+    DryRun,
+    OptionalWhy,
+    OutcomeWhy,
+    Partitions,
+    partitions_of,
+)
 from statehold.ops.cli.common.waiting import progress
 from statehold.ops.remote import local_services
 from statehold.ops.remote.local_services import NoProcess
@@ -41,11 +49,6 @@ Place = Annotated[
         metavar="P@OFFSET",
         help="Only this one: partition and offset of its record, such as 3@1207; with several inputs TOPIC:3@1207.",
     ),
-]
-All = Annotated[bool, typer.Option("--all", help="All waiting dead letters.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which dead letters match.")]
-Timeout = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for each round of answers.")
 ]
 
 
@@ -127,9 +130,9 @@ def replay(
     key: Key = None,
     dead_letter: Place = None,
     everything: All = False,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the outcome.")] = "",
+    why: OptionalWhy = "",
     dry_run: DryRun = False,
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Redrive dead letters: the running service handles each once more, those of a key in order.
@@ -148,17 +151,14 @@ def replay(
 @app.command()
 @with_subject
 def discard(
-    why: Annotated[
-        str,
-        typer.Option("--why", metavar="TEXT", help="Store this reason with the outcome.", callback=written_reason),
-    ],
+    why: OutcomeWhy,
     about: Subject,
     partitions: Partitions = None,
     key: Key = None,
     dead_letter: Place = None,
     everything: All = False,
     dry_run: DryRun = False,
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Discard dead letters: the service never handles them, and later records of their keys continue.
@@ -179,10 +179,7 @@ def add(
     offset: Annotated[
         int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record at which it has failed.")
     ],
-    why: Annotated[
-        str,
-        typer.Option("--why", metavar="TEXT", help="Store this reason with the dead letter.", callback=written_reason),
-    ],
+    why: OutcomeWhy,
     about: Subject,
     overtake: Annotated[
         bool,

@@ -211,6 +211,39 @@ class Table(Declaration, Generic[K, V]):
         raise self._unbound()
 
 
+class Retired(Declaration, Generic[K]):
+    """Declares that a `Handler` no longer uses a table, a `Dedupe` included, whose rows its state still holds.
+
+        balances = Retired(key=str)
+
+    It takes the place of the declaration under the same name, which needs neither the type of the values nor their
+    upcasters any more. The handler can neither read nor write it. The rows stay in the state as they are until
+    `statehold state migrate --drop` deletes them, so an earlier release can take the partition back
+    (docs/how-to/state/upgrades.md).
+    `key` is the type that the keys have had. `was`: see `Table`.
+
+    :raises UsageError: the type of the key is not supported.
+    """
+
+    def __init__(self, *, key: type[K] | TypeForm[K], was: str = "") -> None:
+        require_name(was)
+        require_key_type(key)
+        self._options = TableOptions(
+            key_type=key,
+            value_type=bytes,
+            sorted=False,
+            version=1,
+            upcasters={},
+            ttl=0,
+            mutable=False,
+            was=was,
+            serde=serde.Raw(),
+        )
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._options.name = name
+
+
 def require_name(was: str) -> None:
     """:raises UsageError: no attribute can have had this name; '' stands for no earlier name."""
     if was and not was.isidentifier():

@@ -7,14 +7,14 @@ from typing import Any
 from statehold.api.handler import Handler
 from statehold.api.output import Output
 from statehold.api.sink import Sink
-from statehold.api.table import Dedupe, Table
+from statehold.api.table import Dedupe, Retired, Table
 from statehold.bound.output import PartitionOutput
 from statehold.bound.sink import PartitionSink
 from statehold.bound.system_tables import system_tables
-from statehold.bound.table import bind
+from statehold.bound.table import DECLARED, bind
 from statehold.common.class_body import class_attributes, once_per_class
 from statehold.errors import UsageError
-from statehold.state.partition_table import PartitionTable
+from statehold.state.partition_table import PartitionTable, RetiredTable
 from statehold.state.types.describe import table_type
 from statehold.state.types.description import TableType
 
@@ -41,7 +41,7 @@ def bound_tables(kind: type[Handler[Any]], traced: bool) -> tuple[PartitionTable
 
 
 def _tables(kind: type[Handler[Any]], *, traced: bool) -> dict[str, PartitionTable[Any, Any]]:
-    found: dict[str, Table[Any, Any] | Dedupe[Any]] = class_attributes(kind, (Table, Dedupe))
+    found: dict[str, Table[Any, Any] | Dedupe[Any] | Retired[Any]] = class_attributes(kind, DECLARED)
     tables: dict[str, PartitionTable[Any, Any]] = {}
     for table in (bind(each, traced=traced) for each in found.values()):
         if (other := tables.get(table.name)) is not None:
@@ -58,12 +58,18 @@ def sinks_of(kind: type[Handler[Any]]) -> dict[str, PartitionSink[Any]]:
 
 @once_per_class
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
-    """Return the version of each table."""
-    return {name: table.version for name, table in tables_and_outputs(kind)[0].items()}
+    """Return the version of each table; a retired one may have any."""
+    tables = tables_and_outputs(kind)[0].items()
+    return {name: table.version for name, table in tables if not isinstance(table, RetiredTable)}
 
 
 @once_per_class
 def table_types(kind: type[Handler[Any]]) -> dict[str, TableType]:
-    """Return the types of each of the user's own tables; the names of system tables have a dot."""
+    """Return the types of each of the user's own tables; the names of system tables have a dot.
+
+    A retired table has a type of its keys only.
+    """
     own = {name: table for name, table in tables_and_outputs(kind)[0].items() if "." not in name}
-    return {name: table_type(name, table.key_type, table.serde) for name, table in own.items()}
+    types = {name: table_type(name, table.key_type, table.serde) for name, table in own.items()}
+    retired = {name: TableType(types[name].key, {}) for name, table in own.items() if isinstance(table, RetiredTable)}
+    return types | retired

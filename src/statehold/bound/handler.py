@@ -11,6 +11,7 @@ from statehold.bound.output import PartitionOutput
 from statehold.bound.reference import ReferenceView, SharedRows, references
 from statehold.bound.sink import Sinks
 from statehold.messages.sent import Sent
+from statehold.state.partition_table import RetiredTable
 from statehold.state.state import State
 
 
@@ -41,7 +42,7 @@ def bind(
     rows: dict[str, ReferenceView[Any, Any]] = {}
     for name, reference in references(kind).items():
         rows[name] = reference.bind(shared.get(reference.topic) or SharedRows(0))
-    tables = {table.attribute: table for table in state.tables.values()}
+    tables = {table.attribute: table for table in state.tables.values() if not isinstance(table, RetiredTable)}
     for attribute, value in (*tables.items(), *outputs.items(), *sinks.items(), *rows.items()):
         setattr(handler, attribute, value)
     return tuple(outputs.values()), Sinks(sinks.values()) if sinks else None, rows

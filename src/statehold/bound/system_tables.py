@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.api.handler import Handler
-from statehold.api.table import Table
+from statehold.api.table import Retired, Table
 from statehold.bound.policies import sends_dead_letters
+from statehold.bound.table import bind
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED, BlockedKey
 from statehold.state.kinds.calls import CallTable
@@ -20,7 +21,7 @@ from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.replies import RepliesTable
 from statehold.state.kinds.timers import TimerTable
 from statehold.state.kinds.windows import WindowTable
-from statehold.state.partition_table import PartitionTable
+from statehold.state.partition_table import PartitionTable, RetiredTable
 from statehold.state.system_names import CALLS, CLOCK, EXPIRY, TIMERS, local_name
 
 Tables = dict[str, PartitionTable[Any, Any]]
@@ -60,11 +61,21 @@ def system_tables(kind: type[Handler[Any]], tables: Tables) -> Tables:
         )
     if timed:
         found[CLOCK] = ClockTable()
+    found |= _retired_tables(tables, timed=timed)
     found |= _dead_letter_tables(kind)
     found |= _call_tables(kind, tables)
     found = {f"{kind.system_prefix}{local_name(name)}": table for name, table in found.items()}
     for name, table in found.items():
         table.name = table.attribute = name
+    return found
+
+
+def _retired_tables(tables: Tables, *, timed: bool) -> Tables:
+    """Return the tables that may hold when keys of retired tables expire, and the time by which they did."""
+    retired = {name: table for name, table in tables.items() if isinstance(table, RetiredTable)}
+    found: Tables = {f"{EXPIRY}{name}": bind(Retired(key=table.key_type)) for name, table in retired.items()}
+    if retired and not timed:
+        found[CLOCK] = bind(Retired(key=str))
     return found
 
 

@@ -167,6 +167,12 @@ MAILBOX: Final = _gauge("mailbox_records", "Records queued between the manager a
 PAUSES: Final = _counter("pauses", "Pauses of the partition because its queue was full.")
 CALLS_ENDED: Final = _counter("calls_ended", "Durable calls whose answer or failure is committed.")
 CALL_FAILURES: Final = _counter("call_failures", "Attempts of durable calls that raised.")
+CALL_SECONDS: Final = _histogram(
+    "call_seconds",
+    "Time from the commit that makes a durable call until it is answered or has failed, all attempts included, by "
+    "`Call`; after a takeover from there on.",
+    "call",
+)
 PENDING_CALLS: Final = _gauge("pending_calls", "Durable calls that wait for an answer; absent without a Call.")
 CALL_AGE: Final = _gauge("calls_oldest_seconds", "Age of the oldest pending durable call; 0 when none is pending.")
 CALLS_DOWN: Final = _gauge("down_calls", "Calls (by declaration) whose other system is down; absent without a Call.")

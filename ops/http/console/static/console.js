@@ -3,13 +3,13 @@
 import { spanChoice } from "./charts.js";
 import { clock, element, tell } from "./draw.js";
 import { InstanceCharts, OthersHistory, Tiles, group, instances, totals, verdict } from "./overview.js";
-import { configuration, deadLetters, doctor, lookup, timers } from "./pages.js";
+import { calls, configuration, deadLetters, doctor, lookup, timers } from "./pages.js";
 import { PartitionPage, copyable, nextCommand } from "./partition.js";
 import { Timeline } from "./timeline.js";
 
 const EVERY = 1000;
 const KEPT = 150;
-const PAGES = { doctor, "dead-letters": deadLetters, timers, lookup, configuration };
+const PAGES = { doctor, "dead-letters": deadLetters, timers, calls, lookup, configuration };
 const by = (id) => document.getElementById(id);
 const tiles = new Tiles(), others = new OthersHistory(), charts = new InstanceCharts(), timeline = new Timeline("events of this instance");
 const seen = { event: 0, tick: 0, pid: null };

@@ -1,4 +1,4 @@
-// The other pages: dead letters, timers, state, doctor, configuration. Each asks when it is opened.
+// The other pages: dead letters, timers, calls, state, doctor, configuration. Each asks when it is opened.
 
 import { ago, count, element, moment, table } from "./draw.js";
 import { copyable } from "./partition.js";
@@ -82,6 +82,20 @@ export function timers(ask) {
       table("next timers", ["due", "partition", "id"], told.rows.map((each) => [moment(each.due), `${each.partition}`, each.id])));
   });
   return { node: element("div", {}, title("Timers"), quiet("The next 100 timers of the partitions that are live on this instance."), result) };
+}
+
+export function calls(ask) {
+  const result = element("div", {}, quiet("Asking …"));
+  once(ask, "console/calls", result, (told) => {
+    const counts = Object.entries(told.counts).flatMap(([partition, each]) => Object.entries(each).map(([name, number]) => `partition ${partition}, ${name}: ${count(number)}`));
+    if (!counts.length) return result.replaceChildren(element("p", {}, "No partition that is live here has a handler with calls."));
+    const dead = told.rows.some((each) => each.error);
+    result.replaceChildren(quiet(counts.join(" · ")), ...(told.rows.length
+      ? [table("calls", ["call", "state", "requested", "attempts", "error"], told.rows.map((each) => [each.id, each.error ? "dead" : "pending", ago(each.time), each.error ? count(each.attempts) : "–", each.error]))]
+      : [element("p", {}, "No call is pending or dead.")]),
+      ...(dead ? [element("h3", {}, "Next command"), copyable("statehold calls list MODULE:SERVICE --dead"), quiet("Then `statehold calls retry`, `discard` or `fail`.")] : []));
+  });
+  return { node: element("div", {}, title("Calls"), quiet("The first 100 durable calls of the partitions that are live on this instance: dead ones, then those that wait longest."), result) };
 }
 
 export function configuration(ask) {

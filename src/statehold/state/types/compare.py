@@ -48,9 +48,12 @@ class TypeChange(NamedTuple):
 
 
 def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
-    """Return the differences between a table's stored and declared types, those of its keys first."""
+    """Return the differences between a table's stored and declared types, those of its keys first.
+
+    A retired table declares no values, so its stored ones may have any type.
+    """
     found = compare(old.key, new.key, Use.KEY)
-    current = max(new.values)
+    current = max(new.values, default=0)
     for version, description in old.values.items():
         declared = new.values.get(version)
         if version == current:
@@ -64,8 +67,11 @@ def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
 def table_merged(old: TableType, new: TableType) -> TableType:
     """Return what the state carries once it has values of the declared types, besides those of `old`.
 
-    An older version stays as it was stored, because its upcaster may ignore a field that a later one reads.
+    An older version stays as it was stored, because its upcaster may ignore a field that a later one reads. So do all
+    versions of a retired table, for which the code declares none.
     """
+    if not new.values:
+        return old
     current = max(new.values)
     values = {version: old.values.get(version, declared) for version, declared in new.values.items()}
     if current in old.values:
