@@ -19,6 +19,7 @@ BENCHMARKS = {
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",
     "join": "stream-table and stream-stream joins by statehold, Kafka Streams and quixstreams, outputs verified",
     "window": "tumbling windows with grace by the same three, one output when a window closes",
+    "pathway": "keyed totals from the start of the process, against Pathway with and without persistence",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
     "start": "seconds until `--version`, `--help` and `run` say something, of an installed package",
     "smoke": "instructions per record of the engine alone, against the last recorded commit: 3 % more fail",

@@ -12,6 +12,7 @@ STREAMS_VERSION = "4.3.1"  # the newest of Kafka Streams that is published
 PINNED = {
     "loop": ("confluent-kafka==2.16.1", "msgspec==0.22.0"),
     "quix": ("quixstreams==3.28.1",),
+    "pathway": ("pathway==0.33.0",),
     "bytewax": ("bytewax[kafka]==0.21.1", "confluent-kafka==2.16.1"),
 }
 STREAMS = {"kafka-streams": STREAMS_VERSION, "kafka-clients": STREAMS_VERSION}

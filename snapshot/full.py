@@ -20,7 +20,7 @@ from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder,
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.state import digest
-from statehold.state.partition_table import Changes, PartitionTable
+from statehold.state.partition_table import Changes
 from statehold.state.state import State
 
 #: most keys of a chunk. Compressing a chunk lets another thread run, which then keeps the interpreter's lock for a
@@ -52,9 +52,9 @@ class FullWriter:
         self._sink, used = sink, state.used
         self._first = self._through = commit_record.n
         self._all_keys = commit_record.keys
-        # Freeze the keys now, in O(1). Each chunk holds their committed values at the time it is read (rule S2).
-        frozen = [(table, table.order, len(table.order)) for table in state.tables.values()]
-        self._chunks = _chunks(frozen, chunk_bytes)
+        # Freeze the keys now. Each chunk holds their values at the time it is read (rule S2), or of now.
+        self._exact = state.exact_pieces
+        self._chunks = _chunks(state.pieces(CHUNK_KEYS), chunk_bytes)
         self._id = uuid.uuid4().hex[:16]
         self._newest = newest
         self._checksums: list[int] = []
@@ -94,7 +94,7 @@ class FullWriter:
         :raises KafkaTrouble: abandon the full snapshot.
         :raises FullUnusable: a restore would not load this state from it; abandon it.
         """
-        until = clock() + budget
+        until, n = clock() + budget, self._first if self._exact else n
         while not self._all_sent and (budget < 0 or (clock() < until and not self._sink.crowded)):
             self._slice(n)
         return self._acknowledge(wait)
@@ -171,15 +171,9 @@ def _differs(key: Any, back: Any) -> bool:
     return bool(key != back or type(key) is not type(back))
 
 
-def _chunks(frozen: list[tuple[PartitionTable[Any, Any], list[Any], int]], chunk_bytes: int) -> Iterator[Changes]:
-    for table, order, length in frozen:
-        for low in range(0, length, CHUNK_KEYS):
-            keys = order[low : min(low + CHUNK_KEYS, length)]
-            values = list(map(table.stored.get, keys))
-            if None in values:
-                keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
-                values = [value for value in values if value is not None]
-            yield from split(Changes(table.name, keys, values), chunk_bytes)
+def _chunks(pieces: Iterator[Changes], chunk_bytes: int) -> Iterator[Changes]:
+    for piece in pieces:
+        yield from split(piece, chunk_bytes)
 
 
 class LoadObserver(Protocol):

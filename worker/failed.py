@@ -8,6 +8,7 @@ from typing import Final
 from statehold.errors import (
     AccessLost,
     Fenced,
+    LocalStoreFailed,
     MemoryShort,
     OffsetDisagrees,
     RegistryUnreachable,
@@ -35,6 +36,7 @@ _AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
     OffsetDisagrees: 60.0,
     MemoryShort: 60.0,  # because other partitions may have left meanwhile
     AccessLost: 30.0,
+    LocalStoreFailed: 10.0,  # because a disk may have room again, and damaged files were dropped
 }
 
 

@@ -13,10 +13,12 @@ import msgspec
 
 from statehold.api.handler import Handler
 from statehold.bound.policies import retry_topics
+from statehold.disk.disk_state import DiskState
 from statehold.errors import UsageError
 from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
 from statehold.worker.calls.participant import DurableCalls
 from statehold.worker.common.context import Tools
@@ -28,6 +30,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.deaths import input_positions, noted, record_buffer
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.full_snapshots.deltas import Deltas, RestoreCost, SnapshotPolicy
+from statehold.worker.full_snapshots.local_store import LocalStore
 from statehold.worker.full_snapshots.scheduler import FullSnapshots
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import WindowTime
@@ -68,6 +71,7 @@ ORDER: tuple[type[Participant], ...] = (
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
     Deltas,  # before FullSnapshots, because they use the cost of the deltas
+    LocalStore,  # after Deltas, whose cost its label has, and before FullSnapshots, which start at what the files hold
     FullSnapshots,  # last, because a snapshot starts at a commit that all others have applied
 )
 
@@ -134,7 +138,7 @@ class Takeover:
                 count = GapReplay(self._tools, self._signals, progress, recovered.engine, restored).run()
             seconds = self._took("replay", self._tools.clock() - began)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
-            if not restored.from_standby:
+            if not (restored.from_standby or restored.from_files):
                 self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
             self.live, self._recovered = self._build(recovered), None
             self._open(self.live)
@@ -171,7 +175,7 @@ class Takeover:
         full_snapshots = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
         decisions = FailureDecisions(tools, signals, engine)
         participants = Participants(ORDER)
-        members: list[Participant] = [deltas, full_snapshots]
+        members: list[Participant] = [deltas, full_snapshots, *_of_files(tools, engine, snapshots, cost, restored)]
         decisions.on_first = partial(_join_dead_letters, tools, engine, participants)
         if tools.tracing is not None:
             members.append(CommitSpans(tools.tracing))
@@ -228,6 +232,8 @@ class Takeover:
         """Close the live loop, drop the producer, and take no further batch."""
         self._drop_live()
         self._drop_producer()
+        if self._recovered is not None:
+            self._recovered.engine.state.close(flush=self._signals.final)
         self._recovered = None
         self._mailbox.open_stream()
 
@@ -243,6 +249,7 @@ class Takeover:
             cause = f"in on_stop, or in closing: {error}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
         finally:
+            live.engine.state.close(flush=self._signals.final)
             if self._tools.deaths is not None:
                 self._tools.deaths.close(input_positions(self._tools, live.record))
 
@@ -282,6 +289,14 @@ def _of_state(
         yield RecordsAhead(tools, engine.live_limit)
     if engine.calls is not None:
         yield DurableCalls(tools, signals, engine, engine.calls, wake)
+
+
+def _of_files(
+    tools: Tools, engine: Engine, policy: SnapshotPolicy, cost: RestoreCost, restored: Restored
+) -> Iterator[Participant]:
+    """Yield the participant of tables on disk."""
+    if isinstance(engine.state, DiskState):
+        yield LocalStore(tools, engine.state, policy, cost, restored)
 
 
 def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:

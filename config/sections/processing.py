@@ -38,6 +38,11 @@ class CommitSettings(Section, name="commit"):
         low=1,
         high=1_000_000,
     )
+    early: bool = flag(
+        True,
+        "Whether an answer to a request ends commit.interval: the transaction commits as soon as the one before it has "
+        "ended and commit.max_rate allows. Records without requests never do.",
+    )
     timeout: float = seconds(
         20.0,
         "How long the worker resumes a commit call. Then the outcome is unknown: it creates a new producer, "

@@ -26,6 +26,7 @@ from statehold.config.sections.processing import (
     SnapshotSettings,
 )
 from statehold.config.sections.service import LogSettings, ServiceSettings
+from statehold.config.sections.state import StateSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Sections:
     group: GroupSettings = field(default_factory=GroupSettings)
     commit: CommitSettings = field(default_factory=CommitSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    state: StateSettings = field(default_factory=StateSettings)
     restore: RestoreSettings = field(default_factory=RestoreSettings)
     flow: FlowSettings = field(default_factory=FlowSettings)
     inputs: InputsSettings = field(default_factory=InputsSettings)

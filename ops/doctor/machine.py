@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import ClassVar, Final
 
+from statehold.health.death_notes import state_directory
 from statehold.kafka.survey.librdkafka import version
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, FindingsOf
@@ -18,6 +22,10 @@ BAD: Final = (
 )
 #: file descriptors: of the process, of each partition's producer, and of each of its connections (measured)
 _PROCESS, _PRODUCER, _CONNECTION = 256, 8, 3
+#: file systems of other machines, and those that are memory
+_REMOTE: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster", "tmpfs", "ramfs")
+#: bytes of room below which a directory is nearly full
+_LEAST: Final = 1_000_000_000
 
 
 class ClientLibrary:
@@ -58,4 +66,54 @@ class FileLimit:
             )
 
 
-CHECKS = (ClientLibrary, FileLimit)
+class LocalDisk:
+    name: ClassVar = "local-disk"
+    looks_at: ClassVar = "the directory of tables on disk, if state.storage or state.dir names one"
+    fails: ClassVar = "it cannot be written"
+    warns: ClassVar = "it has less room than its files take, or is on a network file system, or in memory"
+
+    def __init__(
+        self,
+        mounts: Path = Path("/proc/mounts"),
+        room: Callable[[Path], int] = lambda place: shutil.disk_usage(place).free,
+    ) -> None:
+        self._mounts, self._room = mounts, room
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        state, seen = case.settings.state, FindingsOf(self)
+        directory = _directory(case)
+        if directory is None or not (state.dir or state.storage == "disk"):
+            return
+        place = next(each for each in (directory, *directory.parents) if each.exists())
+        if not os.access(place, os.W_OK | os.X_OK) or os.statvfs(place).f_flag & os.ST_RDONLY:
+            yield seen.failed("state.dir", f"{place} cannot be written", f"chown {os.geteuid()} {place}")
+            return
+        room, used = self._room(place), sum(each.stat().st_size for each in directory.glob("*/*/data.mdb"))
+        if room < max(used, _LEAST):
+            yield seen.warned(
+                "state.dir",
+                f"{place} has room for {room / 1e6:,.0f} MB, and its files take {used / 1e6:,.0f} MB",
+                f"df -h {place}, and free room, or set state.dir to a larger disk",
+            )
+        if (kind := _file_system(place, self._mounts)).startswith(_REMOTE):
+            yield seen.warned("state.dir", f"{place} is on {kind}", "set state.dir to a directory on a local disk")
+
+
+def _directory(case: Case) -> Path | None:
+    if case.settings.state.dir:
+        return Path(case.settings.state.dir)
+    own = state_directory(case.settings.service.state_dir)
+    return None if own is None else own / "tables"
+
+
+def _file_system(place: Path, mounts: Path) -> str:
+    """Return the type of the file system with this path; '' where the machine does not list them."""
+    try:
+        lines = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ""
+    holding = [(len(each[1]), each[2]) for each in lines if place.resolve().is_relative_to(each[1])]
+    return max(holding, default=(0, ""))[1]
+
+
+CHECKS = (ClientLibrary, FileLimit, LocalDisk)

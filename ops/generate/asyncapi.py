@@ -14,6 +14,7 @@ from statehold.bound.inputs import value_types
 from statehold.bound.reference import references
 from statehold.bound.topics import class_of
 from statehold.service import Service
+from statehold.state.kinds.replies import RepliesTable
 
 Json = dict[str, Any]
 _PLAIN: dict[Any, Json] = {
@@ -63,7 +64,9 @@ def _topics(service: Service) -> list[tuple[str, str, Any]]:
     outputs = tables_and_outputs(class_of(service.handler))[1].values()
     read = [(topic, "receive", kind) for topic, kind in value_types(class_of(service.handler), service.inputs).items()]
     looked_up = [(each.topic, "receive", each.value_type) for each in references(class_of(service.handler)).values()]
-    return [*read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs)]
+    tables = tables_and_outputs(class_of(service.handler))[0].values()
+    answers = [(service.names.replies, "send", each.reply_type) for each in tables if isinstance(each, RepliesTable)]
+    return [*read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs), *answers]
 
 
 def _message(kind: Any) -> tuple[Json, Json]:

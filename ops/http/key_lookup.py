@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from statehold.common.partitioner import murmur2
 from statehold.ops.http.whereabouts import Whereabouts
 from statehold.service import Service
 from statehold.worker.replicas.queries import Tables
+
+#: the phase of a partition here that has not committed a record yet
+BEHIND: Final = "behind"
 
 
 class Found(NamedTuple):
@@ -62,10 +65,13 @@ class Finder:
     def __init__(self, service: Service) -> None:
         self._service, self._whereabouts = service, Whereabouts(service)
 
-    def find(self, table: str, key: Any, partition: int | None = None, oldest: float | None = None) -> Found:
+    def find(
+        self, table: str, key: Any, partition: int | None = None, oldest: float | None = None, after: int = -1
+    ) -> Found:
         """Find the committed value of `key` in every partition here, or in `partition` only.
 
-        `oldest`: search standby replicas, too, that are at most this many seconds old.
+        `oldest`: search standby replicas, too, that are at most this many seconds old. `after`: an offset of the input
+        in `partition`, whose record the state must include; NotLive with the phase "behind" if it does not yet.
 
         :raises LookupError: NotFound, NotLive or Elsewhere. :raises Busy: commits came too fast to read between them.
         """
@@ -78,6 +84,9 @@ class Finder:
             if (age := committed.age) is not None:
                 ages.append(age)
             data, commit_record = committed.read(partial(_stored, table, key))
+            if commit_record.positions[self._service.names.input] <= after:
+                reached = commit_record.positions[self._service.names.input]
+                raise NotLive(f"partition {number} has committed {reached}, and not yet {after}", number, BEHIND)
             if data is not None:
                 value = committed.tables[table].decoded(key, data)
                 return Found(value, number, commit_record.n, commit_record.position(self._service.names.input), age)

@@ -17,8 +17,9 @@ import msgspec
 
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
+from statehold.disk.port import StoreClosed
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
-from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
+from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotFound, NotLive
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
 from statehold.state.partition_table import PartitionTable
@@ -30,6 +31,9 @@ _USUAL: Final = 100
 #: number of keys read before the workers get a turn
 _SLICE: Final = 10_000
 _BREATH: Final = 0.001
+#: seconds for which an answer waits until the partition has committed the record in `after`, and between two looks
+_LONGEST: Final = 1.0
+_STEP: Final = 0.005
 
 States = dict[int, Committed]
 
@@ -55,7 +59,7 @@ class Queries:
             if len(parts) == 1:
                 return self._by_prefix(table, states, request)
             return self._by_key(table, parts[1], request)
-        except Busy:
+        except (Busy, StoreClosed):
             raise Rejected(503, "commits come too fast to read between them; ask again", _SOON) from None
 
     def _tables(self, states: States) -> HttpAnswer:
@@ -76,7 +80,7 @@ class Queries:
     def _by_key(self, table: PartitionTable[Any, Any], text: str, request: HttpRequest) -> HttpAnswer:
         key = _key(table, text)
         try:
-            found = self._finder.find(table.name, key, _chosen(request), self._oldest(request))
+            found = self._found(table, key, request)
         except NotFound as error:
             raise Rejected(404, str(error), partition=error.partition, **_aged(error.age)) from error
         except NotLive as error:
@@ -86,6 +90,21 @@ class Queries:
         shown = found._asdict()
         age = shown.pop("age")
         return as_json({"key": key, **shown, **_aged(age)})
+
+    def _found(self, table: PartitionTable[Any, Any], key: Any, request: HttpRequest) -> Found:
+        """Find a key, once the record in `after` is committed. Wait for that for a second at most.
+
+        :raises LookupError: as `Finder.find`.
+        """
+        partition, after = _after(request)
+        until = time.monotonic() + (_LONGEST if after >= 0 else 0.0)
+        while True:
+            try:
+                return self._finder.find(table.name, key, partition, self._oldest(request), after)
+            except NotLive as error:
+                if error.phase != BEHIND or time.monotonic() >= until:
+                    raise
+            time.sleep(_STEP)
 
     # Keys by prefix
 
@@ -165,10 +184,8 @@ def _several(table: str, keys: list[Any], tables: Tables) -> list[bytes | None]:
 
 
 def _matching(table: PartitionTable[Any, Any], prefix: Any) -> Iterator[Any]:
-    """Yield the keys as of the start; `order` is never shortened in place."""
-    order = table.order
-    for first in range(0, len(order), _SLICE):
-        some = order[first : first + _SLICE]
+    """Yield the keys as of the start."""
+    for some in table.listed(_SLICE):
         yield from (key for key in some if (prefix is None or key.startswith(prefix)) and key in table.stored)
         time.sleep(_BREATH)
 
@@ -203,6 +220,19 @@ def _limit(request: HttpRequest) -> int:
     if not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= MOST:
         raise Rejected(400, f"limit={text}: write a number from 1 to {MOST}")
     return int(text)
+
+
+def _after(request: HttpRequest) -> tuple[int | None, int]:
+    """Return the chosen partition, and the offset of the record there that the answer has to include; -1: none."""
+    chosen, text = _chosen(request), request.query.get("after", "")
+    if not text:
+        return chosen, -1
+    partition, colon, offset = text.partition(":")
+    if not (colon and partition.isdecimal() and offset.isdecimal() and len(text) <= 28):
+        raise Rejected(400, f"after={text}: write PARTITION:OFFSET, such as 2:48211")
+    if chosen not in (None, int(partition)):
+        raise Rejected(400, f"after={text} names another partition than partition={chosen}")
+    return int(partition), int(offset)
 
 
 def _chosen(request: HttpRequest) -> int | None:

@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 _WIDE = 100
 #: names of decorators that show what a method is
 _KINDS = {"property": "property ", "cached_property": "property ", "classmethod": "classmethod ", "staticmethod": ""}
-Function = ast.FunctionDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Member(NamedTuple):
@@ -115,6 +115,7 @@ def _signature(node: Function) -> str:
     returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
     if kind == "property ":
         return f"property {node.name}{returns.replace(' -> ', ': ', 1)}"
+    kind = f"async {kind}" if isinstance(node, ast.AsyncFunctionDef) else kind
     return _call(f"{kind}{node.name}", list(_parameters(node)), returns)
 
 

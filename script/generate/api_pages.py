@@ -71,6 +71,8 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Handler"),
             Entry("statehold.on"),
             Entry("statehold.Record", frozenset({"message"}), made=False),
+            Entry("statehold.Replies", until=statehold.Table),
+            Entry("statehold.StoredReply", made=False),
             Entry("statehold.Timer"),
             Entry("statehold.__version__", note="The version of the installed package, a str."),
         ],
@@ -102,6 +104,15 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Output"),
             Entry("statehold.Reference", operators=True),
             Entry("statehold.Sink"),
+        ],
+    ),
+    "client": Page(
+        "Client",
+        "[Requests](../../how-to/write/requests.md) shows its use.",
+        [
+            Entry("statehold.Client", frozenset({"settings", "names"})),
+            Entry("statehold.Answered", made=False),
+            Entry("statehold.Receipt"),
         ],
     ),
     "failures": Page(

@@ -72,6 +72,8 @@ class Restored(msgspec.Struct, frozen=True):
     runs: tuple[bytes, ...] = ()
     #: a standby copy (`snapshot.standby`) had followed the owner: `deltas` counts the transactions read since
     from_standby: bool = False
+    #: the files of tables on disk held the state: `deltas` as with a standby copy
+    from_files: bool = False
 
 
 class _Base(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -185,15 +185,18 @@ class Copy:
                 self._unsaved.popleft()
 
 
-def copied(reader: Reader, place: Place, restored: Restored) -> Copy:
-    """Return a copy that continues after the restored commit record.
+C = TypeVar("C", bound=Copy)
+
+
+def copied(reader: Reader, place: Place, restored: Restored, kind: type[C]) -> C:
+    """Return a copy of this class that continues after the restored commit record.
 
     :raises Unfit: that commit record is already gone.
     """
     located = newest_commit_record(reader, place, lambda commit_record: commit_record.n <= restored.commit_record.n)
     if located is None or located.commit_record.identity != restored.commit_record.identity:
         raise Unfit(f"the commit record of transaction {restored.commit_record.n} is gone")
-    return Copy(place, restored, located.offset + 1)
+    return kind(place, restored, located.offset + 1)
 
 
 def _checked(commit_record: CommitRecord | None, place: Place, copy: Copy) -> CommitRecord:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from statehold.api.failures import Policy, dead_letter, park, retry, retry_later, stop
     from statehold.api.handler import Handler, on
     from statehold.api.joins import BufferedRecord, JoinBuffer
-    from statehold.api.output import Output
+    from statehold.api.output import Output, Replies, StoredReply
     from statehold.api.record import Record
     from statehold.api.reference import Reference
     from statehold.api.sink import Sink
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
     from statehold.api.values.serde import Json, MsgPack, Serde
     from statehold.api.values.versioned_values import renamed
     from statehold.api.windows import Hopping, Session, Tumbling
+    from statehold.client.client import Answered, Client
+    from statehold.client.receipt import Receipt
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
     from statehold.health.freeze_guard import FreezeGuard
     from statehold.service import Service
 
 __all__ = [
+    "Answered",
     "BufferedRecord",
     "Call",
     "CallFailure",
     "CallResult",
+    "Client",
     "Dedupe",
     "FreezeGuard",
     "Handler",
@@ -40,16 +44,19 @@ __all__ = [
     "Output",
     "PendingCall",
     "Policy",
+    "Receipt",
     "Record",
     "Reference",
     "Registered",
     "Registry",
+    "Replies",
     "Retired",
     "Serde",
     "Service",
     "Session",
     "Sink",
     "StateholdError",
+    "StoredReply",
     "Table",
     "Timer",
     "Tumbling",
@@ -64,10 +71,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Answered": "client.client",
     "BufferedRecord": "api.joins",
     "Call": "api.call",
     "CallFailure": "api.call",
     "CallResult": "api.call",
+    "Client": "client.client",
     "Dedupe": "api.table",
     "FreezeGuard": "health.freeze_guard",
     "Handler": "api.handler",
@@ -78,16 +87,19 @@ _HOMES = {
     "Output": "api.output",
     "PendingCall": "api.call",
     "Policy": "api.failures",
+    "Receipt": "client.receipt",
     "Record": "api.record",
     "Reference": "api.reference",
     "Registered": "api.values.schema",
     "Registry": "api.values.schema",
     "Retired": "api.table",
+    "Replies": "api.output",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",
     "Sink": "api.sink",
     "StateholdError": "errors",
+    "StoredReply": "api.output",
     "Table": "api.table",
     "Timer": "api.timer",
     "Tumbling": "api.windows",

@@ -45,6 +45,7 @@ StateholdError
 │   ├── SinkUnreachable        the sink's database does not answer: retried every 30 s, or by `statehold retry`
 │   ├── RestoreTimeout         Kafka did not deliver in time: retried every 30 s, or by `statehold retry`
 │   ├── MemoryShort            the state would not fit into memory: retried every minute, or by `statehold retry`
+│   ├── LocalStoreFailed       the files of tables on disk fail: retried every 10 s, or by `statehold retry`
 │   ├── HangingTransaction     another producer's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
@@ -55,6 +56,11 @@ StateholdError
 ├── ThreadDied                 SystemExit or the like ended a thread, for example a handler that called sys.exit()
 ├── CallRejected               a function of a `Call` raises it: the call fails without further attempts
 ├── CallDelayed                a function of a `Call` raises it: the next attempt comes later
+├── NotAnswered                a request of a `Client` has no answer
+│   ├── RequestFailed          the service's handler failed at it; the text says what became of the record
+│   ├── RequestConflict        the id and key belong to a request with another value
+│   └── NoAnswerInTime         it may take effect later: ask again with the same id
+├── StateUnavailable           a `Client` could not read the state within its time
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
 └── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
     ├── TransactionAborted     abort, roll back, redo: this process still owns the partition
@@ -290,6 +296,10 @@ class MemoryShort(PartitionError):
     """The partition's state would exceed the memory limit of this process."""
 
 
+class LocalStoreFailed(PartitionError):
+    """The files of the partition's tables on disk cannot be opened, read or written, or are damaged."""
+
+
 class HangingTransaction(PartitionError):
     """The last stable offset stays below the end of a topic because a producer's transaction is open."""
 
@@ -346,6 +356,39 @@ class CallDelayed(StateholdError):
         super().__init__(text or f"the next attempt in {seconds:g} s")
         #: least pause before the next attempt
         self.seconds = seconds
+
+
+class NotAnswered(StateholdError):
+    """A request has no answer. `id` names it; ask again with the same id and value to take effect once."""
+
+    def __init__(self, message: str, *, id: str, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        place = f"{topic}[{partition}]" if partition >= 0 else topic
+        super().__init__(f"{place}@{offset}: {message}" if offset >= 0 else f"{place}: {message}")
+        #: coordinates of the request's record; the offset is -1 if it is not known to be written
+        self.id, self.topic, self.partition, self.offset = id, topic, partition, offset
+
+
+class RequestFailed(NotAnswered):
+    """The service's handler failed at the request, which has had no effect."""
+
+    #: the class of the exception
+    error: str = ""
+    #: its text
+    text: str = ""
+    #: what became of the record, such as "dead letter"
+    became: str = ""
+
+
+class RequestConflict(NotAnswered):
+    """The id and key belong to a request with another value. This one has had no effect."""
+
+
+class NoAnswerInTime(NotAnswered):
+    """No answer came in time. The request may be written, and may take effect later."""
+
+
+class StateUnavailable(StateholdError):
+    """A read of a `Client` found no instance that could answer within its time; the text has the last cause."""
 
 
 class CompactionBusy(StateholdError):

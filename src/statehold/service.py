@@ -32,7 +32,7 @@ from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.kafka.common.error_actions import code_of
 from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
-from statehold.runtime.feature_checks import check_combinations
+from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.runtime.introspection import Overview
 from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
@@ -141,6 +141,7 @@ class Service:
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was already started. Next: create a new Service for another start")
         check_combinations(class_of(self.handler), self._settings.snapshot.delta_interval, self.inputs)
+        check_storage(class_of(self.handler), self._settings)
         log = self._new_log()
         log.info(
             "starting",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import inspect
 import re
@@ -19,6 +20,7 @@ import statehold
 from statehold import (
     Call,
     CallResult,
+    Client,
     Dedupe,
     Handler,
     JoinBuffer,
@@ -26,6 +28,7 @@ from statehold import (
     Output,
     Record,
     Reference,
+    Replies,
     Retired,
     Table,
     Tumbling,
@@ -267,7 +270,35 @@ def test_the_example_of_calls() -> None:
     assert [(each.argument, each.result) for each in asked] == [(Charge("1234"), 4)]
 
 
-TRIED: tuple[Any, ...] = (Call, Dedupe, Retired, Reference, Tumbling, JoinBuffer, on, failures, Driver)
+def test_the_example_of_replies() -> None:
+    class Payment(msgspec.Struct, frozen=True):
+        cents: int
+
+    class Booked(msgspec.Struct, frozen=True):
+        cents: int
+
+    driver = Driver(handler_of(Replies, Payment, Payment=Payment, Booked=Booked))
+    assert driver.ask(Payment(5), "ann") == Booked(5)
+
+
+def test_the_example_of_the_client() -> None:
+    """`tests/system/test_asking.py` asks a service; this binds the arguments of the example."""
+    asked: list[inspect.BoundArguments] = []
+
+    class Bound:
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            inspect.signature(Client).bind(*arguments, **named)
+
+        async def ask(self, *arguments: Any, **named: Any) -> None:
+            asked.append(inspect.signature(Client.ask).bind(self, *arguments, **named))
+
+    namespace: dict[str, Any] = {"Client": Bound, "load": dict, "Payment": Bound, "Booked": Order}
+    exec(f"async def run():\n{textwrap.indent(example(Client), '    ')}", namespace)  # noqa: S102  as above
+    asyncio.run(namespace["run"]())
+    assert asked[0].arguments["id"] == "order-17"
+
+
+TRIED: tuple[Any, ...] = (Call, Client, Replies, Dedupe, Retired, Reference, Tumbling, JoinBuffer, on, failures, Driver)
 
 
 def test_every_example_is_tried() -> None:

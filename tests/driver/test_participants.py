@@ -27,8 +27,15 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = Path(statehold.__file__).resolve().parent
 #: code of features that a handler with a table and an output does not use
 UNUSED = (
+    "disk/disk_state.py",
+    "disk/lmdb_store.py",
+    "disk/mark.py",
+    "disk/rows.py",
+    "disk/start.py",
+    "disk/stored.py",
     "worker/calls/",
     "worker/handler/call_book.py",
+    "worker/full_snapshots/local_store.py",
     "worker/handler/dead_letters.py",
     "worker/handler/effect_calls.py",
     "worker/handler/event_time.py",

@@ -21,7 +21,7 @@ from statehold.errors import DamagedIncrement, TableTypeChanged, UnknownSchema, 
 from statehold.snapshot.format import records
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.restore.standby_copy import copied
+from statehold.snapshot.restore.standby_copy import Copy, copied
 from statehold.snapshot.spark.fold.plan import make
 from statehold.testing import Driver
 from statehold.testing.memory.clients import MemoryReader
@@ -624,7 +624,7 @@ def test_a_standby_replica_follows_no_owner_whose_values_it_would_misread() -> N
     place = inside.place(driver)
     reader = MemoryReader(driver.broker, lambda: False)
     state = partial(new_state, old, traced=False, track_delta=False)
-    copy = copied(reader, place, restore(reader, place, state, lambda *_: None, driver.clock))
+    copy = copied(reader, place, restore(reader, place, state, lambda *_: None, driver.clock), Copy)
     offset = copy.offset
     driver.upgrade(new)
     driver.feed("write")

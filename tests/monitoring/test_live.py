@@ -27,6 +27,9 @@ WINDOW = "30s"
 ONLY_THEN = {"restore done ratio", "partition failures", "partition paused"}
 #: no series of a service that uses no such thing
 NOT_USED = {
+    "local store bytes",
+    "local store write seconds: median and 99%",
+    "local store reads a second",
     "retry waiting records",
     "standby ready",
     "standby age seconds",

@@ -24,9 +24,9 @@ ALLOWED: dict[str, str] = {
     "api.values": "errors common",
     "api": "errors common api.values",
     "state": "errors common api.values api",
-    "state.kinds": "errors api.values api state",
+    "messages": "errors common api.values api",
+    "state.kinds": "errors api.values api state messages",
     "state.types": "errors common api.values",
-    "messages": "errors common api",
     "bound": "errors common api.values api state state.kinds state.types messages",
     "ports": "common api messages",
     "telemetry": "common",
@@ -42,10 +42,12 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
+    "disk": "errors config api.values api state state.kinds bound ports snapshot.format snapshot.restore",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
+    "client": "errors config common api.values messages telemetry kafka.admin kafka.feeds kafka.tools",
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
         "kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io"
@@ -53,9 +55,11 @@ ALLOWED: dict[str, str] = {
     "balancer": "errors config common api ports telemetry health",
     "worker.common": (
         "errors config.sections config common api.values api messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore"
+        "snapshot.store disk snapshot.restore"
     ),
-    "worker.replicas": "errors common api state bound ports telemetry snapshot.format snapshot.restore worker.common",
+    "worker.replicas": (
+        "errors common api state bound ports telemetry snapshot.format snapshot.restore disk worker.common"
+    ),
     "worker.handler": (
         "errors config common api.values api state state.kinds messages bound snapshot.format worker.common"
     ),
@@ -78,20 +82,20 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.full_snapshots": (
         "errors config.sections common state ports telemetry snapshot.format snapshot.store snapshot "
-        "snapshot.restore worker.common worker.transaction"
+        "snapshot.restore disk worker.common worker.transaction"
     ),
     "worker.recovery": (
-        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore worker.common "
+        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore disk worker.common "
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors api state bound ports telemetry health snapshot.format worker.common worker.replicas "
-        "worker.handler worker.failures worker.inputs worker.transaction worker.calls worker.participants worker.sinks "
-        "worker.full_snapshots worker.recovery"
+        "errors api state bound ports telemetry health snapshot.format snapshot.restore disk worker.common "
+        "worker.replicas worker.handler worker.failures worker.inputs worker.transaction worker.calls "
+        "worker.participants worker.sinks worker.full_snapshots worker.recovery"
     ),
     "runtime": (
         "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore admin balancer worker.common worker.replicas worker.sinks "
+        "kafka.feeds snapshot.store snapshot.restore disk admin balancer worker.common worker.replicas worker.sinks "
         "worker"
     ),
     "service": (
@@ -99,7 +103,7 @@ ALLOWED: dict[str, str] = {
         "balancer runtime"
     ),
     "service_lookup": "errors service",
-    "__init__": "errors common api.values api health service",
+    "__init__": "errors common api.values api health client service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
         "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
@@ -128,7 +132,7 @@ ALLOWED: dict[str, str] = {
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops.explain": "",
     "ops.remote": "errors config ports",
-    "ops.generate": "errors common api.values bound service",
+    "ops.generate": "errors common api.values state.kinds bound service",
     "admin.inspection": (
         "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients "
         "snapshot.store snapshot snapshot.restore admin worker.handler worker.failures worker.inputs "
@@ -153,13 +157,13 @@ ALLOWED: dict[str, str] = {
         "admin.state admin.inspection"
     ),
     "snapshot.spark": "",
-    "testing.memory": "errors common api messages bound ports worker.common worker.calls",
+    "testing.memory": "errors common api messages bound ports snapshot.format disk worker.common worker.calls",
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
         "errors config common api.values api state messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot snapshot.restore balancer worker.common worker.replicas worker.calls worker.sinks "
-        "worker testing.memory testing.kafka testing.kafka.clients"
+        "snapshot.store snapshot snapshot.restore disk balancer worker.common worker.replicas worker.calls "
+        "worker.sinks worker testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
     "ops.reports": (
@@ -167,14 +171,14 @@ ALLOWED: dict[str, str] = {
         "kafka.clients kafka.tools snapshot.restore admin worker.sinks service kafka.survey ops.remote dev"
     ),
     "ops.doctor": (
-        "errors config.common config common api bound ports kafka.admin snapshot.format kafka.clients snapshot.restore "
-        "admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
+        "errors config.common config common api bound ports health kafka.admin snapshot.format kafka.clients "
+        "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
     "ops.http.console": (
         "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
     ),
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format worker.replicas service __init__ "
+        "errors config.sections common state bound ports snapshot.format disk worker.replicas service __init__ "
         "ops.remote ops.http.console"
     ),
     "ops": "ops.http",
@@ -206,10 +210,10 @@ ALLOWED: dict[str, str] = {
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",
     "__main__": "ops.cli",
     "testing": (
-        "errors config.sections config common api.values api state messages bound ports telemetry snapshot.format "
-        "snapshot.store snapshot snapshot.restore worker.common worker.replicas worker.handler worker.failures "
-        "worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect snapshot.backup "
-        "testing.memory testing.simulation"
+        "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
+        "snapshot.format snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler "
+        "worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
+        "snapshot.backup testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there
@@ -225,6 +229,7 @@ ONLY_IN = {
     "rich": ("ops.cli",),
     "prometheus_client": ("telemetry.registry", "ops"),
     "pytest": ("dev.pytest_plugin",),
+    "lmdb": ("disk",),
     "obstore": ("snapshot.store",),
     "psycopg": ("worker",),
 }

@@ -219,3 +219,22 @@ def test_periodic_full_snapshots_can_be_turned_off() -> None:
     assert not policy.full_due(1e9)
     policy.asked = True
     assert policy.full_due(1.0)
+
+
+def test_an_answered_request_ends_the_interval_as_soon_as_the_rate_allows() -> None:
+    policy = commits(max_rate=200)
+    policy.last_commit = 4.0
+    policy.handled(1, 5.0)
+    assert not policy.due(5.0)
+    policy.hasten()
+    assert policy.due(5.0), "the partition was idle"
+    policy.close()
+    policy.last_commit = 5.001
+    policy.handled(1, 5.002)
+    policy.hasten()
+    assert not policy.due(5.004)
+    assert policy.due(5.0061)
+    policy.close()
+    policy.hasten()
+    policy.handled(1, 9.0)
+    assert not policy.due(9.0), "the next transaction has its interval"

@@ -17,6 +17,7 @@ from statehold.bound.sink import Connect
 from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
 from statehold.config.sections.effects_timers_sinks import CallsSettings, EffectsSettings
 from statehold.config.settings import Settings
+from statehold.disk.disk_tables import DiskTables
 from statehold.health.death_notes import DeathNotes
 from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.ports import (
@@ -248,6 +249,8 @@ class Tools:
     #: None: this process keeps no copies
     standby: Standby | None = None
     references: SharedReferences = field(default_factory=NoReferences)
+    #: the files of tables on disk; None: the handler has no table there
+    disk: DiskTables | None = None
     #: further features of each live phase; each gets the engine and the last commit record
     participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
     #: what is open of all partitions of the process; weak, because a partition that fails closes nothing

@@ -34,8 +34,11 @@ class Memory:
 class Room:
     """The memory of one restore: `with room:` around the restore. The `RoomCheck` of its progress."""
 
-    def __init__(self, process: Memory, limit: int | Literal["auto", "off"], place: Place) -> None:
-        self._memory, self._limit, self._place = process, limit, place
+    def __init__(
+        self, process: Memory, limit: int | Literal["auto", "off"], place: Place, *, on_disk: bool = False
+    ) -> None:
+        """`on_disk`: the state goes to files, so only the actual use counts."""
+        self._memory, self._limit, self._place, self._on_disk = process, limit, place, on_disk
         self._keys = self._predicted = 0
         self._looked = 0.0
 
@@ -52,7 +55,7 @@ class Room:
 
     def foresee(self, keys: int, size: int) -> None:
         """Reserve memory before a full snapshot is loaded, because two restores must not use the same room."""
-        if self._limit == "off":
+        if self._limit == "off" or self._on_disk:
             return
         self._keys, self._predicted = keys, process_memory.predicted(keys, size)
         with self._memory.lock:

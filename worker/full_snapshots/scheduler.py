@@ -347,6 +347,8 @@ class FullSnapshots(Participant):
         if isinstance(cause, FullDiffers):
             self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, 1, "differs")
         self._tools.log.warning("full_abandoned", cause=str(cause))
+        if isinstance(cause, FullDiffers):
+            self._state.differs(str(cause))
 
     def _abandon(self) -> None:
         if not isinstance(self.stage, Idle):

@@ -69,6 +69,8 @@ class DeadLetterBook:
         self.decisions: dict[tuple[str, int], FailureDecision] = {}
         #: the open transaction needs a delta, because a replay would not decide again
         self.decided = False
+        #: gets each failed record, its failure, and what becomes of it; None for a handler that answers no requests
+        self.on_failed: Callable[[Message, Failure, str], None] | None = None
         #: dead letters and resolutions of the open transaction, by kind
         self.counts: dict[str, int] = {}
 
@@ -103,6 +105,8 @@ class DeadLetterBook:
         if decision.delay:
             topic = self._names.retry(decision.delay)
             self._send("retried_later", retried(topic, message, decision.failure, decision.level, decision.due))
+            if self.on_failed is not None:
+                self.on_failed(message, decision.failure, f"retried in {decision.delay:g} s")
         else:
             self._dead_letter(message, decision.failure)
 
@@ -112,6 +116,8 @@ class DeadLetterBook:
         failure = Failure(row.error, f"its key waits since {self._noun} {row.first}", 0, ordered=True)
         self._send("followed", dead_letter_of(self._dead, message, "followed", failure, row.last))
         self._blocked[key] = msgspec.structs.replace(row, last=place, waiting=row.waiting + 1)
+        if self.on_failed is not None:
+            self.on_failed(message, failure, "dead letter")
 
     def _dead_letter(self, message: Message, failure: Failure) -> None:
         """Write the dead letter; a record without a key blocks nothing."""
@@ -126,6 +132,8 @@ class DeadLetterBook:
                 self._blocked[key] = BlockedKey(place, place, error=failure.error)
         stored = msgspec.structs.replace(failure, ordered=ordered)
         self._send("raised", dead_letter_of(self._dead, message, "raised", stored, previous))
+        if self.on_failed is not None:
+            self.on_failed(message, failure, "dead letter")
 
     def handled(self) -> None:
         """Note a handled record of a retry topic: no replay finds it in the input's order."""

@@ -6,7 +6,7 @@ It uses no Kafka and no thread: the worker and the test driver run the same engi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, Literal
@@ -33,6 +33,7 @@ from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import EventTime, event_time
 from statehold.worker.handler.input_methods import InputMethods
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, failed
+from statehold.worker.handler.request_book import RequestBook, request_book
 from statehold.worker.handler.time_limit import LiveLimit, RecordedLimit
 
 
@@ -77,6 +78,8 @@ class Engine:
         self.live_limit: LiveLimit | None = None
         #: durable calls; None if the handler declares none
         self.calls: CallBook | None = None
+        #: requests; None if the handler declares no `Replies`
+        self.requests: RequestBook | None = None
         #: the methods of several inputs; None for a handler with on_record or on_batch
         declared, inputs = methods(kind), names.inputs if names is not None else ()
         self._methods = InputMethods(self.handler, inputs, declared) if declared else None
@@ -85,6 +88,9 @@ class Engine:
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
             self.calls = call_book(self.handler, system, self._handling)
             self.event_time = event_time(self.handler, system, self._handling)
+            most, topic = self._settings.kafka.message_max_bytes, names.replies if names is not None else "replies"
+            self.requests = request_book(system, topic, partition, self.outputs, most)
+            self._report_failures()
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
         #: the input's commands of the open transaction, in order
@@ -145,7 +151,8 @@ class Engine:
             values, bad = with_room(partial(self._decoded, messages), given)
         else:
             values, bad = self._decoded(messages, given)
-        records = list(map(Record, messages, values))
+        requests = self.requests
+        records = list(map(Record, messages, values)) if requests is None else requests.records(messages, values)
         if self._batched and not (one_by_one and self._single):
             for batch in ([each] for each in records) if one_by_one else (records,):
                 self._on_batch(batch)
@@ -158,7 +165,11 @@ class Engine:
     def _on_records(self, records: list[Record[Any]], messages: Sequence[Message]) -> int:
         """Return how many were handled: `Handling.cut` empties the list, which ends the loop."""
         handling, given = self._handling, len(records)
-        calls = repeat(self.handler.on_record) if self._methods is None else self._methods.calls(messages)
+        calls: Iterable[Callable[[Any], None]] = (
+            repeat(self.handler.on_record) if self._methods is None else self._methods.calls(messages)
+        )
+        if self.requests is not None:
+            calls = self.requests.calls(records, calls)
         handling.record, handling.rest, handling.call = None, records, UserCall("on_record", threading.get_ident())
         try:
             if self.event_time is not None:
@@ -230,7 +241,13 @@ class Engine:
         if self.dead_letters is None:
             muted = self.handler.replaying
             self.dead_letters = undeclared_book(self._names, self.handler.partition, self.outputs, muted=muted)
+            self._report_failures()
         return self.dead_letters
+
+    def _report_failures(self) -> None:
+        """Let the asker of a request know that its record has become a dead letter, or is retried later."""
+        if self.dead_letters is not None and self.requests is not None:
+            self.dead_letters.on_failed = self.requests.failed
 
     def limit_time(self, recorded: int | None) -> None:
         """Let records advance event time as far as their commit record says: `CommitRecord.time_limit`.
@@ -260,6 +277,8 @@ class Engine:
             self.sinks.mute(replaying)
         if self.dead_letters is not None:
             self.dead_letters.muted = replaying
+        if self.requests is not None:
+            self.requests.replies.muted = replaying
 
     # One transaction
 

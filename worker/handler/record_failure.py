@@ -9,6 +9,7 @@ from statehold.api.record import Message, Record, at
 from statehold.errors import (
     DeadlyRecord,
     HandlerFailed,
+    LocalStoreFailed,
     MessageRefused,
     PartitionError,
     RegistryUnreachable,
@@ -92,7 +93,7 @@ def failed(record: Record[Any], error: Exception) -> HandlingFailed:
 
 def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> HandlingFailed:
     """Return the failure for what on_batch raised; `record` is the batch's first one."""
-    if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable, UnreadableValue)):
+    if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable, UnreadableValue, LocalStoreFailed)):
         return BatchFailed(at(record.message), _handler_error(record, error), record.message)
     return failed(record, error)
 
@@ -156,6 +157,8 @@ def deadly(message: Message, deaths: int, command: str) -> DeadlyRecord:
 
 def _handler_error(record: Record[Any], error: Exception, due: str = "") -> PartitionError:
     """`due`: what failed was due at the record, and is not the record itself."""
+    if isinstance(error, LocalStoreFailed):
+        return error
     if isinstance(error, RegistryUnreachable | UnreadableValue):
         return type(error)(str(error), **_coordinates(record.message))
     where, which = (f", in {due}", "The record and what was due were") if due else ("", "The record was")

@@ -11,6 +11,7 @@ import msgspec
 import tenacity
 
 from statehold.common.threads import until_set
+from statehold.disk.start import keep, start_from_files
 from statehold.errors import (
     KafkaTrouble,
     MemoryShort,
@@ -60,7 +61,8 @@ class Recovery:
         self._names, self._partition = tools.place.names, tools.place.partition
         #: this process's standby copy of the state; None once it is used
         self._copy: Copy | None = None
-        self._room = Room(tools.memory, tools.settings.restore.memory_limit, tools.place)
+        limit = tools.settings.restore.memory_limit
+        self._room = Room(tools.memory, limit, tools.place, on_disk=tools.disk is not None)
         #: of the current or last restore and replay
         self.progress = Progress(tools.clock, partial(log_progress, tools), self._room)
 
@@ -117,14 +119,22 @@ class Recovery:
         tools = self._tools
         engines: list[Engine] = []
 
+        disk = tools.disk
+        store = None if disk is None else disk.open(tools.place)
+
         def new_state() -> State:
-            engines[:] = [self._new_engine()]
+            state = None if disk is None or store is None else disk.empty_state(store)
+            engines[:] = [self._new_engine(state)]
             return engines[0].state
 
         reader = tools.reader(self._leaving)
         copy, self._copy = self._copy, None
         try:
             restored = go_on(reader, tools.place, copy, self._note, tools.clock, self.progress) if copy else None
+            if disk is not None and store is not None:
+                restored = start_from_files(
+                    reader, tools.place, disk.state(store), self._note, tools.clock, self.progress
+                )
             if restored is not None:
                 self._copy = copy  # a recheck needs it again
             else:
@@ -144,9 +154,16 @@ class Recovery:
             require_inputs(tools, reader, restored.positions, commit_record)
             if tools.references.shared:
                 tools.references.await_version(commit_record.reference, self._partition, self._leaving)
-            engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
+            taken_over = restored.from_standby or restored.from_files
+            engine = self._new_engine(restored.state) if taken_over else engines[0]
+            if disk is not None and not restored.from_files:
+                keep(tools.place, restored)
             if len(commit_record.positions) > 1:
                 log_unread_retries(tools, engine, reader, commit_record)
+        except BaseException:
+            if store is not None:
+                store.close(flush=False)
+            raise
         finally:
             reader.close()
         self._copy = None
@@ -281,17 +298,16 @@ class Recovery:
             raise
 
     def _log_restored(self, restored: Restored) -> None:
-        state, size = restored.state, 0
-        for table in state.tables.values():
-            size += sum(map(len, table.stored.values()))
+        state = restored.state
         self._tools.log.info(
             "restored",
             full=restored.full.offset if restored.full else None,
             from_disk=restored.from_disk or None,
             from_standby=restored.from_standby or None,
+            from_files=restored.from_files or None,
             deltas=restored.deltas,
             keys=state.keys,
-            bytes=size,
+            bytes=state.stored_bytes(),
             seconds=round(restored.seconds, 3),
             n=restored.commit_record.n,
             position=restored.commit_record.position(self._names.input),

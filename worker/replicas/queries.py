@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from statehold.disk.port import StoreClosed
 from statehold.ports import Clock
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.standby_copy import Copy
@@ -61,7 +62,10 @@ class Committed:
         for _ in range(_TRIES):
             version, commit_record = state.version, self._commit_record()
             if version % 2 == 0:
-                found = look(state.tables)
+                try:
+                    found = look(state.tables)
+                except StoreClosed:
+                    raise Busy from None  # the partition has left
                 if state.version == version:
                     return found, commit_record
             time.sleep(_PAUSE)

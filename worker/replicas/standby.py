@@ -255,7 +255,7 @@ class Standbys:
             note = partial(self._note, partition)
             with room:
                 restored = restore(slowly, place, around.new_state, note, around.clock, progress=progress)
-            copy = copied(reader, place, restored)
+            copy = copied(reader, place, restored, Copy)
         except (OutOfRange, frame.BadFrame, StateholdError) as error:
             self._drop_copy(partition, None, error)
             return

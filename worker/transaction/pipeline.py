@@ -30,6 +30,7 @@ from statehold.worker.handler.record_failure import (
     SideInputFailed,
     output_rejected,
 )
+from statehold.worker.handler.request_book import RequestBook
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction, Stage
 from statehold.worker.transaction.participants import (
     NO_SIDE_INPUTS,
@@ -117,6 +118,11 @@ class TransactionPipeline:
             state.newest = messages[handled - 1]
             state.position = at(state.newest) + 1
 
+    def _hasten(self, requests: RequestBook) -> None:
+        """Commit soon if an asker waits for it."""
+        if requests.hurry() and self._tools.settings.commit.early:
+            self.state.policy.hasten()
+
     def _search(self, message: Message) -> None:
         """Check a record that was handled alone. :raises HandlingFailed, RecordUnknown: it is to blame."""
         if self.rollback.unstorable is not None:
@@ -128,6 +134,8 @@ class TransactionPipeline:
         """Send outputs, or keep them behind those that wait."""
         state = self.state
         state.outputs += len(outputs)
+        if self._engine.requests is not None:
+            self._hasten(self._engine.requests)
         if wait or state.waiting:
             state.waiting += outputs
         else:

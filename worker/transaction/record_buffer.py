@@ -209,6 +209,13 @@ class CommitPolicy:
             self.stays_longer, self.rest = min(_LONGER * self.stays_open, longest), 0.0
             self.open.add(self)
 
+    def hasten(self) -> None:
+        """Let the open transaction commit at once, or as soon as commit.max_rate allows."""
+        if self.since is not None:
+            soonest = self.last_commit + len(self.open) / self.settings.max_rate
+            self.stays_open = min(self.stays_open, max(0.0, soonest - self.since))
+            self.stays_longer = self.stays_open
+
     def cut(self, records: int) -> None:
         """Subtract unprocessed records."""
         self.records -= records

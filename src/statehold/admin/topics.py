@@ -27,6 +27,10 @@ REQUIRED: dict[str, str] = {
 #: Required settings of the topics for dead letters, retries and commands: Kafka must not delete or compact them.
 KEPT: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
+#: Required and further settings of the topic of replies: no asker waits for an old one, and the state has the answers.
+REPLIES: dict[str, str] = {"cleanup.policy": "delete"}
+REPLIES_EXPIRE: dict[str, str] = {"retention.ms": "3600000", "segment.ms": "600000"}
+
 #: Settings of a reference topic that `topics create` creates in development. Only the first one is required.
 COMPACTED: dict[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
 
@@ -107,11 +111,12 @@ def require(
                 f"{largest_count(facts, names)} --why TEXT --yes`, which adds the others'"
             )
     _require_counts_of_state(facts, names)
-    for topic in filter(names.is_for_dead_letters, outputs):
+    for topic in filter(names.follows_input, outputs):
         if facts[topic].partitions < facts[names.input].partitions:
+            what = "a reply" if topic == names.replies else "a dead letter"
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}; "
-                f"a dead letter goes to its record's partition. Next: run `kafka-topics --alter --topic {topic} "
+                f"{what} goes to its record's partition. Next: run `kafka-topics --alter --topic {topic} "
                 f"--partitions {facts[names.input].partitions}`"
             )
     return facts
@@ -236,7 +241,9 @@ class ServiceTopics:
                 [*names.inputs, names.changelog, names.snapshot, names.control, *self._outputs, *self._references]
             )
         given, dead_letters = facts[names.input], list(filter(names.is_for_dead_letters, self._outputs))
-        plain = [names.input, *(topic for topic in self._outputs if topic not in (*dead_letters, *self._references))]
+        replies = [names.replies] if names.replies in self._outputs else []
+        other = (*dead_letters, *replies, *self._references)
+        plain = [names.input, *(topic for topic in self._outputs if topic not in other)]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
         findings[1:1] = [TopicFinding(topic, _matches(facts[topic], given)) for topic in names.others]
         for topic in self._references:
@@ -246,6 +253,9 @@ class ServiceTopics:
         for topic in (*dead_letters, *([names.control] if dead_letters or facts[names.control] else [])):
             fact = facts[topic]
             findings.append(TopicFinding(topic, self._loses(fact, given) if fact else "missing"))
+        for topic in replies:
+            fact = facts[topic]
+            findings.append(TopicFinding(topic, self._loses(fact, given, REPLIES) if fact else "missing"))
         for topic in (names.changelog, names.snapshot):
             fact = facts[topic]
             findings.append(TopicFinding(topic, self._differs(fact, given) if fact else "missing"))
@@ -287,7 +297,7 @@ class ServiceTopics:
         :raises TopicMissing: a topic does not exist and has no number of partitions; nothing was created.
         """
         names = self._names
-        plain = {topic: count for topic, count in partitions.items() if not names.is_for_dead_letters(topic)}
+        plain = {topic: count for topic, count in partitions.items() if not names.follows_input(topic)}
         with reaching(self._settings):
             unlisted = self._unlisted(list(plain))
         late = missing = [topic for topic in unlisted if plain[topic] <= 0]
@@ -315,11 +325,12 @@ class ServiceTopics:
         for topic in (names.changelog, names.snapshot):
             if self._topics.create(topic, given.partitions, given.replication, ours):
                 created.add(topic)
-        dead_letters = {**KEPT, "max.message.bytes": ours["max.message.bytes"]}
+        room = {"max.message.bytes": ours["max.message.bytes"]}
         for topic in partitions:
-            if topic not in plain and self._topics.create(topic, given.partitions, given.replication, dead_letters):
+            wanted = {**REPLIES, **REPLIES_EXPIRE, **room} if topic == names.replies else {**KEPT, **room}
+            if topic not in plain and self._topics.create(topic, given.partitions, given.replication, wanted):
                 created.add(topic)
-        control = control or len(plain) < len(partitions)
+        control = control or any(map(names.is_for_dead_letters, partitions))
         if control and self._topics.create(names.control, given.partitions, given.replication, KEPT):
             created.add(names.control)
         self._await(created)
@@ -351,11 +362,11 @@ class ServiceTopics:
             seen = seen + 1 if known else 0
             time.sleep(0 if seen >= _SEEN else _SEEN_PAUSE)
 
-    def _loses(self, fact: TopicFacts, given: TopicFacts | None) -> str:
-        """Return the difference of a topic for dead letters, retries or commands, or "ok"."""
+    def _loses(self, fact: TopicFacts, given: TopicFacts | None, required: Mapping[str, str] = KEPT) -> str:
+        """Return the difference of a topic for dead letters, retries, commands or replies, or "ok"."""
         if given is not None and fact.partitions < given.partitions:
             return f"has {fact.partitions} partitions, the input has {given.partitions}"
-        return self._fix(fact, KEPT) or "ok"
+        return self._fix(fact, required) or "ok"
 
     def _expires(self, fact: TopicFacts) -> str:
         """Return the difference of a reference topic, or "ok": it must keep the newest value of each key."""

@@ -11,8 +11,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 import xxhash
 
+from statehold.errors import UsageError
+
 #: covariant, because a record is immutable: a method for any Order takes a Record[Refund], too
 V_co = TypeVar("V_co", covariant=True)
+
+
+#: key of a request's record, and the id that its asker chose
+Request = tuple[bytes, str]
 
 
 class Message(Protocol):
@@ -160,6 +166,21 @@ class Record(msgspec.Struct, Generic[V_co], frozen=True, gc=False):
     def headers(self) -> Sequence[tuple[str, bytes]]:
         """The headers, in their order."""
         return self.message.headers() or ()
+
+    @property
+    def request(self) -> Request | None:
+        """Key and id of the request that this record is, for `Replies.answer`; None for any other record."""
+        return None
+
+    def reply(self, value: Any) -> None:
+        """Answer the request that this record is, in its transaction; do nothing for any other record.
+
+        :raises UsageError: the handler declares no `Replies`, the value is not of their type or too large, or the
+            request is answered already.
+        """
+        raise UsageError(
+            "record.reply() needs a declaration. Next: add replies = Replies(TYPE, keep=SECONDS) to the handler"
+        )
 
     @property
     def now(self) -> datetime:

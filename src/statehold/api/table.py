@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from statehold.api.declaration import Declaration
 from statehold.api.values import serde, versioned_values
-from statehold.api.values.table_types import require_immutable, require_key_type, require_ordered_key
+from statehold.api.values.table_types import (
+    require_immutable,
+    require_key_on_disk,
+    require_key_type,
+    require_ordered_key,
+)
 from statehold.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +42,8 @@ class TableOptions:
     name: str = ""
     #: the name under which it is stored, if it is another one
     was: str = ""
+    #: where its committed values are; None: `state.storage` decides
+    storage: Literal["memory", "disk"] | None = None
 
 
 class Table(Declaration, Generic[K, V]):
@@ -60,6 +67,10 @@ class Table(Declaration, Generic[K, V]):
     A renamed attribute needs `was="its first name"`, from then on: the table stays stored under that name, so a rename
     costs nothing. Commands, exports and requests over HTTP use the stored name, the handler's code the attribute.
 
+    With `storage="disk"` the committed values are in files on a local disk, and those in use in memory
+    (docs/how-to/state/disk.md). The key is str, bytes, int or a tuple of them with a fixed length, and there is no
+    `ttl`. By default the setting `state.storage` decides.
+
     Use it on the partition's thread only.
 
     :raises UsageError: the type of the key or of the value is not supported, or a version has no upcaster.
@@ -77,6 +88,7 @@ class Table(Declaration, Generic[K, V]):
         ttl: float | timedelta = 0,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None: ...
 
     @overload
@@ -91,6 +103,7 @@ class Table(Declaration, Generic[K, V]):
         ttl: float | timedelta = 0,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None: ...
 
     def __init__(
@@ -104,6 +117,7 @@ class Table(Declaration, Generic[K, V]):
         ttl: float | timedelta = 0,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None:
         require_name(was)
         require_key_type(key)
@@ -111,6 +125,8 @@ class Table(Declaration, Generic[K, V]):
             require_ordered_key(key)
         if not mutable:
             require_immutable(value)
+        if storage == "disk":
+            require_key_on_disk(key, has_ttl=bool(ttl))
         steps = dict(upcasters or {})
         self._options = TableOptions(
             key_type=key,
@@ -121,6 +137,7 @@ class Table(Declaration, Generic[K, V]):
             ttl=milliseconds(ttl),
             mutable=mutable,
             was=was,
+            storage=storage,
             serde=versioned_values.versioned(serde.for_state(value), version, steps),
         )
 

@@ -11,14 +11,14 @@ from typing import Any
 from statehold.api.handler import Handler
 from statehold.api.table import Retired, Table
 from statehold.bound.policies import sends_dead_letters
-from statehold.bound.table import bind
+from statehold.bound.table import RetiredTable, bind
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED, BlockedKey
 from statehold.state.kinds.calls import CallTable
 from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.due_index import DueTable
 from statehold.state.kinds.joins import JoinTable
-from statehold.state.kinds.retired import RetiredTable
+from statehold.state.kinds.replies import RepliesTable
 from statehold.state.kinds.timers import TimerTable
 from statehold.state.kinds.windows import WindowTable
 from statehold.state.partition_table import PartitionTable
@@ -45,14 +45,19 @@ def system_tables(kind: type[Handler[Any]], tables: Tables) -> Tables:
             f"{kind.__name__} has windows ({', '.join(windows)}) and no on_window, so their values would be lost when "
             f"they close. Next: define on_window(self, name, key, start, end, value)"
         )
+    if len(replies := [name for name, table in tables.items() if isinstance(table, RepliesTable)]) > 1:
+        raise UsageError(
+            f"{kind.__name__} declares Replies twice ({', '.join(replies)}). Next: declare one, with a union of their "
+            f"types"
+        )
     _check_joins(kind, {name: table for name, table in tables.items() if isinstance(table, JoinTable)})
     if kind.on_timer is not Handler.on_timer:
         found[TIMERS] = TimerTable()
     timed = bool(found) or any(isinstance(table, DueTable | JoinTable) for table in tables.values())
     if timed and kind.on_batch is not Handler.on_batch:
         raise UsageError(
-            f"{kind.__name__} has on_batch, and timers, windows, joins, a Dedupe or a table with a ttl: time passes "
-            f"from record to record, so these need on_record"
+            f"{kind.__name__} has on_batch, and timers, windows, joins, a Dedupe, Replies or a table with a ttl: time "
+            f"passes from record to record, so these need on_record"
         )
     if timed:
         found[CLOCK] = ClockTable()

@@ -7,12 +7,13 @@ from typing import Any, Final
 from statehold.api.call import Call
 from statehold.api.declaration import options_of
 from statehold.api.joins import JoinBuffer
+from statehold.api.output import Replies
 from statehold.api.table import Dedupe, Retired, Table
 from statehold.api.windows import Hopping, Session, Tumbling
 from statehold.state.kinds.calls import CallTable
 from statehold.state.kinds.copied import CopiedTable
 from statehold.state.kinds.joins import JoinTable
-from statehold.state.kinds.retired import RetiredTable
+from statehold.state.kinds.replies import RepliesTable
 from statehold.state.kinds.sorted import SortedTable
 from statehold.state.kinds.traced import TracedTable
 from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
@@ -21,7 +22,11 @@ from statehold.state.partition_table import PartitionTable
 
 #: what a class body may declare as a table
 DECLARED: Final = (Table, Dedupe, Retired)
-_SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer, Call, Retired)
+_SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer, Call, Replies, Retired)
+
+
+class RetiredTable(PartitionTable[Any, Any]):
+    """Keeps the stored rows of a table that the code no longer uses, and decodes none (rule D8). No handler gets it."""
 
 
 def bind(
@@ -43,6 +48,8 @@ def _kinds(declaration: Table[Any, Any] | Dedupe[Any] | Retired[Any], *, traced:
         return [DedupeTable]  # its values are ints, so there is nothing to trace
     if isinstance(declaration, Retired):
         return [RetiredTable]
+    if isinstance(declaration, Replies):
+        return [RepliesTable]  # only the engine writes its rows
     options, kinds = options_of(declaration), list[Any]()
     if traced:
         kinds.append(TracedTable)

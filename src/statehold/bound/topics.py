@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.output import Replies
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
@@ -17,9 +18,15 @@ def class_of(handler: HandlerFactory) -> type[Handler[Any]]:
 
 
 def output_topics(handler: HandlerFactory, names: Names) -> list[str]:
-    """Return the topics of the outputs that the handler declares, and those of its failure policies."""
+    """Return the topics of the outputs that the handler declares, of its failure policies, and of replies."""
     kind = class_of(handler)
-    return [output.topic for output in tables_and_outputs(kind)[1].values()] + failure_topics(kind, names)
+    topics = [output.topic for output in tables_and_outputs(kind)[1].values()]
+    return topics + failure_topics(kind, names) + ([names.replies] if answers_requests(kind) else [])
+
+
+def answers_requests(kind: type[Handler[Any]]) -> bool:
+    """Return whether the handler declares `Replies`."""
+    return any(isinstance(table, Replies) for table in tables_and_outputs(kind)[0].values())
 
 
 def reference_topics(handler: HandlerFactory) -> list[str]:

@@ -87,7 +87,7 @@ def reader(names: Names, outputs: Sequence[str], references: Sequence[str] = ())
         ),
         *(
             Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings")
-            for topic in filter(names.is_for_dead_letters, outputs)
+            for topic in filter(names.follows_input, outputs)
         ),
         *(
             Right(operation, TOPIC, topic, "topics check compares the settings of reference data")
@@ -116,6 +116,15 @@ def producer(names: Names, _outputs: Sequence[str], _references: Sequence[str] =
     return [Right("WRITE", TOPIC, topic, "records, with or without idempotence") for topic in names.inputs]
 
 
+def asker(names: Names, outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
+    """Return the rights of a program that asks the service with a `Client`."""
+    return [
+        Right("WRITE", TOPIC, names.input, "a request is a record of the input"),
+        *(Right("READ", TOPIC, topic, "the replies") for topic in outputs if topic == names.replies),
+        Right("DESCRIBE", GROUP, names.group, "to find the owner of a partition", optional=True),
+    ]
+
+
 def compactor(names: Names, _outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
     """Return the rights of `statehold compact`, on Spark."""
     return [
@@ -131,7 +140,7 @@ def compactor(names: Names, _outputs: Sequence[str], _references: Sequence[str] 
 
 def operator(names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
     """Return the rights of `topics create`, of `state` and `repair` on a stopped service, and of a reader."""
-    growing = (*names.inputs, names.changelog, names.snapshot, *filter(names.is_for_dead_letters, outputs))
+    growing = (*names.inputs, names.changelog, names.snapshot, *filter(names.follows_input, outputs))
     every = dict.fromkeys((*names.inputs, *outputs, names.changelog, names.snapshot, names.control))
     return [
         *(
@@ -169,6 +178,7 @@ def _state(names: Names) -> Rights:
 ROLES: Final[dict[str, Callable[[Names, Sequence[str], Sequence[str]], Rights]]] = {
     "service": service,
     "producer": producer,
+    "asker": asker,
     "commander": commander,
     "reader": reader,
     "operator": operator,

@@ -82,6 +82,11 @@ class Names:
         """The beginning of the name of each retry topic."""
         return f"{self.group}.{self.input}.retry."
 
+    @cached_property
+    def replies(self) -> str:
+        """The topic of replies to requests: those of an input partition are in the same partition of it."""
+        return f"{self.group}.{self.input}.replies"
+
     def dead_letter_name(self, topic: str, partition: int, offset: int) -> str:
         """What commands call the dead letter of a record, such as 3@1207; with several inputs trades:3@1207."""
         return f"{partition}@{offset}" if not self.others else f"{topic}:{partition}@{offset}"
@@ -93,6 +98,10 @@ class Names:
     def is_for_dead_letters(self, topic: str) -> bool:
         """Return whether this is the dead-letter topic or a retry topic of the service."""
         return topic == self.dead or self.is_for_retries(topic)
+
+    def follows_input(self, topic: str) -> bool:
+        """Return whether a topic's partitions are the input's: dead letters, retries or replies of the service."""
+        return topic == self.replies or self.is_for_dead_letters(topic)
 
     def transactional_id(self, partition: int) -> str:
         """Static per partition, so that a new owner fences the old one (requirement B2)."""

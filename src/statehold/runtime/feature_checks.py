@@ -10,6 +10,8 @@ from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import check_inputs, methods
 from statehold.bound.policies import delays, sends_dead_letters
 from statehold.bound.reference import references
+from statehold.config.settings import Settings
+from statehold.disk.tables import placed_on_disk
 from statehold.errors import UsageError
 
 
@@ -35,6 +37,24 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str, in
         raise UsageError(
             f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: the database does not store which "
             f"retries a transaction processed. Next: use retry(...) or dead_letter()"
+        )
+
+
+def check_storage(kind: type[Handler[Any]], settings: Settings) -> None:
+    """:raises UsageError: the handler has tables on disk, and a setting excludes them."""
+    on_disk = placed_on_disk(kind, settings.state.storage)
+    if not on_disk:
+        return
+    shown = f"{kind.__name__} has tables on disk ({', '.join(sorted(on_disk))})"
+    if settings.snapshot.delta_interval == "off":
+        raise UsageError(
+            f"{shown}, and snapshot.delta_interval is off: a start from the files reads the deltas after them. Next: "
+            f"set snapshot.delta_interval to commit"
+        )
+    if settings.group.standbys:
+        raise UsageError(
+            f"{shown}, and group.standbys is {settings.group.standbys}: a standby replica keeps the state in memory. "
+            f"Next: set group.standbys to 0, or declare the tables with storage='memory'"
         )
 
 

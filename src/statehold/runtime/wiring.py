@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -27,7 +28,9 @@ from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, StartError
+from statehold.disk.disk_tables import disk_tables
+from statehold.disk.port import Stores
+from statehold.errors import KafkaTrouble, StartError, UsageError
 from statehold.health.connectivity import Contact
 from statehold.health.death_notes import DeathNotes, state_directory
 from statehold.health.group_check import GroupCheck, GroupReading
@@ -140,6 +143,8 @@ class ServiceWiring:
         }
         self._renewal: CredentialRotation | None = None
         self._state_dir = state_directory(service.settings.service.state_dir)
+        #: None if the handler has no table on disk
+        self._disk = disk_tables(class_of(service.handler), service.settings, self._stores)
         self.manager: Manager
 
     def start(self, consumer: KafkaGroupConsumer) -> None:
@@ -279,10 +284,27 @@ class ServiceWiring:
             access=self._access,
             standby=self.standbys,
             references=self.references or NoReferences(),
+            disk=self._disk,
             delayed=lambda topic: self._delayed[topic].lane(partition),
             database=self._database(),
             control=partial(self._control.lane, partition),
             control_exists=self._control.exists,
+        )
+
+    def _stores(self) -> Stores:
+        """:raises UsageError: the extra is not installed, or there is no directory."""
+        settings = self._service.settings.state
+        try:
+            from statehold.disk.directory import LocalStores  # here, because only tables on disk need lmdb
+        except ImportError as error:
+            raise UsageError(f"tables on disk need lmdb: {error}. Next: `pip install 'statehold[disk]'`") from error
+        if not settings.dir and self._state_dir is None:
+            raise UsageError("tables on disk need a directory, and service.state_dir is off. Next: set state.dir")
+        root = Path(settings.dir) if settings.dir else Path(self._state_dir or "") / "tables"
+        return LocalStores(
+            root,
+            settings.disk_limit,
+            lambda path, cause: self._log.warning("local_store_dropped", path=path, cause=cause),
         )
 
     def _deaths(self, place: Place, log: Log) -> DeathNotes | None:

@@ -75,6 +75,8 @@ class PartitionTable(Table[K, V]):
         )
         self.key_type, self.value_type = options.key_type, options.value_type
         self.version, self.upcasters = options.version, options.upcasters
+        #: where its committed values are, if it declares that: `memory` or `disk`
+        self.storage = options.storage
         #: the types of keys that need no further check before a commit
         self._exact_types = EXACT_TYPES.intersection((self.key_type,))
         self._are_exact = exact_check(self.key_type)
@@ -303,6 +305,12 @@ class PartitionTable(Table[K, V]):
     def loaded(self) -> None:
         """End a restore."""
         self.order, self._tombed = list(self.stored), set()
+
+    def listed(self, size: int) -> Iterator[list[K]]:
+        """Yield the committed keys as of now, in pieces; some may be deleted meanwhile. Any thread."""
+        order = self.order  # it is never shortened in place
+        for first in range(0, len(order), size):
+            yield order[first : first + size]
 
     def decode(self, data: bytes) -> V:
         """Return a stored value as the handler sees it, on any thread if its serde allows. Raises what that raises."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -34,6 +34,9 @@ class State:
     uses it.
     """
 
+    #: `pieces` are those of the commit at which it was called, whatever is committed meanwhile
+    exact_pieces = False
+
     def __init__(self, tables: Iterable[PartitionTable[Any, Any]], *, track_delta: bool = False) -> None:
         self.tables: dict[str, PartitionTable[Any, Any]] = {}
         self.digest = 0
@@ -56,6 +59,10 @@ class State:
     def used(self) -> list[str]:
         """The tables that have keys."""
         return [name for name, table in self.tables.items() if table.stored]
+
+    def stored_bytes(self) -> int:
+        """Return the bytes of all stored values."""
+        return sum(sum(map(len, table.stored.values())) for table in self.tables.values())
 
     def freeze(self) -> Frozen:
         """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
@@ -125,6 +132,17 @@ class State:
             self.digest += table_digest(name, table.order, table.stored.values())
         self.digest %= MODULUS
 
+    def pieces(self, size: int) -> Iterator[Changes]:
+        """Yield the keys of now, in pieces, each with the values of the time when it is read; freezing is O(1)."""
+        frozen = [(table, table.order, len(table.order)) for table in self.tables.values()]
+        return _pieces(frozen, size)
+
+    def differs(self, cause: str) -> None:
+        """Take note that a full snapshot found another state than that of the commit record."""
+
+    def close(self, *, flush: bool) -> None:
+        """Free what is not memory. `flush`: the process ends. A second call does nothing."""
+
     def _merge(self, name: str, older: dict[Any, None], fresh: Changes | None) -> Changes:
         stored = self.tables[name].stored
         values = {key: stored.get(key) for key in older}
@@ -134,11 +152,25 @@ class State:
 
     def _effect(self, changes: Changes) -> tuple[int, int]:
         """Return what these changes add to the digest and to the number of keys."""
-        stored, table = self.tables[changes.table].stored, changes.table
-        key_seeds = list(seeds(table, changes.keys))
+        key_seeds = list(seeds(changes.table, changes.keys))
         after, entered = _values_digest(changes.values, key_seeds)
-        before, left = _values_digest(list(map(stored.get, changes.keys)), key_seeds)
+        before, left = _values_digest(self.before(changes), key_seeds)
         return after - before, entered - left
+
+    def before(self, changes: Changes) -> list[bytes | None]:
+        """Return the committed values of the changed keys."""
+        return list(map(self.tables[changes.table].stored.get, changes.keys))
+
+
+def _pieces(frozen: list[tuple[PartitionTable[Any, Any], list[Any], int]], size: int) -> Iterator[Changes]:
+    for table, order, length in frozen:
+        for low in range(0, length, size):
+            keys = order[low : min(low + size, length)]
+            values = list(map(table.stored.get, keys))
+            if None in values:
+                keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+                values = [value for value in values if value is not None]
+            yield Changes(table.name, keys, values)
 
 
 def _values_digest(values: list[bytes | None], key_seeds: list[int]) -> tuple[int, int]:

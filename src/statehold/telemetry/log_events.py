@@ -45,6 +45,7 @@ Event = Literal[
     "local_full_kept",
     "local_full_discarded",
     "local_full_failed",
+    "local_store_dropped",
     "full_noticed",
     "compaction_wanted",
     "restore_over_budget",

@@ -289,6 +289,13 @@ FULL_SNAPSHOTS: Final = _counter(
 )
 FULL_BYTES: Final = _counter("full_bytes", "Bytes of the chunks of complete full snapshots, before compression.")
 FULL_PAUSE_SECONDS: Final = _histogram("full_pause_seconds", "Pause of processing for one slice of a full snapshot.")
+LOCAL_STORE_SECONDS: Final = _histogram(
+    "local_store_write_seconds", "Duration of writing one commit to the files of tables on disk."
+)
+LOCAL_STORE_BYTES: Final = _gauge("local_store_bytes", "Bytes of the files of tables on disk.")
+LOCAL_STORE_READS: Final = _counter(
+    "local_store_reads", "Values that were read from the files of tables on disk, because none was in memory."
+)
 FULL_TIME: Final = _gauge(
     "full_last_success_timestamp_seconds", "Time of the newest complete full snapshot, since 1970; absent before it."
 )

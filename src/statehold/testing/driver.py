@@ -26,9 +26,12 @@ from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import RecordError, UsageError
 from statehold.messages import command
+from statehold.messages.command import new_id
 from statehold.messages.dead_letter import ADD, DISCARD, REPLAY, AddRequest, DeadLetter, waiting
-from statehold.runtime.feature_checks import check_combinations
+from statehold.messages.request import answer_in, headers_of, no_answer, read_reply
+from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.snapshot.format.records import CommitRecord, FullRef
+from statehold.state.kinds.replies import RepliesTable
 from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
@@ -103,11 +106,12 @@ class Driver(Wiring):
         values = settings or Settings(
             service=ServiceSettings(mode="development"),
             snapshot=SnapshotSettings(delta_interval=delta_interval),
-            commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL),
+            commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL, early=autocommit),
         )
         topics = list(inputs) or list(methods(kind)) or [input]
         super().__init__(handler, values, Names(kind.__name__.lower(), topics[0], others=tuple(topics[1:])), partitions)
         check_combinations(kind, values.snapshot.delta_interval, topics)
+        check_storage(kind, values)
         self._batch, self._autocommit = batch, autocommit
         self._encoders = _encoders(kind, topics)
         self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
@@ -144,6 +148,56 @@ class Driver(Wiring):
         )
         lane.deliver(flush=False)
         return offset
+
+    @overload
+    def ask(
+        self, value: Any, key: str | bytes, *, id: str = "", reply: None = None, partition: int = 0, timestamp: int = 0
+    ) -> Any: ...
+
+    @overload
+    def ask(
+        self, value: Any, key: str | bytes, *, id: str = "", reply: type[V], partition: int = 0, timestamp: int = 0
+    ) -> V: ...
+
+    def ask(
+        self,
+        value: Any,
+        key: str | bytes,
+        *,
+        id: str = "",
+        reply: Any = None,
+        partition: int = 0,
+        timestamp: int = 0,
+    ) -> Any:
+        """Ask the handler, as `Client.ask` does: feed a request, commit it, and return its answer.
+
+        `id` is by default a new one. `reply` is the type of the answer, by default the declared one.
+
+        :raises RequestFailed, RequestConflict: there is no answer. :raises NoAnswerInTime: the handler has not answered
+            yet; ask again with the same id once it has.
+        :raises RecordError: the record cannot be handled, and the partition has failed.
+        """
+        replies = self._replies()
+        request, address = id or new_id(), new_id().encode()
+        offset = self.feed(
+            value, key, headers_of(request, address), timestamp or None, partition, input=self.names.input
+        )
+        self.commit()
+        where: Any = {"id": request, "topic": self.names.input, "partition": partition, "offset": offset}
+        for message in self.broker.log(self.names.replies, 0).committed():
+            found = read_reply(message)
+            if found is not None and found.address == address and message.partition() == partition:
+                return answer_in(found, serde.for_messages(reply or replies.reply_type, self.names.replies), where)
+        raise no_answer(0.0, where)
+
+    def _replies(self) -> RepliesTable[Any]:
+        tables = tables_and_outputs(self._kind)[0].values()
+        found = next((table for table in tables if isinstance(table, RepliesTable)), None)
+        if found is None:
+            raise UsageError(
+                f"{self._kind.__name__} answers no requests. Next: declare replies = Replies(TYPE, keep=1)"
+            )
+        return found
 
     def feed_all(
         self, values: Iterable[Any], key: str | bytes | None = None, partition: int = 0, *, input: str = ""
@@ -389,6 +443,7 @@ class Driver(Wiring):
         """
         kind, topics = class_of(handler), list(self.names.inputs)
         check_combinations(kind, self.settings.snapshot.delta_interval, topics)
+        check_storage(kind, self.settings)
         encoders = _encoders(kind, topics)
         if not crash:
             self._settle()

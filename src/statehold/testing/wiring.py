@@ -14,6 +14,7 @@ from statehold.bound.reference import references
 from statehold.bound.sink import SinkPosition
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.disk.disk_tables import disk_tables
 from statehold.ports import Membership, WorkerReport
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
@@ -38,6 +39,7 @@ from statehold.testing.memory.clients import (
 )
 from statehold.testing.memory.clock import ManualClock
 from statehold.testing.memory.database import MemoryDatabase
+from statehold.testing.memory.files import MemoryStores
 from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
 from statehold.worker.common.context import CallSetting, Tools
 from statehold.worker.common.memory_guard import Memory
@@ -74,6 +76,8 @@ class Wiring:
         self._lanes: dict[int, Lane] = {}
         #: the states of a backup with which partitions have started
         self._beginnings: dict[int, Beginning] = {}
+        #: the files of tables on disk, which outlive a crash: for tests of faults
+        self.files = MemoryStores()
         self._inline: dict[int, InlineEffects] = {}
         self._calls: dict[int, DriverCalls] = {}
         self._change_code(factory)
@@ -188,6 +192,7 @@ class Wiring:
             speeds=self.speeds,
             memory=self._memory,
             standby=vars(self).get("standbys"),
+            disk=disk_tables(self._kind, self.settings, lambda: self.files),
             references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             calls=lambda about: self._new_calls(partition, about),

@@ -13,6 +13,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.apps import killed_writing
 from tests.support.apps.probed import end_with_the_test, log_json
 from tests.support.apps.tally import Tally, tally
 
@@ -46,6 +47,8 @@ def main() -> None:
     service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load())
     if os.environ.get("PROBE_NO_SUSPICION"):  # a planted fault, for tests: the suspicion rule is off
         KafkaTransactions.suspicion = ""  # type: ignore[method-assign, assignment]
+    if (kill := _path("PROBE_KILL_FILE")) is not None and kill.exists():
+        killed_writing.arm(kill)
     signal.signal(signal.SIGUSR1, lambda *_: service.retry())
     faulthandler.register(signal.SIGUSR2)
     service.run()

@@ -23,7 +23,7 @@ from statehold.admin.state.open_failures import unresolved_failures
 from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.admin.topics import ServiceTopics
 from statehold.api.handler import HandlerFactory
-from statehold.bound.policies import failure_topics
+from statehold.bound.topics import output_topics
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
@@ -255,7 +255,8 @@ class _Change:
         """Return the facts of the new topics; create statehold's own if the first input changes."""
         if self.moves:
             names, kind = self.names, self.new.kind
-            wanted = dict.fromkeys((*names.inputs, *failure_topics(kind, names)), self.count)
+            side = filter(names.follows_input, output_topics(kind, names))
+            wanted = dict.fromkeys((*names.inputs, *side), self.count)
             control = self.old.admin.describe([self.old.names.control])[self.old.names.control] is not None
             replication = self.former.facts[self.old.names.changelog].replication
             ServiceTopics(self.old.settings, names).make(replication, wanted, control=control)

@@ -15,8 +15,8 @@ from statehold.admin.inspection.topic_view import TopicView
 from statehold.api.handler import HandlerFactory
 from statehold.api.record import Message, at
 from statehold.bound.attributes import tables_and_outputs
-from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
+from statehold.bound.topics import output_topics
 from statehold.errors import RetentionGap, UsageError
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import OutOfRange
@@ -88,9 +88,8 @@ class _Replay:
                 f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw "
                 f"long ago cannot be shown to them again. `statehold snapshot verify` without --replay proves the state"
             )
-        tables, outputs = tables_and_outputs(kind)
-        self.typed = Typed(tables)
-        wanted = [output.topic for output in outputs.values()] + failure_topics(kind, place.names)
+        self.typed = Typed(tables_and_outputs(kind)[0])
+        wanted = output_topics(kind, place.names)
         self.topics = view.facts_of([*wanted, place.names.dead])
         self.dead = self.topics[place.names.dead] is not None
         if place.names.dead not in wanted and not self.dead:

@@ -10,6 +10,7 @@ from statehold.common.partitioner import Partitioner
 from statehold.errors import ToolRefused, UsageError
 from statehold.messages.dead_letter import RESOLVED
 from statehold.state.digest import MODULUS, table_digest
+from statehold.state.kinds.replies import RepliesTable
 from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import State
 from statehold.state.system_names import CALLS, CLOCK, TIMERS, default_name, owner
@@ -45,7 +46,8 @@ class KeyLayout:
         if unknown:
             raise UsageError(f"no table {unknown[0]!r}; there are: {', '.join(sorted(tables)) or 'none'}")
         for name, table in tables.items():
-            if name not in keys and table.key_type not in (str, bytes) and "." not in name:
+            of_key = table.key_type in (str, bytes) or isinstance(table, RepliesTable)
+            if name not in keys and not of_key and "." not in name:
                 kind = getattr(table.key_type, "__name__", table.key_type)
                 raise UsageError(
                     f"table {name!r}: find the record key: the table's keys have type {kind}. Nothing was changed. "
@@ -59,6 +61,8 @@ class KeyLayout:
         if default_name(table) == TIMERS:
             timer: Timer = self._tables[table].decode(data)
             record_key: Any = timer.record_key
+        elif isinstance(self._tables[table], RepliesTable):
+            record_key = key[0]
         elif function is None:
             record_key = key
         else:

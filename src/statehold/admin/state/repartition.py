@@ -13,7 +13,7 @@ from statehold.admin.state.redistribute import InputWatch, PartitionShare, Redis
 from statehold.admin.state.stopped_service import StoppedService, inputs_at
 from statehold.api.handler import HandlerFactory
 from statehold.api.record import Message
-from statehold.bound.policies import failure_topics
+from statehold.bound.topics import output_topics
 from statehold.common.names import Names
 from statehold.common.partitioner import Partitioner
 from statehold.config.settings import Settings
@@ -167,8 +167,8 @@ class _Repartition:
         return facts
 
     def _grow_side_topics(self) -> None:
-        """Add partitions to the control, dead-letter and retry topics that exist."""
-        wanted = [self.names.control, *failure_topics(self.stopped.kind, self.names)]
+        """Add partitions to the topics of commands, dead letters, retries and replies that exist."""
+        wanted = [self.names.control, *filter(self.names.follows_input, output_topics(self.stopped.kind, self.names))]
         for topic, there in self.stopped.admin.describe(wanted).items():
             if there is not None and there.partitions < self.to:
                 TopicAdmin(self.stopped.admin).grow(topic, self.to)

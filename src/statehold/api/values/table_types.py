@@ -54,6 +54,8 @@ _ADVICE: Final = {
     inspect.AnyType: "name the type",
 }
 
+#: a table on disk finds its rows by the bytes of such keys, or of tuples of them
+_ON_DISK: Final = (str, bytes, int)
 _LESS: Final = attrgetter("__lt__")
 _ORDER_ADVICE: Final = {
     inspect.EnumType: "use StrEnum or IntEnum, which also read stored keys",
@@ -78,6 +80,21 @@ def require_ordered_key(kind: Any) -> None:
     for found in _without_order(type_info(kind)):
         advice = _ORDER_ADVICE.get(type(found), "use str, int, bytes or a tuple of them")
         raise UsageError(f"key={_shown(kind)}: {_named(found)} has no order: {advice}")
+
+
+def require_key_on_disk(kind: Any, *, has_ttl: bool) -> None:
+    """:raises UsageError: a table with such keys, or whose keys expire, cannot be on disk."""
+    if has_ttl:
+        raise UsageError(
+            "Table(storage='disk'): a table with ttl finds the keys that expire by an index in memory. Leave out "
+            "storage, or delete keys by a timer"
+        )
+    parts = get_args(kind) if get_origin(kind) is tuple else (kind,)
+    if not parts or any(part not in _ON_DISK for part in parts):
+        raise UsageError(
+            f"Table(key={_shown(kind)}, storage='disk'): rows on disk are found by the bytes of their key: use str, "
+            f"bytes, int or a tuple of them with a fixed length"
+        )
 
 
 def require_immutable(kind: Any) -> None:

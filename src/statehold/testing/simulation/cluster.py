@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.output import Headers
 from statehold.api.values import serde
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import methods, value_types
@@ -116,7 +117,15 @@ class SimulatedCluster:
 
     # Input and output
 
-    def feed(self, value: Any, key: str | bytes | None = None, partition: int = 0, *, input: str = "") -> None:
+    def feed(
+        self,
+        value: Any,
+        key: str | bytes | None = None,
+        partition: int = 0,
+        *,
+        input: str = "",
+        headers: Headers | None = None,
+    ) -> None:
         """Write a record to an input now: by default to the first one. Values are encoded as its type, if not bytes.
 
         :raises UsageError: no such input.
@@ -126,7 +135,7 @@ class SimulatedCluster:
             raise UsageError(f"no input {topic!r}; there are: {', '.join(self._encoders)}")
         data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
         blob = key.encode() if isinstance(key, str) else key
-        self._simulation.feed(InputRecord(self.now, partition, data, blob, topic))
+        self._simulation.feed(InputRecord(self.now, partition, data, blob, topic, headers=headers))
 
     def outputs(self, topic: str) -> list[Any]:
         """Return the committed values of an output (by topic or attribute name), partition by partition."""

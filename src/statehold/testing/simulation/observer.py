@@ -23,6 +23,7 @@ _EXPLAINED: Final = frozenset(
         "Lost",
         "RestoreTimeout",
         "HangingTransaction",
+        "LocalStoreFailed",
         "SinkUnreachable",
         "SinkFenced",
         "OutputRefused",

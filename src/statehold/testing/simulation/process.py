@@ -11,15 +11,15 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.balancer.manager import Manager
 from statehold.balancer.standby_assignment import standby_partitions
 from statehold.balancer.unassigned_partitions import UnassignedPartitions, leaves_unassigned
-from statehold.bound.attributes import schemas, sinks_of, table_types, tables_and_outputs
+from statehold.bound.attributes import schemas, sinks_of, table_types
 from statehold.bound.handler import new_state
-from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
 from statehold.bound.sink import Connect, DatabaseTrouble, Rows, Session, SinkPosition
-from statehold.bound.topics import class_of
+from statehold.bound.topics import class_of, output_topics
 from statehold.common.names import Names
 from statehold.common.threads import Background
 from statehold.config.settings import Settings
+from statehold.disk.disk_tables import disk_tables
 from statehold.errors import KafkaTrouble
 from statehold.health.group_check import GroupCheck
 from statehold.ports import ConsumerGroup, WorkerReport
@@ -34,6 +34,7 @@ from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.memory.database import MemoryDatabase
 from statehold.testing.simulation.calls import simulated
+from statehold.testing.simulation.disks import SimulatedDisk
 from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler, TaskThreads
 from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.lifecycle import Event, Phase
@@ -60,20 +61,23 @@ class Application:
         self.handler, self.names, self.partitions, self.settings = handler, names, partitions, settings
         self.kind: type[Handler[Any]] = class_of(handler)
         self.schemas, self.types = schemas(self.kind), table_types(self.kind)
-        self.all_outputs = [
-            *(output.topic for output in tables_and_outputs(self.kind)[1].values()),
-            *failure_topics(self.kind, names),
-        ]
+        self.all_outputs = output_topics(self.kind, names)
         #: the database of the sinks
         self.database = MemoryDatabase()
+        #: the local disks, by process
+        self.disks: dict[str, SimulatedDisk] = {}
         self.has_sinks = bool(sinks_of(self.kind))
         self.metrics = _metrics(names.group)
 
     def release(self, handler: HandlerFactory) -> Application:
         """Return another release of the service, which shares what is outside of its processes."""
         made = Application(handler, self.names, self.partitions, self.settings)
-        made.database = self.database
+        made.database, made.disks = self.database, self.disks
         return made
+
+    def disk_of(self, life: str, scheduler: TaskScheduler) -> SimulatedDisk:
+        """Return the disk of a process, which each life of it finds again."""
+        return self.disks.setdefault(life.rstrip("0123456789"), SimulatedDisk(scheduler))
 
     def place(self, kafka: SimulatedKafka, partition: int, instance: str) -> Place:
         """Return the identity of a partition as the brokers' topics are now."""
@@ -140,6 +144,7 @@ class ProcessLife(TaskHost):
         self.log = Log(_EventLog(self, events, {}))
         self.speeds = Speeds()
         self.memory = Memory()
+        self.disk = application.disk_of(name, scheduler)
         self.workers: list[PartitionWorker] = []
         self.ended = False
         self.failure: BaseException | None = None
@@ -175,6 +180,7 @@ class ProcessLife(TaskHost):
         """Do SIGKILL."""
         self.crashed = True
         self.clients.crash()
+        self.disk.crash()
 
     def freeze(self, seconds: float) -> None:
         """Do SIGSTOP, and SIGCONT later."""
@@ -241,6 +247,7 @@ class ProcessLife(TaskHost):
             memory=self.memory,
             standby=self.standbys,
             references=self.references or NoReferences(),
+            disk=disk_tables(application.kind, self.settings, lambda: self.disk),
             calls=simulated(self.threads, self.scheduler.reach, partition),
             run_commit=background,
             run_background=background,

@@ -105,9 +105,10 @@ DRAWN: Final[dict[str, tuple[str, ...]]] = {
     "answer": ("kill", "halt 5", "halt 12", "fail call", "twice", "twice", "slow 2", "slow 6"),
     "sink": ("kill", "halt 5", "slow 2", "fail database", "fail-after database"),
     "store": ("kill", "halt 5", "slow 2", "fail disk", "fail-after disk"),
+    "disk": ("kill", "kill", "halt 5", "slow 2", "fail disk"),
 }
 #: how many times more often something happens at rare places
-_OFTEN: Final = {"world": 10, "event": 20, "effect": 10, "call": 10, "answer": 10, "sink": 3, "store": 3}
+_OFTEN: Final = {"world": 10, "event": 20, "effect": 10, "call": 10, "answer": 10, "sink": 3, "store": 3, "disk": 3}
 #: probability of an action at one place, of which a schedule has one
 _RATES: Final = (0.002, 0.006, 0.02, 0.05)
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from statehold.api.handler import HandlerFactory
+from statehold.api.output import Headers
 from statehold.bound.reference import references
 from statehold.bound.sink import SinkPosition
 from statehold.bound.topics import class_of
@@ -63,6 +64,8 @@ class InputRecord(NamedTuple):
     topic: str = ""
     #: in milliseconds since 1970; 0: when it is written
     timestamp: int = 0
+    #: such as those of a request
+    headers: Headers | None = None
 
 
 @dataclass(frozen=True)
@@ -441,7 +444,7 @@ class Simulation:
     def feed(self, each: InputRecord) -> None:
         """Write a record to an input now."""
         log = self.kafka.log(each.topic or self.names.input, each.partition)
-        self.kafka.append(log, each.value, each.key, timestamp=each.timestamp)
+        self.kafka.append(log, each.value, each.key, each.headers, timestamp=each.timestamp)
         self._fed += 1
         if self._ends is not None and self._grown:  # the records of a partition stay where they were
             self._ends[log.topic, log.partition] = log.end

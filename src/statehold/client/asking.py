@@ -1,0 +1,191 @@
+"""Requests in progress of one process: each waits for the reply with its return address."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
+
+from statehold.client.receipt import Receipt
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, TopicMissing
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.feeds.reply_feed import ReplyFeed, ReplyLane
+from statehold.kafka.tools.request_producer import RequestProducer
+from statehold.messages.request import Reply, headers_of, no_answer
+from statehold.telemetry.log_events import Log
+
+#: seconds without a request after which a partition of the replies is read no more
+_IDLE: Final = 60.0
+#: seconds for the acknowledgements at the end
+_CLOSE: Final = 5.0
+
+
+class RequestInProgress:
+    """A request that was handed to the Kafka client."""
+
+    def __init__(self, topic: str, partition: int, id: str) -> None:
+        #: coordinates, as `NotAnswered` has them; the offset is -1 until Kafka has acknowledged the record
+        self.where: dict[str, Any] = {"id": id, "topic": topic, "partition": partition, "offset": -1}
+        self.reply: Future[Reply] = Future()
+
+
+class OpenRequests:
+    """Any thread may use it. Its clients start with the first request."""
+
+    def __init__(self, settings: Settings, names: Names) -> None:
+        self._settings, self._names = settings, names
+        self._log = Log(service=names.group)
+        self._lock = threading.Lock()
+        self._admin: Admin | None = None
+        self._partitions = 0
+        self._producer: RequestProducer | None = None
+        self._feed: ReplyFeed | None = None
+        #: partitions of the replies that are read, and when each had its last request
+        self._lanes: dict[int, ReplyLane] = {}
+        self._used: dict[int, float] = {}
+        #: requests without a reply, by return address
+        self._waiting: dict[bytes, RequestInProgress] = {}
+        self._process, self._numbers = uuid.uuid4().hex, count()
+
+    @property
+    def ready(self) -> bool:
+        """Whether `partitions` returns at once."""
+        return self._partitions > 0
+
+    def partitions(self) -> int:
+        """Return the number of partitions of the input. The first call asks the brokers.
+
+        :raises TopicMissing: the input does not exist. :raises KafkaTrouble: the brokers do not answer.
+        """
+        if not self._partitions:
+            found = self.admin().describe([self._names.input])[self._names.input]
+            if found is None:
+                raise TopicMissing(
+                    f"{self._names.input}: the input does not exist. Next: check the names of the client's service "
+                    f"and input, or run `statehold topics create {self._names.options} --start-at end --partitions N`"
+                )
+            self._partitions = found.partitions
+        return self._partitions
+
+    def admin(self) -> Admin:
+        with self._lock:
+            if self._admin is None:
+                self._admin = Admin(self._settings, self._names.group)
+            return self._admin
+
+    def reads(self, partition: int) -> bool:
+        """Return whether the replies of this partition are read already."""
+        return partition in self._lanes
+
+    def read(self, partition: int, seconds: float) -> None:
+        """Read the replies of this partition from their present end on. Blocks for a request to the brokers.
+
+        :raises TopicMissing: the service has no topic of replies. :raises RestoreTimeout: the brokers do not answer.
+        """
+        if self.reads(partition):
+            return
+        admin, topic = self.admin(), self._names.replies
+        if admin.describe([topic])[topic] is None:
+            raise TopicMissing(
+                f"{topic}: the topic of replies does not exist, so the service answers no requests. Nothing was sent. "
+                f"Next: declare replies = Replies(TYPE, keep=SECONDS) in the handler and run `statehold topics create "
+                f"MODULE:SERVICE --start-at end`"
+            )
+        _, end = admin.bounds(topic, partition, seconds, lambda: False)
+        with self._lock:
+            if self._feed is None:
+                self._feed = ReplyFeed(self._settings, self._names.group, topic, self._log, self._take)
+            if partition not in self._lanes:
+                self._used[partition] = time.monotonic()
+                self._lanes[partition] = self._feed.lane(partition, end)
+
+    def ask(
+        self, value: bytes | None, key: bytes, partition: int, id: str, until: float
+    ) -> tuple[bytes, RequestInProgress]:
+        """Send a request, whose partition is read; return its return address.
+
+        :raises KafkaTrouble: it cannot be handed to the client.
+        """
+        address = f"{self._process}/{next(self._numbers)}".encode()
+        request = self._waiting[address] = RequestInProgress(self._names.input, partition, id)
+        self._used[partition] = time.monotonic()
+        self._leave_idle()
+
+        began = time.monotonic()
+
+        def delivered(offset: int, cause: str) -> None:
+            request.where["offset"] = offset
+            if cause:
+                with suppress(InvalidStateError):  # its caller waits no more
+                    request.reply.set_exception(no_answer(time.monotonic() - began, request.where, cause))
+
+        try:
+            self.producer().send(value, key, partition, headers_of(id, address), delivered, until)
+        except BaseException:
+            self.forget(address)
+            raise
+        return address, request
+
+    def send(self, value: bytes | None, key: bytes | None, partition: int, until: float) -> Future[Receipt]:
+        """Write an ordinary record. :raises KafkaTrouble: it cannot be handed to the client."""
+        receipt: Future[Receipt] = Future()
+
+        def delivered(offset: int, cause: str) -> None:
+            with suppress(InvalidStateError):  # its caller waits no more
+                if cause:
+                    receipt.set_exception(_unacknowledged(self._names.input, partition, cause))
+                else:
+                    receipt.set_result(Receipt(self._names.input, partition, offset))
+
+        self.producer().send(value, key, partition, (), delivered, until)
+        return receipt
+
+    def forget(self, address: bytes) -> None:
+        """Wait no more for this reply."""
+        self._waiting.pop(address, None)
+
+    def producer(self) -> RequestProducer:
+        with self._lock:
+            if self._producer is None:
+                self._producer = RequestProducer(self._settings, self._names.input)
+            return self._producer
+
+    def close(self) -> None:
+        with self._lock:
+            feed, producer, self._feed, self._producer = self._feed, self._producer, None, None
+            self._lanes.clear()
+        if producer is not None:
+            producer.close(_CLOSE)
+        if feed is not None:
+            feed.close()
+        for request in list(self._waiting.values()):
+            request.reply.cancel()
+
+    def _take(self, reply: Reply) -> None:
+        """Hand a reply to its request, on the feed's thread. Those of other processes have other addresses."""
+        request = self._waiting.pop(reply.address, None)
+        if request is not None and reply.id == request.where["id"]:
+            with suppress(InvalidStateError):  # its caller waits no more
+                request.reply.set_result(reply)
+
+    def _leave_idle(self) -> None:
+        """Stop reading partitions without a request for some time: a reply that comes later is stored by its id."""
+        now = time.monotonic()
+        if all(now - used < _IDLE for used in self._used.values()):
+            return
+        with self._lock:
+            busy = {request.where["partition"] for request in list(self._waiting.values())}
+            for partition in [each for each, used in self._used.items() if now - used >= _IDLE and each not in busy]:
+                del self._used[partition]
+                if (lane := self._lanes.pop(partition, None)) is not None:
+                    lane.close()
+
+
+def _unacknowledged(topic: str, partition: int, cause: str) -> Exception:
+    return KafkaTrouble(f"{topic}[{partition}]: the record was not acknowledged, and may be written: {cause}")

@@ -1,0 +1,295 @@
+"""`Client`: ask a service and wait for its answer, from a coroutine or from a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
+
+import msgspec
+
+from statehold.api.values import serde
+from statehold.client.asking import OpenRequests, RequestInProgress
+from statehold.client.owner_reads import OwnerReads, table_key
+from statehold.client.receipt import Receipt
+from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, UsageError
+from statehold.messages.request import LONGEST_ID, Reply, answer_in, no_answer
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+_TIMEOUT: Final = 10.0
+
+
+class Answered(msgspec.Struct, Generic[V_co], frozen=True):
+    """An answer, and the record that took effect: of an id that was asked before, its first request."""
+
+    value: V_co
+    receipt: Receipt
+
+
+class Client:
+    """Asks a service, which has declared `Replies`, and waits for its answers.
+
+        client = Client("payments", load())
+        booked = await client.ask(Payment("ann", 5), key="ann", reply=Booked, timeout=5, id="order-17")
+
+    `service` and `input` are the names that the service has; `input` is by default the same name. `value` is the type
+    of the input's values, or a serde; by default a value is written by its own class, in JSON or as it is. The client
+    joins no group. Its two threads and Kafka clients start with the first request. Any thread and event loop may
+    use it; close it at the end, or use it as a context manager. `settings` defaults to `statehold.config.Settings()`.
+
+    The methods with `_blocking` do the same on the thread that calls.
+    """
+
+    def __init__(self, service: str, settings: Settings | None = None, *, input: str = "", value: Any = None) -> None:
+        self.settings = Settings() if settings is None else settings
+        self.names = Names(service, input or service, self.settings.service.namespace)
+        self._serde = None if value is None else serde.for_messages(value, self.names.input)
+        #: of the values' own classes
+        self._serdes: dict[type, serde.Serde[Any]] = {}
+        self._asking = OpenRequests(self.settings, self.names)
+        self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
+
+    # Ask
+
+    @overload
+    async def ask(
+        self,
+        value: Any,
+        *,
+        key: str | bytes,
+        reply: type[V] | serde.Serde[V],
+        timeout: float = _TIMEOUT,
+        id: str = "",
+    ) -> V: ...
+
+    @overload
+    async def ask(
+        self, value: Any, *, key: str | bytes, reply: TypeForm[V], timeout: float = _TIMEOUT, id: str = ""
+    ) -> V: ...
+
+    async def ask(self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = "") -> Any:
+        """Write a request and return the answer that its handler gives in the same transaction.
+
+        `reply` is the type of the answer, or its serde. The same `id` with the same key and value takes effect once,
+        however often it is asked, from any process; by default it is a new one. So after `NoAnswerInTime` ask again
+        with the id of the error.
+
+        :raises NotAnswered: RequestFailed, RequestConflict or NoAnswerInTime; the text names what became of it.
+        :raises TopicMissing: the input or the topic of replies does not exist. :raises KafkaTrouble: nothing was sent.
+        """
+        return (await self.ask_with_receipt(value, key=key, reply=reply, timeout=timeout, id=id)).value
+
+    async def ask_with_receipt(
+        self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = ""
+    ) -> Answered[Any]:
+        """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
+        until = time.monotonic() + timeout
+        data, blob, name = self._encoded(value), _blob(key), _checked(id)
+        partition = await self._prepared(blob, timeout)
+        address, request = self._asking.ask(data, blob, partition, name, until)
+        try:
+            found = await asyncio.wait_for(asyncio.wrap_future(request.reply), max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise no_answer(timeout, request.where) from None
+        finally:
+            self._asking.forget(address)
+        return self._answer(found, reply, request)
+
+    @overload
+    def ask_blocking(
+        self,
+        value: Any,
+        *,
+        key: str | bytes,
+        reply: type[V] | serde.Serde[V],
+        timeout: float = _TIMEOUT,
+        id: str = "",
+    ) -> V: ...
+
+    @overload
+    def ask_blocking(
+        self, value: Any, *, key: str | bytes, reply: TypeForm[V], timeout: float = _TIMEOUT, id: str = ""
+    ) -> V: ...
+
+    def ask_blocking(self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = "") -> Any:
+        """Do the same as `ask`, on this thread."""
+        return self.ask_with_receipt_blocking(value, key=key, reply=reply, timeout=timeout, id=id).value
+
+    def ask_with_receipt_blocking(
+        self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = ""
+    ) -> Answered[Any]:
+        """Do the same as `ask_with_receipt`, on this thread."""
+        until = time.monotonic() + timeout
+        data, blob, name = self._encoded(value), _blob(key), _checked(id)
+        partition = murmur2(blob, self._asking.partitions())
+        self._asking.read(partition, timeout)
+        address, request = self._asking.ask(data, blob, partition, name, until)
+        try:
+            found = request.reply.result(max(0.0, until - time.monotonic()))
+        except FutureTimeout:
+            raise no_answer(timeout, request.where) from None
+        except CancelledError:
+            raise no_answer(timeout, request.where, "the client was closed") from None
+        finally:
+            self._asking.forget(address)
+        return self._answer(found, reply, request)
+
+    # Write
+
+    async def send(self, value: Any, *, key: str | bytes, timeout: float = _TIMEOUT) -> Receipt:
+        """Write an ordinary record to the input, and return where it is once Kafka has it.
+
+        :raises KafkaTrouble: Kafka has not acknowledged it; it may be written.
+        """
+        until, data, blob = time.monotonic() + timeout, self._encoded(value), _blob(key)
+        partition = await self._chosen(blob)
+        receipt = asyncio.wrap_future(self._asking.send(data, blob, partition, until))
+        try:
+            return await asyncio.wait_for(receipt, max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise self._unacknowledged(partition, timeout) from None
+
+    def send_blocking(self, value: Any, *, key: str | bytes, timeout: float = _TIMEOUT) -> Receipt:
+        """Do the same as `send`, on this thread."""
+        until, data, blob = time.monotonic() + timeout, self._encoded(value), _blob(key)
+        partition = murmur2(blob, self._asking.partitions())
+        try:
+            return self._asking.send(data, blob, partition, until).result(max(0.0, until - time.monotonic()))
+        except FutureTimeout:
+            raise self._unacknowledged(partition, timeout) from None
+
+    # Read
+
+    @overload
+    async def get(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: type[V],
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> V | None: ...
+
+    @overload
+    async def get(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: TypeForm[V],
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> V | None: ...
+
+    async def get(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: Any,
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> Any:
+        """Return the committed value of a key of a table; None if the table does not have it.
+
+        `table` is its stored name, `value` the type of its values. With `after` the value includes the effects of that
+        record, and of all before it in its partition. The owner of the partition answers, over its ops server
+        (`ops.state`, `ops.token`, `ops.advertised`); without `after` that is the partition of a record with this key. A
+        takeover or a restore is waited out.
+
+        :raises StateUnavailable: no answer within `timeout`.
+        """
+        until = time.monotonic() + timeout
+        partition = after.partition if after is not None else await self._chosen(table_key(key))
+        return await asyncio.to_thread(self._reads.get, table, key, value, partition, after, until)
+
+    def get_blocking(
+        self,
+        table: str,
+        key: str | bytes | int,
+        *,
+        value: Any,
+        after: Receipt | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> Any:
+        """Do the same as `get`, on this thread."""
+        until = time.monotonic() + timeout
+        partition = after.partition if after is not None else murmur2(table_key(key), self._asking.partitions())
+        return self._reads.get(table, key, value, partition, after, until)
+
+    # End
+
+    def close(self) -> None:
+        """Wait a few seconds for acknowledgements and end the clients. Requests in progress get no answer any more."""
+        self._asking.close()
+        self._reads.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    async def _chosen(self, key: bytes) -> int:
+        count = self._asking.partitions() if self._asking.ready else await asyncio.to_thread(self._asking.partitions)
+        return murmur2(key, count)
+
+    async def _prepared(self, key: bytes, timeout: float) -> int:
+        """Return the partition of a key, whose replies are read."""
+        partition = await self._chosen(key)
+        if not self._asking.reads(partition):
+            await asyncio.to_thread(self._asking.read, partition, timeout)
+        return partition
+
+    def _encoded(self, value: Any) -> bytes | None:
+        if self._serde is not None:
+            return self._serde.encode(value)
+        if value is None or isinstance(value, bytes):
+            return value
+        kind = type(value)
+        if kind not in self._serdes:
+            self._serdes[kind] = serde.for_messages(kind)
+        return self._serdes[kind].encode(value)
+
+    def _answer(self, found: Reply, reply: Any, request: RequestInProgress) -> Answered[Any]:
+        value = answer_in(found, serde.for_messages(reply, self.names.replies), request.where)
+        return Answered(value, Receipt(self.names.input, request.where["partition"], found.offset))
+
+    def _unacknowledged(self, partition: int, seconds: float) -> KafkaTrouble:
+        return KafkaTrouble(
+            f"{self.names.input}[{partition}]: Kafka has not acknowledged the record within {seconds:g} s; it may be "
+            f"written"
+        )
+
+
+def _blob(key: str | bytes) -> bytes:
+    return key.encode() if isinstance(key, str) else key
+
+
+def _checked(id: str) -> str:
+    if len(id) > LONGEST_ID:
+        raise UsageError(f"id={id!r:.100}: {len(id)} characters, an id has at most {LONGEST_ID}. Nothing was sent")
+    return id or uuid.uuid4().hex

@@ -1,0 +1,193 @@
+"""Reads committed state over HTTP from the instance that owns its partition."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from statehold.client.receipt import Receipt
+from statehold.common.decoding import UNREADABLE
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, StateUnavailable
+from statehold.kafka.admin.admin import Admin
+
+#: seconds for which an owner is believed to own a partition, unless it says otherwise
+_KEPT: Final = 5.0
+#: seconds between two tries, and between two questions to the group about the owner
+_PAUSE: Final = 0.02
+_ASK_AGAIN: Final = 0.3
+#: most unused connections to one owner
+_MOST_IDLE: Final = 16
+#: most bytes of an answer
+_LARGEST: Final = 64_000_000
+
+
+class _Body(msgspec.Struct):
+    """The answer about a key. For a key that is absent, it has the partition that was searched."""
+
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    partition: int | None = None
+    error: str = ""
+
+
+class _Owner(NamedTuple):
+    url: str
+    #: monotonic time at which the group was asked
+    asked: float
+
+
+_decode: Final = msgspec.json.Decoder(_Body).decode
+
+
+class OwnerReads:
+    """Any thread may use it. Reads share a few connections to each owner."""
+
+    def __init__(self, settings: Settings, names: Names, admin: Callable[[], Admin]) -> None:
+        self._settings, self._names, self._admin = settings, names, admin
+        self._lock = threading.Lock()
+        self._owners: dict[int, _Owner] = {}
+        self._asked = float("-inf")
+        #: connections that no read uses, by host and port
+        self._idle: dict[str, list[http.client.HTTPConnection]] = {}
+        self._closed = False
+
+    def get(
+        self, table: str, key: str | bytes | int, kind: Any, partition: int, after: Receipt | None, until: float
+    ) -> Any:
+        """Return the value of a key as `kind`; None if it is absent. Blocks until this monotonic time at most.
+
+        :raises StateUnavailable:
+        """
+        began, cause = time.monotonic(), "the owner is not known yet"
+        query = f"?partition={partition}" + (f"&after={after}" if after is not None else "")
+        path = f"/state/{quote(table, safe='')}/{_in_path(key)}{query}"
+        while (left := until - time.monotonic()) > 0:
+            url = self._owner(partition)
+            if url:
+                try:
+                    status, data = self._request(url, path, left)
+                except (OSError, http.client.HTTPException) as error:
+                    self._forget(partition)
+                    if time.monotonic() < until:  # otherwise the cause before it says more
+                        cause = f"{url}: {type(error).__name__}: {error}"
+                else:
+                    body = _read(data)
+                    if status == 200:
+                        return _as(kind, body.value, table, key)
+                    if status == 404 and body.partition is not None:
+                        return None
+                    cause = f"{url}: {status}: {body.error}"
+                    if status < 500 and status != 421:
+                        raise StateUnavailable(f"{table}[{key!r}]: {cause}")
+                    if status == 421:
+                        self._forget(partition)
+            else:
+                cause = f"no member of {self._names.group} that owns partition {partition} advertises an address"
+            time.sleep(max(0.0, min(_PAUSE, until - time.monotonic())))
+        raise StateUnavailable(
+            f"{table}[{key!r}], partition {partition}: not read within {time.monotonic() - began:.3g} s: {cause}. "
+            f"Next: `statehold status --name {self._names.service}`; the owner needs ops.state = 'on', ops.token and "
+            f"an ops.advertised that this machine reaches"
+        )
+
+    def _owner(self, partition: int) -> str:
+        """Return the address of the owner's ops server; '' while it is unknown."""
+        with self._lock:
+            found, now = self._owners.get(partition), time.monotonic()
+            if found is not None and now - found.asked < _KEPT:
+                return found.url
+            if now - self._asked < _ASK_AGAIN:
+                return ""
+            self._asked = now
+        try:
+            members = self._admin().describe_group(self._names.input).members
+        except KafkaTrouble:
+            return ""
+        asked = time.monotonic()
+        owners = {each: _Owner(member.url, asked) for member in members if member.url for each in member.partitions}
+        with self._lock:
+            self._owners = owners
+        return owners[partition].url if partition in owners else ""
+
+    def _forget(self, partition: int) -> None:
+        with self._lock:
+            self._owners.pop(partition, None)
+
+    def _request(self, url: str, path: str, seconds: float) -> tuple[int, bytes]:
+        """Ask on a kept connection, if there is one; one that the server has closed meanwhile is opened again."""
+        parts = urlsplit(url)
+        token = self._settings.ops.token.reveal()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        while True:
+            connection, kept = self._connection(parts.scheme, parts.netloc)
+            connection.timeout = max(0.01, seconds)
+            if connection.sock is not None:
+                connection.sock.settimeout(connection.timeout)
+            try:
+                connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+                answer = connection.getresponse()
+                found = answer.status, answer.read(_LARGEST)
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                if not kept:
+                    raise
+                continue
+            except BaseException:
+                connection.close()
+                raise
+            with self._lock:
+                idle = self._idle.setdefault(parts.netloc, [])
+                if len(idle) < _MOST_IDLE and not self._closed:
+                    idle.append(connection)
+                    return found
+            connection.close()
+            return found
+
+    def _connection(self, scheme: str, place: str) -> tuple[http.client.HTTPConnection, bool]:
+        """Return a connection, and whether it was kept."""
+        with self._lock:
+            if idle := self._idle.get(place):
+                return idle.pop(), True
+        kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+        return kind(place), False
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed, idle = True, [each for of_place in self._idle.values() for each in of_place]
+            self._idle.clear()
+        for each in idle:
+            each.close()
+
+
+def table_key(key: str | bytes | int) -> bytes:
+    """Return the record key that a table's key is."""
+    return key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else b"%d" % key
+
+
+def _in_path(key: str | bytes | int) -> str:
+    return str(key) if isinstance(key, int) else quote(key, safe="")
+
+
+def _read(data: bytes) -> _Body:
+    try:
+        return _decode(data)
+    except UNREADABLE as error:
+        return _Body(error=f"the answer cannot be read: {error}")
+
+
+def _as(kind: Any, value: msgspec.Raw, table: str, key: str | bytes | int) -> Any:
+    """:raises StateUnavailable: the value is of another type."""
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except UNREADABLE as error:
+        raise StateUnavailable(
+            f"{table}[{key!r}]: the value is no {kind!r:.100}: {error}. Next: give `value` the type of the table's "
+            f"values"
+        ) from error

@@ -1,0 +1,178 @@
+"""The state of a partition with tables on disk. Its files hold its tables in memory, too, so that a start is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from statehold.disk.keys import KeyCodec
+from statehold.disk.port import PartitionStore, StoreSnapshot
+from statehold.disk.stored import StoredOnDisk
+from statehold.disk.tables import DiskTable
+from statehold.state.digest import MODULUS, table_digest
+from statehold.state.partition_table import Changes, PartitionTable, key_decoder
+from statehold.state.state import Frozen, State
+
+#: rows that a restore writes at once, and keys of one piece
+_SPILL: Final = 50_000
+_PIECE: Final = 2048
+#: their bytes
+_SPILL_BYTES: Final = 32_000_000
+_PIECE_BYTES: Final = 1_000_000
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def _codec_of_copies(kind: Any) -> KeyCodec:
+    decode = key_decoder(kind)
+    return KeyCodec(lambda key: _encode([key]), lambda data: decode(data)[0])
+
+
+class DiskState(State):
+    """`flush` writes to the files what has committed in Kafka since the last one, with the label of that state.
+
+    So the files are never ahead of Kafka (rule X1): until `flush` the layers in memory answer reads.
+    """
+
+    exact_pieces = True
+
+    def __init__(
+        self, tables: Iterable[PartitionTable[Any, Any]], store: PartitionStore, *, track_delta: bool = False
+    ) -> None:
+        super().__init__(tables, track_delta=track_delta)
+        self.store = store
+        #: bytes of the changes that the files do not have yet
+        self._bytes = 0
+        #: of each table what the files do not have yet
+        self._rows: dict[str, StoredOnDisk] = {}
+        for name, table in self.tables.items():
+            if isinstance(table, DiskTable):
+                self._rows[name] = table.stored
+            else:
+                self._rows[name] = StoredOnDisk(store, name, _codec_of_copies(table.key_type))
+
+    # Committed changes
+
+    def commit(self, frozen: Frozen, *, delta: bool) -> None:
+        super().commit(frozen, delta=delta)
+        for change in frozen.changes:
+            self._copy(change)
+
+    def follow(self, changes: Changes) -> None:
+        super().follow(changes)
+        self._copy(changes)
+
+    def load(self, changes: Changes) -> None:
+        """Also write to the files, without a label, what memory should not hold."""
+        super().load(changes)
+        self._copy(changes)
+        if self.crowded:
+            self._write(None)
+
+    def _copy(self, changes: Changes) -> None:
+        """Note a change of a table in memory; a table on disk has noted its own."""
+        self._bytes += sum(map(len, filter(None, changes.values)))
+        if not isinstance(self.tables[changes.table], DiskTable):
+            self._rows[changes.table].unwritten.update(zip(changes.keys, changes.values, strict=True))
+
+    @property
+    def crowded(self) -> bool:
+        """Return whether memory holds so much that is not in the files that a restore writes it."""
+        return self._bytes > _SPILL_BYTES or sum(len(rows.unwritten) for rows in self._rows.values()) > _SPILL
+
+    def stored_counts(self) -> dict[str, int]:
+        """Return the number of rows of each table in the files."""
+        return {name: self.store.count(name) for name in self.tables}
+
+    def stored_bytes(self) -> int:
+        return self.store.size()
+
+    def take_reads(self) -> int:
+        """Return how many values were fetched from the files since the last call."""
+        total = 0
+        for table in self.tables.values():
+            if isinstance(table, DiskTable):
+                total, table.reads = total + table.reads, 0
+        return total
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of keys of each table."""
+        return {name: len(table.stored) for name, table in self.tables.items()}
+
+    def flush(self, label: bytes) -> None:
+        """Write what has committed and its label, at once. :raises LocalStoreFailed: nothing was written."""
+        self._write(label)
+
+    def _write(self, label: bytes | None) -> None:
+        batch = {}
+        for name, rows in self._rows.items():
+            if rows.unwritten:
+                batch[name] = dict(map(rows.row, rows.unwritten.keys(), rows.unwritten.values()))
+        self.store.apply(batch, label)
+        self._bytes = 0
+        for rows in self._rows.values():
+            rows.unwritten = {}
+
+    # Whole tables
+
+    def load_files(self, digest: int) -> None:
+        """Begin with what the files hold, whose digest the label carries."""
+        for name, table in self.tables.items():
+            if isinstance(table, DiskTable):
+                table.proven = True
+            else:
+                for keys, values in _pieces(self._rows[name].rows()):
+                    table.load(keys, values)
+                table.loaded()
+        self.digest = digest
+
+    def loaded(self) -> None:
+        """Complete a restore: write the rest, count, and compute the digest from what the files hold then."""
+        self._write(None)
+        total = 0
+        for name, table in self.tables.items():
+            if isinstance(table, DiskTable):
+                table.stored.count = self.store.count(name)
+            else:
+                table.loaded()
+            total += sum(table_digest(name, keys, values) for keys, values in _pieces(self._rows[name].rows()))
+        self.digest = total % MODULUS
+
+    def pieces(self, size: int) -> Iterator[Changes]:
+        """Yield all keys and values of the last `flush`, whatever is committed meanwhile."""
+        return self._snapshot_pieces(self.store.snapshot(), size)
+
+    def _snapshot_pieces(self, snapshot: StoreSnapshot, size: int) -> Iterator[Changes]:
+        try:
+            for name, rows in self._rows.items():
+                for keys, values in _pieces(rows.rows_of(snapshot), size):
+                    yield Changes(name, keys, values)
+        finally:
+            snapshot.close()
+
+    def differs(self, cause: str) -> None:
+        """:raises LocalStoreFailed: the files hold another state than the commit record; the next start restores."""
+        raise self.store.damaged(cause)
+
+    def close(self, *, flush: bool) -> None:
+        self.store.close(flush=flush)
+
+    def before(self, changes: Changes) -> list[bytes | None]:
+        table = self.tables[changes.table]
+        return list(map(table.before, changes.keys)) if isinstance(table, DiskTable) else super().before(changes)
+
+
+def _pieces(pairs: Iterator[tuple[Any, bytes]], size: int = _PIECE) -> Iterator[tuple[list[Any], list[Any]]]:
+    keys: list[Any] = []
+    values: list[bytes] = []
+    length = 0
+    for key, value in pairs:
+        keys.append(key)
+        values.append(value)
+        length += len(value)
+        if len(keys) == size or length > _PIECE_BYTES:
+            yield keys, values
+            keys, values, length = [], [], 0
+    if keys:
+        yield keys, values

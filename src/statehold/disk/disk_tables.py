@@ -1,0 +1,57 @@
+"""What a process needs for its tables on disk; the wiring makes it only for a handler that has some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from statehold.api.handler import Handler
+from statehold.bound.attributes import tables_and_outputs
+from statehold.config.settings import Settings
+from statehold.disk.disk_state import DiskState
+from statehold.disk.port import PartitionStore, Stores
+from statehold.disk.tables import DecodedBudget, fresh_tables, placed_on_disk
+from statehold.snapshot.format.partition_identity import Place
+
+
+def disk_tables(kind: type[Handler[Any]], settings: Settings, stores: Callable[[], Stores]) -> DiskTables | None:
+    """Return what a handler with tables on disk needs; None without such a table."""
+    on_disk = placed_on_disk(kind, settings.state.storage)
+    if not on_disk:
+        return None
+    return DiskTables(
+        kind,
+        on_disk,
+        stores(),
+        DecodedBudget(settings.state.memory),
+        traced=settings.service.mode == "development",
+        track_delta=settings.snapshot.delta_interval != "off",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DiskTables:
+    """Opens the files of partitions, and makes the states over them. Any thread."""
+
+    kind: type[Handler[Any]]
+    #: stored names of the tables on disk
+    on_disk: frozenset[str]
+    stores: Stores
+    budget: DecodedBudget
+    traced: bool
+    track_delta: bool
+
+    def open(self, place: Place) -> PartitionStore:
+        """:raises LocalStoreFailed:"""
+        return self.stores.open(place, tuple(tables_and_outputs(self.kind)[0]))
+
+    def state(self, store: PartitionStore) -> DiskState:
+        """Return a state over what the files hold."""
+        tables = fresh_tables(self.kind, self.on_disk, store, self.budget, traced=self.traced)
+        return DiskState(tables, store, track_delta=self.track_delta)
+
+    def empty_state(self, store: PartitionStore) -> DiskState:
+        """Return an empty state over cleared files."""
+        store.clear()
+        return self.state(store)

@@ -1,0 +1,50 @@
+"""The rows of a table in its files: a checksum and the stored value, under the bytes of the key."""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from statehold.state.digest import hash64
+
+#: bytes of a key in the files; a longer key is cut, and its row has the whole key
+LONGEST: Final = 480
+_HASH: Final = 32
+_CHECK: Final = struct.Struct("<Q")
+_LENGTH: Final = struct.Struct("<I")
+
+
+class DamagedRow(Exception):
+    """A row is not the one that was written."""
+
+
+class Row(NamedTuple):
+    """A key as encoded, and the stored value."""
+
+    key: bytes
+    value: bytes
+
+
+def place_of(key: bytes) -> bytes:
+    """Return the bytes under which the row of an encoded key is stored."""
+    if len(key) < LONGEST:
+        return key
+    return key[: LONGEST - _HASH] + blake2b(key, digest_size=_HASH).digest()  # no cheap hash: strangers choose keys
+
+
+def packed(key: bytes, place: bytes, value: bytes) -> bytes:
+    """Return the row of a key that is stored at `place`."""
+    body = value if len(key) < LONGEST else _LENGTH.pack(len(key)) + key + value
+    return _CHECK.pack(hash64(body, hash64(place))) + body
+
+
+def unpacked(place: bytes, row: bytes) -> Row:
+    """Return the key and the value of a row. :raises DamagedRow:"""
+    body = row[_CHECK.size :]
+    if len(row) < _CHECK.size or _CHECK.unpack_from(row)[0] != hash64(body, hash64(place)):
+        raise DamagedRow("a row differs from its checksum")
+    if len(place) < LONGEST:
+        return Row(place, body)
+    (length,) = _LENGTH.unpack_from(body)
+    return Row(body[_LENGTH.size : _LENGTH.size + length], body[_LENGTH.size + length :])

@@ -1,0 +1,106 @@
+"""The committed values of a table on disk: its rows in the files, and over them what was committed since."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import chain
+from typing import Any, Final
+
+from statehold.disk.keys import NO_KEY, KeyCodec
+from statehold.disk.port import PartitionStore, StoreSnapshot
+from statehold.disk.rows import DamagedRow, packed, place_of, unpacked
+
+_ABSENT: Final[Any] = object()
+
+
+class StoredOnDisk(Mapping[Any, bytes]):
+    """Stands for the dict `PartitionTable.stored`. The partition's thread writes `unwritten`; any thread may read."""
+
+    def __init__(self, store: PartitionStore, table: str, codec: KeyCodec) -> None:
+        self._store, self._table, self.codec = store, table, codec
+        #: committed in Kafka and not yet in the files; None: deleted
+        self.unwritten: dict[Any, bytes | None] = {}
+        self.count = store.count(table)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        data = self.unwritten.get(key, _ABSENT)
+        if data is _ABSENT:
+            data = self._fetch(key)
+        return default if data is None else data
+
+    def __getitem__(self, key: Any) -> bytes:
+        data: bytes | None = self.get(key)
+        if data is None:
+            raise KeyError(key)
+        return data
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self.pairs())
+
+    def items(self) -> Any:
+        return self.pairs()
+
+    def values(self) -> Any:
+        return (value for _, value in self.pairs())
+
+    def pairs(self) -> Iterator[tuple[Any, bytes]]:
+        """Yield keys and stored values as of now, in no defined order."""
+        hidden = dict(self.unwritten)
+        written = (pair for pair in self.rows() if pair[0] not in hidden)
+        return chain(written, ((key, value) for key, value in hidden.items() if value is not None))
+
+    def rows(self) -> Iterator[tuple[Any, bytes]]:
+        """Yield what the files hold."""
+        with closing(self._store.snapshot()) as snapshot:
+            yield from self.rows_of(snapshot)
+
+    def rows_of(self, snapshot: StoreSnapshot) -> Iterator[tuple[Any, bytes]]:
+        """Yield what a snapshot holds."""
+        decode = self.codec.decode
+        for place, row in snapshot.rows(self._table):
+            key, value = self.unpack(place, row)
+            yield decode(key), value
+
+    def between(self, low: Any, high: Any, above: Iterable[Any], *, reverse: bool) -> Iterator[Any]:
+        """Yield the keys with low <= key < high of the files, and those of `above`, in order, each once."""
+        encode = self.codec.encode
+        first, last = (None if bound is None else encode(bound) for bound in (low, high))
+        previous = _ABSENT
+        for key in heapq.merge(self._keys(first, last, reverse=reverse), above, reverse=reverse):
+            if key != previous:
+                yield key
+            previous = key
+
+    def _keys(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[Any]:
+        with closing(self._store.snapshot()) as snapshot:
+            for place, _ in snapshot.rows(self._table, low, high, reverse=reverse):
+                yield self.codec.decode(place)  # a sorted table has no key that is cut
+
+    def row(self, key: Any, value: bytes | None) -> tuple[bytes, bytes | None]:
+        """Return the place and the row of a key for the files; None deletes it."""
+        data = self.codec.encode(key)
+        place = place_of(data)
+        return place, None if value is None else packed(data, place, value)
+
+    def unpack(self, place: bytes, row: bytes) -> tuple[bytes, bytes]:
+        """Return the encoded key and the value of a row. :raises LocalStoreFailed: it is damaged."""
+        try:
+            return unpacked(place, row)
+        except DamagedRow as error:
+            raise self._store.damaged(f"table {self._table!r}: {error}") from error
+
+    def _fetch(self, key: Any) -> bytes | None:
+        try:
+            place = place_of(self.codec.encode(key))
+        except NO_KEY:
+            return None  # a value of another type is no key
+        row = self._store.get(self._table, place)
+        return None if row is None else self.unpack(place, row)[1]

@@ -1,0 +1,283 @@
+"""The tables that keep their committed values on disk, and the memory that their decoded values may take."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import chain, islice
+from typing import Any, Final, TypeVar
+
+from statehold.api.handler import Handler
+from statehold.api.values.difference import brief
+from statehold.bound.attributes import bound_tables
+from statehold.disk.keys import KeyCodec, key_codec
+from statehold.disk.port import PartitionStore
+from statehold.disk.rows import LONGEST
+from statehold.disk.stored import StoredOnDisk
+from statehold.state.kinds.calls import CallTable
+from statehold.state.kinds.joins import JoinTable
+from statehold.state.kinds.sorted import SortedTable
+from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
+from statehold.state.kinds.windows import HoppingTable, SessionTable
+from statehold.state.partition_table import ABSENT, Changes, PartitionTable
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: estimated bytes of a decoded value and its key: these, and these for each byte of its stored form
+_EACH: Final = 250
+_PER_BYTE: Final = 2
+#: stored values that are kept between two commits, and their bytes
+_FETCHED: Final = 50_000
+_FETCHED_BYTES: Final = 16_000_000
+#: they know their keys by an index in memory
+_IN_MEMORY: Final = (CallTable, DedupeTable, ExpiringTable, HoppingTable, JoinTable, SessionTable)
+
+
+class DecodedBudget:
+    """The memory for decoded values of all tables on disk of a process: `state.memory`, in equal shares."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._tables: weakref.WeakSet[DiskTable[Any, Any]] = weakref.WeakSet()
+
+    def join(self, table: DiskTable[Any, Any]) -> None:
+        self._tables.add(table)
+
+    @property
+    def share(self) -> int:
+        """Return the bytes of one table."""
+        return self._limit // max(1, len(self._tables))
+
+
+class DiskTable(PartitionTable[K, V]):
+    """Keeps committed values in the files, and the decoded values of keys in use in memory within a budget.
+
+    `_cache` holds the values of the newest keys, `_older` those of the keys before them. A key that is used moves to
+    `_cache`. When that has half of the budget it becomes `_older`, and what was there is dropped.
+    """
+
+    stored: StoredOnDisk  # type: ignore[assignment]
+    _older: dict[Any, Any]
+    #: committed values that the open transaction has read, so that each is fetched once
+    _fetched: dict[Any, bytes | None]
+    _weight = _fetched_bytes = 0
+    #: a process with the same types has read all values that are in the files
+    proven = False
+    #: values fetched from the files since the last look of a metric
+    reads = 0
+
+    def attach(self, store: PartitionStore, codec: KeyCodec, budget: DecodedBudget) -> None:
+        """Begin with what the files hold."""
+        self.stored, self.order = StoredOnDisk(store, self.name, codec), []
+        self._older, self._fetched, self._budget = {}, {}, budget
+        budget.join(self)
+
+    @property
+    def in_memory(self) -> int:
+        """Return the number of decoded values in memory."""
+        return len(self._cache) + len(self._older)
+
+    def delete(self, key: K) -> None:
+        super().delete(key)
+        self._older.pop(key, None)
+
+    def _load(self, key: K) -> Any:
+        if key in self._dirty:
+            return self._dirty[key]
+        value = self._older.get(key, ABSENT)
+        if value is not ABSENT:
+            self._cache[key] = value
+            self._weigh(_EACH)
+            return value
+        data = self._committed(key)
+        if data is None:
+            return ABSENT
+        value = self._cache[key] = self.decoded(key, data)
+        self._weigh(_EACH + _PER_BYTE * len(data))
+        return value
+
+    def _weigh(self, size: int) -> None:
+        self._weight += size
+        if self._weight > self._budget.share // 2:
+            self._older, self._cache, self._weight = self._cache, {}, 0
+            self._forget_fetched()
+
+    def _forget_fetched(self) -> None:
+        self._fetched.clear()
+        self._fetched_bytes = 0
+
+    def _committed(self, key: Any) -> bytes | None:
+        return self._frozen[key] if key in self._frozen else self.before(key)
+
+    def before(self, key: Any) -> bytes | None:
+        """Return the committed value; on the partition's thread only."""
+        data = self._fetched.get(key, ABSENT)
+        if data is ABSENT:
+            if len(self._fetched) >= _FETCHED or self._fetched_bytes >= _FETCHED_BYTES:
+                self._forget_fetched()
+            self.reads += 1
+            data = self._fetched[key] = self.stored.get(key)
+            self._fetched_bytes += len(data or b"")
+        return data  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        count = self.stored.count
+        for key, value in self._frozen.items():
+            count += (value is not None) - (self.before(key) is not None)
+        for key, value in self._dirty.items():
+            count += (value is not ABSENT) - (self._committed(key) is not None)
+        return count
+
+    def __iter__(self) -> Iterator[K]:
+        born = [key for layer in (self._frozen, self._dirty) for key in layer if self.before(key) is None]
+        seen = dict.fromkeys(born)
+        for key in self.stored:
+            if key not in seen and key in self:
+                yield key
+        for key in seen:
+            if key in self:
+                yield key
+
+    def freeze(self) -> Changes:
+        self._require_places(list(self._dirty))
+        return super().freeze()
+
+    def _require_places(self, keys: list[K]) -> None:
+        """:raises UnstorableValue: a key cannot be in the files. A table without order takes keys of any length."""
+
+    def commit(self) -> None:
+        frozen, older = self._frozen, self._older
+        self.apply(list(frozen), list(frozen.values()))
+        for key, value in frozen.items():
+            if value is None:
+                older.pop(key, None)
+            elif self._forgets and key not in self._dirty:
+                self._cache.pop(key, None)
+                older.pop(key, None)
+        size = sum(map(len, filter(None, frozen.values())))
+        self._frozen = {}
+        self._weigh(_EACH * len(frozen) + _PER_BYTE * size)
+
+    def rollback(self) -> None:
+        super().rollback()
+        self._older, self._weight = {}, 0
+        self._forget_fetched()
+
+    def apply(self, keys: list[K], values: list[bytes | None]) -> None:
+        stored, born = self.stored, 0
+        for key, value in zip(keys, values, strict=True):
+            born += (value is not None) - (self.before(key) is not None)
+        stored.unwritten.update(zip(keys, values, strict=True))
+        stored.count += born
+        self._forget_fetched()
+
+    def load(self, keys: list[K], values: list[bytes | None]) -> None:
+        self._require_places(keys)
+        self.stored.unwritten.update(zip(keys, values, strict=True))
+
+    def listed(self, size: int) -> Iterator[list[K]]:
+        keys = iter(self.stored)
+        while piece := list(islice(keys, size)):
+            yield piece
+
+    def loaded(self) -> None:
+        """Do nothing: `DiskState.loaded` counts what is in the files."""
+
+    def unreadable(self) -> set[int]:
+        return set() if self.proven else super().unreadable()
+
+
+class SortedDiskTable(SortedTable[K, V], DiskTable[K, V]):
+    """A table on disk in the order of its keys, which is that of its rows."""
+
+    #: the changes that `_order` was made from; every `flush` begins new ones
+    _ordered: Mapping[K, Any] | None = None
+
+    def __setitem__(self, key: K, value: V) -> None:
+        PartitionTable.__setitem__(self, key, value)
+        if self._order is not None:
+            self._order.add(key)
+
+    commit = DiskTable.commit
+    loaded = DiskTable.loaded
+
+    def rollback(self) -> None:
+        DiskTable.rollback(self)
+        self._order = None
+
+    def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        above = list(self._keys().irange(low, high, inclusive=(True, False), reverse=reverse))
+        for key in self.stored.between(low, high, above, reverse=reverse):
+            if key in self:
+                yield key, self[key]
+
+    def _keys(self) -> Any:
+        """Return the keys that are not in the files yet, in order, and some that are no longer there."""
+        if self._order is None or self._ordered is not self.stored.unwritten:
+            from sortedcontainers import SortedSet  # as in SortedTable
+
+            self._ordered = self.stored.unwritten
+            self._order = SortedSet(chain(self._ordered, self._frozen, self._dirty))
+        return self._order
+
+    def _outermost(self, *, reverse: bool) -> tuple[K, V] | None:
+        return next(self.range(reverse=reverse), None)
+
+    def _require_places(self, keys: list[K]) -> None:
+        for key in keys:
+            try:
+                length = len(self.stored.codec.encode(key))
+            except (TypeError, ValueError, OverflowError, AttributeError):
+                continue  # `check_keys` says what is wrong
+            if length >= LONGEST:
+                raise self._unstorable(
+                    key,
+                    f"it takes {length} bytes, and a key of a sorted table on disk at most {LONGEST - 1}. Next: use a "
+                    f"shorter key, or declare {brief(self.attribute)} with storage='memory'",
+                )
+
+
+@cache
+def _on_disk(kind: Any) -> type[DiskTable[Any, Any]]:
+    """Return the class of a table on disk for the class of a table in memory."""
+    base: type[DiskTable[Any, Any]] = SortedDiskTable if issubclass(kind, SortedTable) else DiskTable
+    return base if issubclass(base, kind) else type(kind.__name__, (kind, base), {})
+
+
+def placed_on_disk(kind: type[Handler[Any]], default: str) -> frozenset[str]:
+    """Return the stored names of a handler's tables on disk; `default` is `state.storage`.
+
+    With the default `disk` those that cannot be there stay in memory.
+    """
+    return frozenset(table.name for table in bound_tables(kind, False) if _is_on_disk(table, default))
+
+
+def _is_on_disk(table: PartitionTable[Any, Any], default: str) -> bool:
+    if table.storage:
+        return table.storage == "disk"
+    return default == "disk" and "." not in table.name and can_be_on_disk(table)
+
+
+def can_be_on_disk(table: PartitionTable[Any, Any]) -> bool:
+    """Return whether a table of this kind, with keys of this type, can be on disk."""
+    return not isinstance(table, _IN_MEMORY) and key_codec(table.key_type) is not None
+
+
+def fresh_tables(
+    kind: type[Handler[Any]], on_disk: frozenset[str], store: PartitionStore, budget: DecodedBudget, *, traced: bool
+) -> list[PartitionTable[Any, Any]]:
+    """Return the tables of one partition: those on disk with what the files hold, the others empty."""
+    tables = []
+    for declared in bound_tables(kind, traced):
+        table = declared.fresh()
+        if table.name in on_disk:
+            codec = key_codec(table.key_type)
+            assert codec is not None
+            kind_of_table: Any = type(table)
+            table.__class__ = _on_disk(kind_of_table)
+            assert isinstance(table, DiskTable)
+            table.attach(store, codec, budget)
+        tables.append(table)
+    return tables

@@ -1,0 +1,110 @@
+"""Random schedules of faults, kills and lost writes with tables on disk: the outcome is what a recomputation says."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from tests.simulation.scenarios import BASE, LONG, SHORT, Book, Op, Size, made, verified, verify_book
+
+from statehold import Record, Table
+from statehold.disk import label as labels
+from statehold.disk.disk_tables import disk_tables
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import CommitRecord
+from statehold.state import digest
+from statehold.testing.memory.files import MemoryStores
+from statehold.testing.simulation.schedule import Schedule
+from statehold.testing.simulation.shrink import shrink, timeline
+from statehold.testing.simulation.simulation import InputRecord, RunReport, RunResult, Scenario, run
+
+SEEDS, MORE = 60, 600
+
+
+class Shelf(Book):
+    """As `Book`, with an account that is deleted now and then, a sorted table, and one in memory."""
+
+    totals = Table(key=str, value=int, storage="disk")
+    newest = Table(key=tuple[str, int], value=int, storage="disk", sorted=True)
+    count = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        super().on_record(record)
+        account = record.value.account
+        self.newest[account, record.offset] = record.offset
+        for key, _ in list(self.newest.range((account, 0), (account, record.offset)))[:-1]:
+            del self.newest[key]
+        seen = self.count["all"] = self.count.get("all", 0) + 1
+        if seen != record.offset + 1 or self.newest.get((account, record.offset)) != record.offset:
+            raise AssertionError(f"record {record.offset} is number {seen}")
+
+
+def verify_book_and_files(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
+    """Rule X1: whatever was lost, the files hold the state of the commit record in their label, which Kafka has."""
+    verify_book(inputs, outcome)
+    application = outcome.application
+    for disk in application.disks.values():
+        found = disk_tables(application.kind, application.settings, partial(_same, disk))
+        assert found is not None
+        for partition, files in disk.files.items():
+            if (label := labels.decoded(files.label or b"")) is None:
+                continue
+            log = outcome.kafka.log(outcome.names.changelog, partition)
+            kept = [records.unpack(message.value()) for message in log.committed()]
+            known = [each for each in kept if isinstance(each, CommitRecord)]
+            same = [each.identity for each in known if each.n == label.record.n]
+            assert same == [label.record.identity] or label.record.n < min(each.n for each in known), label.record
+            state = found.state(disk.open(application.place(outcome.kafka, partition, "test"), ()))
+            state.loaded()
+            assert digest.to_bytes(state.digest) == label.digest == label.record.digest
+
+
+def _same(disk: MemoryStores) -> MemoryStores:
+    return disk
+
+
+def scenario(seed: int) -> Scenario:
+    size: Size = LONG if seed % 20 == 0 else SHORT
+    inputs = made(seed, size)
+    snapshot = replace(BASE.snapshot, chunk_bytes=4096, keep=1 + seed % 3)
+    if seed % 3 == 2:
+        snapshot = replace(snapshot, delta_interval=size.rare)
+    settings = replace(BASE, snapshot=snapshot)
+    found = partial(verified, verify_book_and_files, inputs)
+    return Scenario(Shelf, inputs, settings, size.partitions, name="tables on disk", verify=found)
+
+
+def starts(report: RunReport) -> list[bool]:
+    restored = [each for each in report.observer.timeline if "restored" in str(each)]
+    return ["from_files" in str(each) for each in restored]
+
+
+def run_all(seeds: range) -> None:
+    from_files = 0
+    for seed in seeds:
+        report = run(scenario(seed), Schedule.random(seed))
+        if report.violation is not None:
+            pytest.fail(f"seed {seed}, shrunk:\n{timeline(shrink(report))}", pytrace=False)
+        from_files += sum(starts(report))
+    assert from_files
+
+
+@pytest.fixture(autouse=True)
+def _free_memory() -> Iterator[None]:
+    """The runs leave cycles, and a restore makes the collector ignore them."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+
+
+def test_schedules() -> None:
+    run_all(range(SEEDS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(SEEDS, MORE, 90))
+def test_more_schedules(block: int) -> None:
+    run_all(range(block, block + 90))

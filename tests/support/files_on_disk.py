@@ -1,0 +1,33 @@
+"""Files of a partition as tests open them, also in processes of their own."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from statehold.common.names import Names
+from statehold.disk.directory import LocalStores
+from statehold.disk.port import PartitionStore
+from statehold.snapshot.format.partition_identity import Place
+
+PLACE = Place(Names("group", "input"), 3, 8, {})
+TABLES = ("a", "b.c")
+
+
+def local(directory: Path, dropped: list[str] | None = None, limit: int = 1 << 26, boot: str = "this") -> LocalStores:
+    causes: list[str] = [] if dropped is None else dropped
+    return LocalStores(directory, limit, lambda path, cause: causes.append(cause), lambda: boot)
+
+
+def contents(store: PartitionStore, table: str = "a") -> dict[bytes, bytes]:
+    snapshot = store.snapshot()
+    try:
+        return dict(snapshot.rows(table))
+    finally:
+        snapshot.close()
+
+
+def batch(number: int) -> dict[bytes, bytes | None]:
+    """Twenty rows, of which some replace or delete those of earlier batches."""
+    rnd = random.Random(number)
+    return {b"%d" % rnd.randrange(500): None if rnd.random() < 0.2 else b"%d" % number * 20 for _ in range(20)}

@@ -1,0 +1,199 @@
+"""A `Client` asks a service on a real broker: answers, ids, failures, kills, a reader of one partition."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import ClassVar
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from tests.support.processes import await_true
+
+from statehold import Client, Handler, Record, Replies, Service, Table, dead_letter
+from statehold.admin.topics import ServiceTopics
+from statehold.bound.topics import output_topics
+from statehold.common.partitioner import murmur2
+from statehold.config import load
+from statehold.config.settings import Settings
+from statehold.dev import Cluster
+from statehold.errors import NoAnswerInTime, RequestConflict, RequestFailed, StateUnavailable, TopicMissing
+from statehold.ops.http.server import OpsServer
+
+
+class Payment(msgspec.Struct, frozen=True):
+    account: str
+    amount: int
+
+
+class Booked(msgspec.Struct, frozen=True):
+    balance: int
+    number: int
+
+
+#: accounts whose payments wait until a test lets them
+held: dict[str, threading.Event] = {}
+
+
+class Payments(Handler[Payment]):
+    on_failure: ClassVar = {ValueError: dead_letter(ordered=False)}
+    balances = Table(key=str, value=Booked)
+    replies = Replies(Booked, keep=timedelta(days=1))
+
+    def on_record(self, record: Record[Payment]) -> None:
+        payment = record.value
+        if (wait := held.get(payment.account)) is not None:
+            wait.wait(60)
+        if payment.amount < 0:
+            raise ValueError(f"no amount: {payment.amount}")
+        before = self.balances.get(payment.account, Booked(0, 0))
+        booked = self.balances[payment.account] = Booked(before.balance + payment.amount, before.number + 1)
+        record.reply(booked)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A service with two partitions, which is running, and a client of it."""
+
+    service: Service
+    client: Client
+    settings: Settings
+
+    def key(self, partition: int) -> str:
+        """Return a new key of a partition."""
+        names = (uuid.uuid4().hex for _ in iter(int, 1))
+        return next(name for name in names if murmur2(name.encode(), 2) == partition)
+
+
+def settings_of(broker: Cluster) -> Settings:
+    return load(
+        env={
+            "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
+            "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.2",
+            "STATEHOLD_OPS__STATE": "on",
+            "STATEHOLD_OPS__TOKEN": "a-token-of-this-test",
+        }
+    )
+
+
+@pytest.fixture
+def desk(broker: Cluster) -> Iterator[Desk]:
+    settings, run = settings_of(broker), uuid.uuid4().hex[:8]
+    service = Service(f"desk-{run}", input=f"payments-{run}", handler=Payments, settings=settings)
+    topics = ServiceTopics(settings, service.names, output_topics(Payments, service.names))
+    findings = topics.create("beginning", partitions=2)
+    assert all(finding.good for finding in findings), findings
+    client = Client(service.name, settings, input=service.input, value=Payment)
+    with OpsServer(service), service, client:
+        await_true(lambda: service.status()["ready"] and len(service.status()["partitions"]) == 2, "live", 60)
+        yield Desk(service, client, settings)
+        for each in held.values():
+            each.set()
+    held.clear()
+
+
+def test_an_answer_comes_with_its_effects_and_an_id_takes_effect_once(desk: Desk) -> None:
+    async def ask() -> None:
+        key, client = desk.key(0), desk.client
+        assert await client.ask(Payment(key, 5), key=key, reply=Booked, id="order-17", timeout=30) == Booked(5, 1)
+        assert await client.ask(Payment(key, 5), key=key, reply=Booked, id="order-17", timeout=30) == Booked(5, 1)
+        same = [client.ask(Payment(key, 2), key=key, reply=Booked, id="order-18", timeout=30) for _ in range(8)]
+        assert await asyncio.gather(*same) == [Booked(7, 2)] * 8
+        with pytest.raises(RequestConflict, match=r"@\d+: id 'order-17': another value"):
+            await client.ask(Payment(key, 6), key=key, reply=Booked, id="order-17", timeout=30)
+        many = [client.ask(Payment(key, 1), key=key, reply=Booked, timeout=30) for _ in range(50)]
+        assert sorted((await asyncio.gather(*many)), key=lambda each: each.number) == [
+            Booked(8 + i, 3 + i) for i in range(50)
+        ]
+
+    asyncio.run(ask())
+
+
+def test_a_thread_asks_and_gets_the_receipt_of_the_request_that_took_effect(desk: Desk) -> None:
+    key, client = desk.key(1), desk.client
+    ask = partial(client.ask_with_receipt_blocking, Payment(key, 3), key=key, reply=Booked, id="a", timeout=30)
+    first, again = ask(), ask()
+    assert first == again
+    assert (first.value, first.receipt.topic, first.receipt.partition) == (Booked(3, 1), desk.service.input, 1)
+    after = client.send_blocking(Payment(key, 1), key=key, timeout=30)
+    assert (after.partition, after.offset) == (1, first.receipt.offset + 2)
+
+
+def test_the_asker_gets_the_failure_of_the_handler_and_what_became_of_the_record(desk: Desk) -> None:
+    key = desk.key(0)
+    with pytest.raises(RequestFailed) as failed:
+        desk.client.ask_blocking(Payment(key, -1), key=key, reply=Booked, timeout=30)
+    assert (failed.value.error, failed.value.text, failed.value.became) == (
+        "ValueError",
+        "no amount: -1",
+        "dead letter",
+    )
+    assert desk.client.ask_blocking(Payment(key, 1), key=key, reply=Booked, timeout=30) == Booked(1, 1)
+
+
+def test_an_asker_of_one_partition_does_not_wait_for_another_ones_open_transaction(desk: Desk) -> None:
+    slow, quick = desk.key(1), desk.key(0)
+    held[slow] = threading.Event()
+    with pytest.raises(NoAnswerInTime, match=r"\[1\]@\d+: no answer within 1 s") as late:
+        desk.client.ask_blocking(Payment(slow, 1), key=slow, reply=Booked, timeout=1, id="late")
+    assert desk.client.ask_blocking(Payment(quick, 1), key=quick, reply=Booked, timeout=30) == Booked(1, 1)
+    held[slow].set()
+    asked_again = desk.client.ask_blocking(Payment(slow, 1), key=slow, reply=Booked, timeout=30, id=late.value.id)
+    assert asked_again == Booked(1, 1)
+
+
+def test_a_request_and_its_reply_are_plain_headers_that_other_programs_write_and_read(desk: Desk) -> None:
+    key, client = desk.key(0), desk.client
+    answer = client.ask_blocking(Payment(key, 4), key=key, reply=bytes, timeout=30)
+    assert msgspec.json.decode(answer) == {"balance": 4, "number": 1}
+    producer = Producer({"bootstrap.servers": desk.settings.kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    value = msgspec.json.encode(Payment(key, 5))
+    producer.produce(desk.service.input, value, key, headers={"statehold-request": b"by-hand"})
+    producer.flush(30)
+    assert client.ask_blocking(Payment(key, 5), key=key, reply=Booked, timeout=30, id="by-hand") == Booked(9, 2)
+
+
+def test_a_service_without_a_topic_of_replies_is_named(desk: Desk) -> None:
+    with (
+        Client("nobody-answers", desk.settings, input=desk.service.input) as client,
+        pytest.raises(TopicMissing, match="topic of replies does not exist"),
+    ):
+        client.ask_blocking(Payment("ann", 1), key="ann", reply=Booked, timeout=30)
+
+
+def test_a_read_includes_the_write_before_it(desk: Desk) -> None:
+    async def ask_and_read() -> None:
+        client = desk.client
+        for number in range(20):
+            key = desk.key(number % 2)
+            answer = await client.ask_with_receipt(Payment(key, 3), key=key, reply=Booked, timeout=30)
+            found = await client.get("balances", key, value=Booked, after=answer.receipt, timeout=30)
+            assert found == answer.value
+            sent = await client.send(Payment(key, 4), key=key, timeout=30)
+            assert await client.get("balances", key, value=Booked, after=sent, timeout=30) == Booked(7, 2)
+        assert await client.get("balances", "no-such-key", value=Booked, after=sent, timeout=30) is None
+        assert await client.get("balances", "no-such-key", value=Booked, timeout=30) is None
+
+    asyncio.run(ask_and_read())
+
+
+def test_a_read_waits_for_its_record_and_names_what_it_waits_for(desk: Desk) -> None:
+    key, client = desk.key(1), desk.client
+    held[key] = threading.Event()
+    sent = client.send_blocking(Payment(key, 4), key=key, timeout=30)
+    with pytest.raises(StateUnavailable, match=f"503: partition 1 has committed 0, and not yet {sent.offset}"):
+        client.get_blocking("balances", key, value=Booked, after=sent, timeout=2)
+    assert client.get_blocking("balances", key, value=Booked, timeout=30) is None
+    threading.Timer(0.5, held[key].set).start()
+    assert client.get_blocking("balances", key, value=Booked, after=sent, timeout=30) == Booked(4, 1)
+    with pytest.raises(StateUnavailable, match="the value is no <class 'int'>"):
+        client.get_blocking("balances", key, value=int, timeout=30)
+    with pytest.raises(StateUnavailable, match="404: there is no table 'none'"):
+        client.get_blocking("none", key, value=int, timeout=30)

@@ -1,0 +1,188 @@
+"""A service with its tables on disk: kills at and between writes, a damaged file, a lost directory, a full disk."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.desk import TOKEN, ask
+from tests.support.local_service import Local
+from tests.support.processes import Process, await_true
+from tests.support.stage import Stage, StageFactory
+
+from statehold.ops.http.server import OpsServer
+
+pytestmark = pytest.mark.kafka
+
+SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "50"}
+
+
+def on_disk(directory: Path, **more: str) -> dict[str, str]:
+    return {"STATEHOLD_STATE__STORAGE": "disk", "STATEHOLD_STATE__DIR": str(directory), **SMALL, **more}
+
+
+def starts(process: Process) -> list[bool]:
+    return [bool(event["from_files"]) for event in process.events("restored")]
+
+
+@pytest.mark.parametrize("moment", ["before", "inside", "after"])
+def test_a_kill_at_a_write(stages: StageFactory, moment: str) -> None:
+    stage = stages(1).create_topics()
+    point = stage.directory / "kill"
+    settings = on_disk(stage.directory / "state", PROBE_KILL_FILE=str(point))
+    process = stage.process("a", **settings).await_live(0)
+    stage.feed(300)
+    stage.await_all()
+    process.kill()
+    point.write_text(f"{moment} 4", encoding="ascii")
+    process.start().await_live(0)
+    assert starts(process) == [True]
+    stage.feed(1000)
+    process.await_that(lambda: not point.exists(), "the write")
+    await_true(lambda: not process.running, "the kill")
+    process.start().await_live(0)
+    assert starts(process) == [True]
+    stage.feed(200)
+    stage.await_all()
+    assert process.stop() == 0
+    stage.verify()
+
+
+def test_kills_at_random_between_two_processes_with_one_directory(stages: StageFactory, seed: int) -> None:
+    """Each partition goes from one to the other: the files of its last owner there are older, or another's."""
+    stage = stages(2).create_topics()
+    rng = random.Random(seed)
+    directory = stage.directory / "state"
+    pair = [stage.process(name, **on_disk(directory)) for name in ("a", "b")]
+    for _ in range(4):
+        victim = rng.choice(pair)
+        victim.await_that(victim.live, "a live partition")
+        stage.feed(2000)
+        time.sleep(rng.uniform(0, 0.5))  # the random moment itself; nothing is waited for
+        victim.kill()
+        victim.start()
+    stage.await_all()
+    for process in pair:
+        process.await_event("starting")
+        assert process.stop() == 0
+    stage.verify()
+
+
+def test_damaged_lost_and_older_files(stages: StageFactory) -> None:
+    stage = stages(1).create_topics()
+    directory = stage.directory / "state"
+    process = stage.process("a", **on_disk(directory)).await_live(0)
+    stage.feed(2000)
+    stage.await_all()
+    process.kill()
+    (data,) = directory.glob("*/0/data.mdb")
+    older = data.read_bytes()
+
+    data.write_bytes(older[: len(older) // 2])
+    process.start().await_live(0)
+    assert starts(process) == [False]
+    assert process.events("local_store_dropped")
+    stage.feed(500)
+    stage.await_all()
+    process.kill()
+
+    shutil.rmtree(directory)
+    process.start().await_live(0)
+    assert starts(process) == [False]
+    stage.feed(500)
+    stage.await_all()
+    process.kill()
+
+    data.write_bytes(older)  # as a restored image of the disk
+    process.start().await_live(0)
+    assert starts(process) == [True]
+    stage.feed(500)
+    stage.await_all()
+    assert process.stop() == 0
+    stage.verify()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=False)
+
+
+@pytest.mark.root
+def test_a_full_and_a_read_only_disk(stages: StageFactory, small_disk: Path) -> None:
+    stage = stages(1).create_topics()
+    process = stage.process("a", **on_disk(small_disk)).await_live(0)
+    stage.feed(500)
+    stage.await_all()
+    filler = small_disk / "filler"
+    fill(filler)
+    stage.feed(3000, keys=3000)
+    failed = process.await_event("failed")
+    assert failed["error"] == "LocalStoreFailed"
+    assert "space" in failed["cause"].lower()
+    filler.unlink()
+    stage.await_all(120)
+    process.kill()
+
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    process.start()
+    failed = process.await_event("failed")
+    assert failed["error"] == "LocalStoreFailed"
+    assert "Read-only" in failed["cause"]
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    process.await_live(0)
+    stage.feed(500)
+    stage.await_all()
+    assert process.stop() == 0
+    stage.verify()
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            return
+
+
+def test_a_lookup_and_the_keys_by_prefix(stage: Stage) -> None:
+    """They are answered from the files while the service commits."""
+    settings = on_disk(stage.directory / "state", STATEHOLD_OPS__STATE="on", STATEHOLD_OPS__TOKEN=TOKEN)
+    with Local(stage, **settings) as local, OpsServer(local.service) as server:
+        local.await_live(0, 1, 2, 3)
+        stage.feed(3000, keys=50)
+        stage.await_all()
+        page = ask(server.url, "/state/totals?prefix=key-1&limit=20", TOKEN).json
+        keys = [row["key"] for row in page["rows"]]
+        assert keys == sorted(key for key in (f"key-{number}" for number in range(50)) if key.startswith("key-1"))
+        for row in page["rows"][:3]:
+            found = ask(server.url, f"/state/totals/{row['key']}", TOKEN).json
+            assert found["value"] == row["value"]
+        counts = ask(server.url, "/state", TOKEN).json["partitions"].values()
+        assert sum(each["keys"]["totals"] for each in counts) == 50
+
+
+def test_a_limit_of_the_files(stage: Stage) -> None:
+    settings = on_disk(stage.directory / "state", STATEHOLD_STATE__DISK_LIMIT="1048576")
+    process = stage.process("a", **settings).await_live(0, 1, 2, 3)
+    stage.feed(40_000, keys=40_000, padding=100)
+    failed = process.await_event("failed")
+    assert "state.disk_limit" in failed["cause"]
+    process.kill()
+    process = stage.process("b", **on_disk(stage.directory / "state")).await_live(0, 1, 2, 3)
+    stage.await_all(120)
+    assert process.stop() == 0
+    stage.verify()

@@ -1,0 +1,135 @@
+"""Requests among the input's records: each id takes effect once, and all who ask with it get the same answer.
+
+The state decides whether a request is handled (rule W1), so a replay, which sends no reply, decides identically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from statehold.api.output import StoredReply
+from statehold.api.record import Message, Record, Request
+from statehold.errors import UsageError
+from statehold.messages.dead_letter import Failure
+from statehold.messages.request import (
+    AskedRequest,
+    BadRequest,
+    RequestProblem,
+    asked_by,
+    is_request,
+    problem_of,
+    value_hash,
+)
+from statehold.messages.sent import Sent
+from statehold.state.kinds.replies import RepliesTable
+from statehold.state.partition_table import PartitionTable
+from statehold.worker.handler.record_failure import undecodable
+
+_CONFLICT: Final = msgspec.json.encode(
+    RequestProblem("", "another value was asked under this id and key, which keep the first one")
+)
+#: the part of a message that an answer may take, because a delta has it, too
+_PART: Final = 4
+
+
+class OrdinaryRecord(Record[Any], frozen=True, gc=False):
+    """A record without a request, for a handler that answers requests: a reply to it goes nowhere."""
+
+    def reply(self, value: Any) -> None:
+        pass
+
+
+class RequestRecord(Record[Any], frozen=True, gc=False):
+    """A record that is a request."""
+
+    replies: RepliesTable[Any]
+    #: None: the headers are not valid
+    asked: AskedRequest | None
+
+    @property
+    def request(self) -> Request | None:
+        return self.asked.request if self.asked is not None else None
+
+    def reply(self, value: Any) -> None:
+        if self.asked is None or not self.replies.answer(self.asked.request, value):
+            raise UsageError("record.reply(): the request is answered already. Next: reply once")
+
+
+class RequestBook:
+    """The requests of one engine; used by the partition's thread."""
+
+    def __init__(self, replies: RepliesTable[Any]) -> None:
+        self.replies = replies
+
+    def hurry(self) -> bool:
+        """Return whether a reply was sent since the last call: its asker waits for the commit."""
+        sent, self.replies.sent = self.replies.sent, False
+        return sent
+
+    def records(self, messages: Sequence[Message], values: Iterable[Any]) -> list[Record[Any]]:
+        """Return the records of these messages; those of requests can be answered."""
+        return [
+            RequestRecord(message, value, self.replies, self._asked(message))
+            if is_request(message)
+            else OrdinaryRecord(message, value)
+            for message, value in zip(messages, values, strict=False)  # those before one that cannot be decoded
+        ]
+
+    def calls(
+        self, records: Sequence[Record[Any]], calls: Iterable[Callable[[Record[Any]], None]]
+    ) -> list[Callable[[Any], None]]:
+        """Return what handles each record: the given call, behind the look-up of a request's id."""
+        return [
+            partial(self._take, call) if isinstance(record, RequestRecord) else call
+            for record, call in zip(records, calls, strict=False)
+        ]
+
+    def failed(self, message: Message, failure: Failure, became: str) -> None:
+        """Report to the asker that the record of a request has failed; in the transaction of that decision."""
+        if is_request(message) and (asked := self._asked(message)) is not None:
+            self.replies.send(asked, "failed", message.offset() or 0, problem_of(failure, became))
+
+    def _take(self, call: Callable[[Record[Any]], None], record: RequestRecord) -> None:
+        """Handle a request whose id is not kept; answer any other from the state, without the handler."""
+        asked, replies, message = record.asked, self.replies, record.message
+        if asked is None:
+            self._reject(message)
+            return
+        row, hashed = replies.get(asked.request), value_hash(message.value())
+        if row is None:
+            replies.keep(asked.request, StoredReply(hashed, record.offset, waiting=(asked.address,)))
+            call(record)
+        elif row.asked != hashed:
+            replies.send(asked, "conflict", row.offset, _CONFLICT)
+        elif row.answered:
+            replies.send(asked, "answered", row.offset, row.answer)
+        else:
+            replies.wait(asked, row)
+
+    def _asked(self, message: Message) -> AskedRequest | None:
+        try:
+            return asked_by(message)
+        except BadRequest:
+            return None  # the record's own turn raises it
+
+    def _reject(self, message: Message) -> None:
+        """:raises HandlingFailed: the headers are not valid."""
+        try:
+            asked_by(message)
+        except BadRequest as error:
+            raise undecodable(message, error) from error
+
+
+def request_book(
+    tables: dict[str, PartitionTable[Any, Any]], topic: str, partition: int, outputs: list[Sent], message_bytes: int
+) -> RequestBook | None:
+    """Return None for a handler that declares no `Replies`."""
+    replies = next((table for table in tables.values() if isinstance(table, RepliesTable)), None)
+    if replies is None:
+        return None
+    replies.follow_outputs(outputs, topic, partition, message_bytes // _PART)
+    return RequestBook(replies)
