@@ -25,11 +25,15 @@ from statehold.worker.watchdog import Watchdog
 
 def new_mailbox(tools: Tools) -> Mailbox:
     """Return the mailbox for one input, or for several."""
-    if not tools.place.names.others:
+    names = tools.place.names
+    if not names.others:
         return Mailbox(tools.threads)
     inputs, allowed, wall = tools.settings.inputs, tools.settings.time.max_ahead, tools.wall
     latest = None if allowed == "off" else lambda: int((wall() + allowed) * 1000)
-    return MergingMailbox(order=inputs.order, idle=inputs.idle, clock=tools.clock, threads=tools.threads, latest=latest)
+    own = {index for index, topic in enumerate(names.inputs) if topic in names.rekeys}
+    return MergingMailbox(
+        order=inputs.order, idle=inputs.idle, clock=tools.clock, threads=tools.threads, latest=latest, own=own
+    )
 
 
 class PartitionWorker:

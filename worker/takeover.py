@@ -46,6 +46,7 @@ from statehold.worker.participants.idle_clock import IdleClock
 from statehold.worker.participants.late_records import LateRecords
 from statehold.worker.participants.records_ahead import RecordsAhead
 from statehold.worker.participants.reference_data import ReferenceData
+from statehold.worker.participants.rekey_hops import RekeyHops
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
 from statehold.worker.recovery.recovery import Recovered, Recovery
@@ -68,6 +69,7 @@ ORDER: tuple[type[Participant], ...] = (
     RetryTopics,  # after commands, because a redriven dead letter is older than a retry
     DurableCalls,  # after commands, because one may discard a call
     LateRecords,
+    RekeyHops,
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
     Deltas,  # before FullSnapshots, because they use the cost of the deltas
@@ -185,7 +187,7 @@ class Takeover:
             members.append(SinkCoordinator(tools, signals, engine, transaction, decisions))
         if tools.control is not None:
             members.append(ControlCommands(tools, engine, tools.control(self._mailbox.signal), decisions))
-        if engine.event_time is not None or engine.calls is not None:
+        if engine.event_time is not None or engine.calls is not None or engine.sends is not None:
             members += _of_state(tools, signals, engine, participants.blocked, self._mailbox.signal)
         kind = type(engine.handler)
         if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
@@ -276,8 +278,10 @@ def _join_effects(
 def _of_state(
     tools: Tools, signals: Signals, engine: Engine, blocked: Callable[[], bool], wake: Callable[[], None]
 ) -> Iterator[Participant]:
-    """Yield the participants of event time and of durable calls."""
+    """Yield the participants of event time, of durable calls and of sends by another key."""
     event_time = engine.event_time
+    if engine.sends is not None:
+        yield RekeyHops(tools, engine.sends)
     if event_time is not None:
         yield IdleClock(tools, engine, event_time, blocked)
     if isinstance(event_time, WindowTime):

@@ -14,7 +14,7 @@ from statehold.config.sections.effects_timers_sinks import (
     TimersSettings,
     TimeSettings,
 )
-from statehold.config.sections.inputs import InputsSettings
+from statehold.config.sections.inputs import InputsSettings, RekeySettings
 from statehold.config.sections.ops import OpsSettings
 from statehold.config.sections.processing import (
     CommandSettings,
@@ -42,6 +42,7 @@ class Sections:
     restore: RestoreSettings = field(default_factory=RestoreSettings)
     flow: FlowSettings = field(default_factory=FlowSettings)
     inputs: InputsSettings = field(default_factory=InputsSettings)
+    rekey: RekeySettings = field(default_factory=RekeySettings)
     output: OutputSettings = field(default_factory=OutputSettings)
     commands: CommandSettings = field(default_factory=CommandSettings)
     failure: FailureSettings = field(default_factory=FailureSettings)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import ClassVar, Final
 
-from statehold.admin.topics import COMPACTED, REQUIRED
+from statehold.admin.topics import COMPACTED, REKEYED, REQUIRED
 from statehold.common.visible import distance, visible_time
 from statehold.kafka.survey.keys import newest_keys
 from statehold.kafka.survey.partitioners import NAMED, KeySample, mismatches
@@ -105,8 +105,8 @@ def _reassign(case: Case, topic: str) -> str:
 class CleanupPolicy:
     name: ClassVar = "cleanup-policy"
     looks_at: ClassVar = (
-        "retention, cleanup.policy and timestamp type of changelog and snapshot; cleanup.policy of input and reference "
-        "topics"
+        "retention, cleanup.policy and timestamp type of changelog, snapshot and each topic of a Rekey; cleanup.policy "
+        "of input and reference topics"
     )
     fails: ClassVar = (
         "they differ from what `statehold topics create` sets: state would be deleted or compacted away; a reference "
@@ -116,10 +116,9 @@ class CleanupPolicy:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
-        for topic in (names.changelog, names.snapshot):
-            if case.topics[topic] is None:
-                continue
-            for key, wanted in REQUIRED.items():
+        own = dict.fromkeys((names.changelog, names.snapshot), REQUIRED) | dict.fromkeys(names.rekeys, REKEYED)
+        for topic in (each for each in own if case.topics[each] is not None):
+            for key, wanted in own[topic].items():
                 value = case.topic_setting(topic, key)
                 if value != wanted:
                     yield seen.failed(topic, f"{key} is {value}, must be {wanted}", case.set_topic(topic, key, wanted))
@@ -201,7 +200,8 @@ class MessageSize:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, most = FindingsOf(self), case.settings.kafka.message_max_bytes
         for topic in case.data:
-            if topic in (*case.names.inputs, *case.references) and topic not in case.outputs:
+            read = topic in (*case.names.inputs, *case.references)
+            if read and topic not in (*case.outputs, *case.names.rekeys):
                 continue
             taken = int(case.topic_setting(topic, "max.message.bytes"))
             if taken < most:
@@ -281,6 +281,7 @@ class KeyPartitioners:
         samples = [
             newest_keys(case.settings, case.names.group, case.cluster, topic, len(case.topic(topic).partitions))
             for topic in case.names.inputs
+            if topic not in case.names.rekeys  # because their keys are other ones
         ]
         for each in samples:
             if each.scattered:

@@ -62,7 +62,9 @@ def json_schemas(service: Service) -> Json:
 
 def _topics(service: Service) -> list[tuple[str, str, Any]]:
     outputs = tables_and_outputs(class_of(service.handler))[1].values()
-    read = [(topic, "receive", kind) for topic, kind in value_types(class_of(service.handler), service.inputs).items()]
+    types = value_types(class_of(service.handler), service.names)
+    read = [(topic, "receive", kind) for topic, kind in types.items()]
+    read += [(topic, "send", types[topic]) for topic in service.names.rekeys]
     looked_up = [(each.topic, "receive", each.value_type) for each in references(class_of(service.handler)).values()]
     tables = tables_and_outputs(class_of(service.handler))[0].values()
     answers = [(service.names.replies, "send", each.reply_type) for each in tables if isinstance(each, RepliesTable)]

@@ -102,6 +102,7 @@ PAGES: dict[str, Page] = {
         "",
         [
             Entry("statehold.Output"),
+            Entry("statehold.Rekey"),
             Entry("statehold.Reference", operators=True),
             Entry("statehold.Sink"),
         ],

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from statehold.api.failures import Policy, dead_letter, park, retry, retry_later, stop
     from statehold.api.handler import Handler, on
     from statehold.api.joins import BufferedRecord, JoinBuffer
-    from statehold.api.output import Output, Replies, StoredReply
+    from statehold.api.output import Output, Rekey, Replies, StoredReply
     from statehold.api.record import Record
     from statehold.api.reference import Reference
     from statehold.api.sink import Sink
@@ -49,6 +49,7 @@ __all__ = [
     "Reference",
     "Registered",
     "Registry",
+    "Rekey",
     "Replies",
     "Retired",
     "Serde",
@@ -92,8 +93,9 @@ _HOMES = {
     "Reference": "api.reference",
     "Registered": "api.values.schema",
     "Registry": "api.values.schema",
-    "Retired": "api.table",
+    "Rekey": "api.output",
     "Replies": "api.output",
+    "Retired": "api.table",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",

@@ -3,6 +3,7 @@
 StateholdError
 ├── UsageError                 the calling code breaks a rule of the API: change the code
 │   ├── MutatedInPlace         a table value was changed without put()
+│   ├── RekeyLoop              a record has come by more sends of a Rekey than rekey.max_hops allows
 │   └── UnstorableValue        a table's key or value could not be read back
 ├── StartError                 the service cannot start: change its configuration
 │   ├── TopicMissing           a topic does not exist: `statehold topics create`
@@ -83,6 +84,10 @@ class UsageError(StateholdError):
 
 class MutatedInPlace(UsageError):
     """A table value was changed in place, so the change would be lost."""
+
+
+class RekeyLoop(UsageError):
+    """A handler sends to itself without an end: a record would come by more sends than `rekey.max_hops` allows."""
 
 
 class UnstorableValue(UsageError):

@@ -18,6 +18,7 @@ from statehold.admin.topics import START_PATIENCE, reaching, require, require_re
 from statehold.api.handler import Handler
 from statehold.balancer.manager import Manager
 from statehold.bound.inputs import value_types
+from statehold.bound.rekey import with_rekeys
 from statehold.bound.serdes import check_schemas
 from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.common.access_rights import Right
@@ -103,7 +104,8 @@ class Service:
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
-        self.names = Names(self.name, self.input, settings.service.namespace, self.inputs[1:])
+        names = Names(self.name, self.input, settings.service.namespace, self.inputs[1:])
+        self.names = with_rekeys(names, class_of(self.handler))
         #: Metrics for `/metrics`; `service.metrics.register()` exports them with those of an application, too.
         self.metrics = ServiceMetrics(self.names.group)
         self.metrics.ask(self._gauges)
@@ -153,7 +155,7 @@ class Service:
         contact = shutdown.contact
         admin = Admin(self._settings, self.names.group, contact)
         facts = self._require(admin, log)
-        check_schemas(class_of(self.handler), value_types(class_of(self.handler), self.inputs))
+        check_schemas(class_of(self.handler), value_types(class_of(self.handler), self.names))
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":

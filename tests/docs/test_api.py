@@ -28,6 +28,7 @@ from statehold import (
     Output,
     Record,
     Reference,
+    Rekey,
     Replies,
     Retired,
     Table,
@@ -270,6 +271,20 @@ def test_the_example_of_calls() -> None:
     assert [(each.argument, each.result) for each in asked] == [(Charge("1234"), 4)]
 
 
+def test_the_example_of_records_by_another_key() -> None:
+    class Transfer(msgspec.Struct, frozen=True):
+        account: str
+        amount: int
+
+    class Movement(msgspec.Struct, frozen=True):
+        amount: int
+
+    driver = Driver(handler_of(Rekey, Any, Transfer=Transfer, Movement=Movement))
+    driver.feed(Transfer("ann", 5))
+    driver.commit()
+    assert driver.position() == 2
+
+
 def test_the_example_of_replies() -> None:
     class Payment(msgspec.Struct, frozen=True):
         cents: int
@@ -298,7 +313,20 @@ def test_the_example_of_the_client() -> None:
     assert asked[0].arguments["id"] == "order-17"
 
 
-TRIED: tuple[Any, ...] = (Call, Client, Replies, Dedupe, Retired, Reference, Tumbling, JoinBuffer, on, failures, Driver)
+TRIED: tuple[Any, ...] = (
+    Call,
+    Client,
+    Replies,
+    Dedupe,
+    Retired,
+    Reference,
+    Rekey,
+    Tumbling,
+    JoinBuffer,
+    on,
+    failures,
+    Driver,
+)
 
 
 def test_every_example_is_tried() -> None:

@@ -45,6 +45,7 @@ UNUSED = (
     "worker/participants/idle_clock.py",
     "worker/participants/late_records.py",
     "worker/participants/reference_data.py",
+    "worker/participants/rekey_hops.py",
     "worker/participants/retry_topics.py",
     "worker/participants/side_effects.py",
     "worker/sinks/",

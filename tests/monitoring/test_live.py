@@ -43,6 +43,7 @@ NOT_USED = {
     "calls dead",
     "call seconds: median and 99%",
     "process restarts",
+    "sends by another key in a row",
 }
 #: what a compaction leaves behind, not a service
 OF_A_JOB = {"StateholdCompactionFailed", "StateholdCompactionOld"}

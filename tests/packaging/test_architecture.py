@@ -73,7 +73,7 @@ ALLOWED: dict[str, str] = {
         "errors common api messages telemetry health snapshot.format worker.common worker.handler worker.transaction"
     ),
     "worker.participants": (
-        "common api messages ports telemetry health snapshot.format worker.common worker.handler worker.failures "
+        "common api messages bound ports telemetry health snapshot.format worker.common worker.handler worker.failures "
         "worker.transaction"
     ),
     "worker.sinks": (
@@ -120,8 +120,8 @@ ALLOWED: dict[str, str] = {
     ),
     "snapshot.backup": "errors common api ports snapshot.format snapshot.store",
     "admin.backup": (
-        "errors config common api state ports kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
-        "snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
+        "errors config common api state bound ports kafka.admin snapshot.format kafka.clients snapshot.store "
+        "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
         "errors config common api state state.kinds messages bound ports kafka.admin snapshot.format kafka.clients "

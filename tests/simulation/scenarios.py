@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 import msgspec
+from tests.simulation.rekeyed import ledger
 from tests.simulation.stored import verify_stored
 
 from statehold import (
@@ -548,6 +549,12 @@ def _chain(size: Size, name: str, number: int, settings: Settings, **more: Any) 
     )
 
 
+def _ledger(size: Size, name: str, number: int, settings: Settings, **more: Any) -> Scenario:
+    partitions, records = max(2, size.partitions), size.records * 2 // 3
+    name = f"{name}{size.name}"
+    return ledger(name, number, settings, partitions=partitions, records=records, seconds=size.seconds, **more)
+
+
 def _scenarios(size: Size) -> tuple[Scenario, ...]:
     book = partial(_of_one_input, size, Book, verify_book)
     everything = partial(_of_one_input, size, Everything, verify_everything, "everything", begin=called.clear, rest=4.0)
@@ -603,6 +610,15 @@ def _scenarios(size: Size) -> tuple[Scenario, ...]:
         asking("calls, few at a time", 24, _settings(calls={"pending": 2}, snapshot={"delta_interval": size.rare})),
         in_order("calls in order", 26, rare),
         rows_of_answers("calls and rows", 28),
+        _ledger(size, "another key", 29, rare, events=compact),
+        _ledger(size, "another key, late markers", 30, SMALL, markers=0.5, rest=1.0),
+        _ledger(
+            size,
+            "another key by arrival",
+            31,
+            _settings(snapshot={"delta_interval": "off"}, inputs={"order": "arrival"}),
+        ),
+        _ledger(size, "another key, standby replicas", 32, standbys, processes=3),
         chain("two inputs, one created again", 20, rare, events={"create-again": Simulation.create_again}),
     )
 

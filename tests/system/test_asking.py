@@ -170,7 +170,7 @@ def test_a_service_without_a_topic_of_replies_is_named(desk: Desk) -> None:
 
 def test_a_read_includes_the_write_before_it(desk: Desk) -> None:
     async def ask_and_read() -> None:
-        client = desk.client
+        client, sent = desk.client, None
         for number in range(20):
             key = desk.key(number % 2)
             answer = await client.ask_with_receipt(Payment(key, 3), key=key, reply=Booked, timeout=30)

@@ -6,6 +6,7 @@ import pytest
 
 from statehold import Handler, Record, on
 from statehold.bound.inputs import check_inputs, methods, value_types
+from statehold.common.names import Names
 from statehold.errors import UsageError
 
 
@@ -24,7 +25,7 @@ class Changed(Base):
 
 def test_methods_are_found_base_classes_first_and_the_last_declaration_holds() -> None:
     assert list(methods(Changed)) == ["trades", "prices"]
-    assert value_types(Changed, ["prices", "trades"]) == {"prices": float, "trades": str}
+    assert value_types(Changed, Names("changed", "prices", others=("trades",))) == {"prices": float, "trades": str}
     check_inputs(Changed, ["prices", "trades"])
 
 

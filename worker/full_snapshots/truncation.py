@@ -6,6 +6,7 @@ from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.full_snapshots.orphan_cleanup import OrphanCleanup
+from statehold.worker.full_snapshots.rekey_deletion import RekeyDeletion
 from statehold.worker.full_snapshots.verification import Verification
 
 
@@ -20,9 +21,11 @@ class Truncation:
         self.sound = sound
         self._verification: Verification | None = None
         self._cleanup = OrphanCleanup(tools)
+        self._rekeyed = RekeyDeletion(tools)
 
     def step(self, refs: tuple[FullRef, ...], record: CommitRecord, wait: float = 0.0) -> tuple[FullRef, ...]:
         """Return the usable snapshots, newest first; an unusable one does not count as kept."""
+        self._rekeyed.ended()
         while self.due and (unread := [ref for ref in refs if ref not in self.sound]):
             if self._verification is None:
                 self._verification = Verification(self._tools, unread, record)
@@ -35,10 +38,12 @@ class Truncation:
             if len(refs) >= self._keep:
                 self._delete_behind(refs)
                 self._cleanup.collect()
+                self._rekeyed.begin(refs)
         return refs
 
     def close(self) -> None:
         self._cleanup.close()
+        self._rekeyed.close()
         if self._verification is not None:
             self._verification.close()
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record, at, plain
 from statehold.bound.handler import bind, new_state
-from statehold.bound.inputs import methods
+from statehold.bound.inputs import methods, methods_of
 from statehold.bound.reference import SharedRows
+from statehold.bound.rekey import Sends, bind_rekeys, rekeys_of
 from statehold.bound.serdes import partition_serde, shared_serde
 from statehold.common.decoding import SHALLOW, with_room
 from statehold.common.names import Names
@@ -70,6 +71,13 @@ class Engine:
         self.state, self._traced, self._settings, self._names = state, traced, settings or Settings(), names
         bound = bind(self.handler, state, self.outputs, output_partitions, shared or {}, checked=traced)
         self._bound_outputs, self.sinks, self.references = bound
+        #: the sends to streams by another key; None if the handler declares none
+        self.sends: Sends | None = None
+        if rekeys_of(kind):
+            handling, topics = self._handling, frozenset(names.rekeys if names is not None else ())
+            self.sends = Sends(lambda: handling.record, topics, self._settings.rekey.max_hops)
+            own = bind_rekeys(self.handler, names, self.outputs, output_partitions, self.sends, checked=traced)
+            self._bound_outputs += own
         #: dead letters; None if the handler declares none, until an operator makes one
         self.dead_letters: DeadLetterBook | None = None
         #: event time; None if the handler has no timer and no expiry
@@ -81,8 +89,10 @@ class Engine:
         #: requests; None if the handler declares no `Replies`
         self.requests: RequestBook | None = None
         #: the methods of several inputs; None for a handler with on_record or on_batch
-        declared, inputs = methods(kind), names.inputs if names is not None else ()
-        self._methods = InputMethods(self.handler, inputs, declared) if declared else None
+        self._methods: InputMethods | None = None
+        if methods(kind):
+            inputs = names.inputs if names is not None else ()
+            self._methods = InputMethods(self.handler, inputs, methods_of(kind, names))
         if "." in "".join(state.tables):  # the name of a system table has one
             system = by_default_name(state.tables)
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)

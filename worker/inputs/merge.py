@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Literal
@@ -30,6 +30,8 @@ class Queue:
     rank: int = 0
     #: since when it is empty and at its end, in monotonic seconds; infinite: it is not
     idle_since: float = math.inf
+    #: for how many seconds it is waited for then
+    idle: float = 0.0
 
 
 class Merge:
@@ -37,7 +39,8 @@ class Merge:
 
     `order="time"`: the waiting record with the lowest timestamp, of equal ones the input that is declared first. An
     input without a waiting record is waited for until the broker says that it has no more, and then for `idle` seconds.
-    `order="arrival"`: the record that came first; no input is waited for.
+    An input that the service writes itself is not waited for then, because its next record may follow from one that
+    waits (rule H3). `order="arrival"`: the record that came first; no input is waited for.
     """
 
     def __init__(
@@ -48,14 +51,17 @@ class Merge:
         idle: float,
         first: Sequence[Turn] = (),
         latest: Callable[[], int] | None = None,
+        own: Container[int] = (),
     ) -> None:
         """`positions`: next offset of each input. `first`: the order of the first records, whatever `order` says.
+
+        `own`: the inputs that the service writes itself, by index.
 
         `latest`: the highest timestamp that counts now. A record with a later one comes directly behind the record
         before it in its input, because otherwise its input would wait as long as the others have records.
         """
-        self._queues = [Queue(position) for position in positions]
-        self._by_time, self._idle, self._latest = order == "time", idle, latest
+        self._queues = [Queue(at, idle=0.0 if index in own else idle) for index, at in enumerate(positions)]
+        self._by_time, self._latest = order == "time", latest
         #: the sum of the positions: where the next record follows
         self.position = sum(positions)
         self._arrived = 0
@@ -103,7 +109,7 @@ class Merge:
             return 0.0 if self._queues[self._turns[0].input].messages else math.inf
         if not self._by_time:
             return 0.0
-        left = [queue.idle_since + self._idle - now for queue in self._queues if not queue.messages]
+        left = [queue.idle_since + queue.idle - now for queue in self._queues if not queue.messages]
         return max(0.0, max(left, default=0.0))
 
     def ready(self, now: float) -> bool:

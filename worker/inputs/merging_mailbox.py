@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from statehold.api.record import Message
@@ -27,10 +27,11 @@ class MergingMailbox(Mailbox):
         clock: Clock,
         threads: Threads = SYSTEM,
         latest: Callable[[], int] | None = None,
+        own: Container[int] = (),
     ) -> None:
-        """`latest`: the highest timestamp that counts in a merge by time; None: any."""
+        """`latest`: the highest timestamp that counts in a merge by time; None: any. `own`: see `Merge`."""
         super().__init__(threads)
-        self._order, self._idle, self._clock, self._latest = order, idle, clock, latest
+        self._order, self._idle, self._clock, self._latest, self._own = order, idle, clock, latest, own
         #: None while the partition is not live
         self._merge: Merge | None = None
 
@@ -41,7 +42,9 @@ class MergingMailbox(Mailbox):
         """
         with self._changed:
             stream = super().open_stream()
-            self._merge = Merge(positions, order=self._order, idle=self._idle, first=first, latest=self._latest)
+            self._merge = Merge(
+                positions, order=self._order, idle=self._idle, first=first, latest=self._latest, own=self._own
+            )
             return stream
 
     def open_stream(self) -> int:

@@ -110,7 +110,7 @@ def _lines(topic: str, service: Service | None) -> Lines:
         return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
     tables, outputs = tables_and_outputs(class_of(service.handler))
     codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
-    inputs = value_types(class_of(service.handler), service.inputs)
+    inputs = value_types(class_of(service.handler), service.names)
     codecs |= {name: serde.for_messages(value) for name, value in inputs.items()}
     return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
 

@@ -40,17 +40,21 @@ class InitialCommits:
     def begin(self, partitions: int, start_at: str) -> None:
         """Write an initial commit record to each empty changelog partition; skip partitions that have one.
 
-        `start_at` is valid (`require_start`).
+        `start_at` is valid (`require_start`). It does not concern the topics of a `Rekey`: a new service begins at
+        their ends, because older records are of an earlier one. Once a partition has a commit record, it may have sent
+        to the others.
 
         :raises StartError: the start offset is unknown, or the partition had a state before.
         """
         untouched = [p for p in range(partitions) if not self._has_commit_record(p)]
         inputs, lineage = self._names.inputs, uuid.uuid4().hex[:16]
-        found = {p: {topic: self._position(topic, p, start_at) for topic in inputs} for p in untouched}
+        own = dict.fromkeys(self._names.rekeys, "end" if len(untouched) == partitions else "beginning")
+        found = {p: {topic: self._position(topic, p, own.get(topic, start_at)) for topic in inputs} for p in untouched}
         for partition, positions in found.items():
             self._write(partition, partitions, positions, lineage)
-        for topic in inputs if found and start_at != "group" else ():
-            self._set_offsets(topic, {partition: positions[topic] for partition, positions in found.items()}, start_at)
+        for topic in (inputs if start_at != "group" else own) if found else ():
+            offsets = {partition: positions[topic] for partition, positions in found.items()}
+            self._set_offsets(topic, offsets, own.get(topic, start_at))
 
     def _set_offsets(self, topic: str, offsets: dict[int, int], start_at: str) -> None:
         """Set the group's offsets of an input. :raises StartError: the group refuses them."""

@@ -31,6 +31,15 @@ KEPT: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "reten
 REPLIES: dict[str, str] = {"cleanup.policy": "delete"}
 REPLIES_EXPIRE: dict[str, str] = {"retention.ms": "3600000", "segment.ms": "600000"}
 
+#: Required settings of the topic of a `Rekey`: nothing is deleted before its partition has handled it, and a record has
+#: the time of the record that sent it, which may be any.
+REKEYED: dict[str, str] = {
+    **KEPT,
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+
 #: Settings of a reference topic that `topics create` creates in development. Only the first one is required.
 COMPACTED: dict[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
 
@@ -103,6 +112,14 @@ def require(
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
     for topic in names.others:
         if facts[topic].partitions != facts[names.input].partitions:
+            if topic in names.rekeys and facts[topic].partitions < facts[names.input].partitions:
+                raise TopicMismatch(
+                    f"{topic} has {facts[topic].partitions} partitions, {names.input} has "
+                    f"{facts[names.input].partitions}: a key has to be in the same partition of both, so no record was "
+                    f"handled. Next: if the service has a state, stop the producers and run `statehold state "
+                    f"repartition MODULE:SERVICE --to {largest_count(facts, names)} --why TEXT --yes`; if it has none, "
+                    f"delete {topic} and run `statehold topics create MODULE:SERVICE --start-at beginning|end|TIME`"
+                )
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
                 f"one partition of a service reads the same partition of each input. Next: give both the same number "
@@ -209,15 +226,6 @@ def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
     raise KafkaTrouble(f"one broker does not know {', '.join(missing)}; no second broker confirms it")
 
 
-def _matches(fact: TopicFacts | None, first: TopicFacts | None) -> str:
-    """Return the difference of a further input from the first one, or "ok"."""
-    if fact is None:
-        return "missing"
-    if first is not None and fact.partitions != first.partitions:
-        return f"has {fact.partitions} partitions, the first input has {first.partitions}"
-    return "ok"
-
-
 class ServiceTopics:
     """`statehold topics create|check` for one service.
 
@@ -245,7 +253,7 @@ class ServiceTopics:
         other = (*dead_letters, *replies, *self._references)
         plain = [names.input, *(topic for topic in self._outputs if topic not in other)]
         findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
-        findings[1:1] = [TopicFinding(topic, _matches(facts[topic], given)) for topic in names.others]
+        findings[1:1] = [TopicFinding(topic, self._matches(facts[topic], given)) for topic in names.others]
         for topic in self._references:
             fact = facts[topic]
             findings.append(TopicFinding(topic, self._expires(fact) if fact else "missing"))
@@ -297,7 +305,9 @@ class ServiceTopics:
         :raises TopicMissing: a topic does not exist and has no number of partitions; nothing was created.
         """
         names = self._names
-        plain = {topic: count for topic, count in partitions.items() if not names.follows_input(topic)}
+        own = set(names.rekeys)
+        asked = {topic: count for topic, count in partitions.items() if topic not in own}
+        plain = {topic: count for topic, count in asked.items() if not names.follows_input(topic)}
         with reaching(self._settings):
             unlisted = self._unlisted(list(plain))
         late = missing = [topic for topic in unlisted if plain[topic] <= 0]
@@ -322,15 +332,18 @@ class ServiceTopics:
             "max.message.bytes": str(self._settings.kafka.message_max_bytes + 1024),
             "min.insync.replicas": "2" if given.replication >= 3 else "1",
         }
-        for topic in (names.changelog, names.snapshot):
-            if self._topics.create(topic, given.partitions, given.replication, ours):
-                created.add(topic)
         room = {"max.message.bytes": ours["max.message.bytes"]}
-        for topic in partitions:
-            wanted = {**REPLIES, **REPLIES_EXPIRE, **room} if topic == names.replies else {**KEPT, **room}
-            if topic not in plain and self._topics.create(topic, given.partitions, given.replication, wanted):
+        kept = dict.fromkeys((names.changelog, names.snapshot), ours)
+        kept |= {
+            topic: {**REPLIES, **REPLIES_EXPIRE, **room} if topic == names.replies else {**KEPT, **room}
+            for topic in asked
+            if topic not in plain
+        }
+        kept |= dict.fromkeys(names.rekeys, ours | REKEYED)
+        for topic, wanted in kept.items():
+            if self._topics.create(topic, given.partitions, given.replication, wanted):
                 created.add(topic)
-        control = control or any(map(names.is_for_dead_letters, partitions))
+        control = control or any(map(names.is_for_dead_letters, asked))
         if control and self._topics.create(names.control, given.partitions, given.replication, KEPT):
             created.add(names.control)
         self._await(created)
@@ -361,6 +374,14 @@ class ServiceTopics:
             known = None not in self._admin.describe(sorted(created)).values()
             seen = seen + 1 if known else 0
             time.sleep(0 if seen >= _SEEN else _SEEN_PAUSE)
+
+    def _matches(self, fact: TopicFacts | None, first: TopicFacts | None) -> str:
+        """Return the difference of a further input from the first one, or from a topic of a `Rekey`, or "ok"."""
+        if fact is None:
+            return "missing"
+        if first is not None and fact.partitions != first.partitions:
+            return f"has {fact.partitions} partitions, the first input has {first.partitions}"
+        return (self._fix(fact, REKEYED) or "ok") if fact.name in self._names.rekeys else "ok"
 
     def _loses(self, fact: TopicFacts, given: TopicFacts | None, required: Mapping[str, str] = KEPT) -> str:
         """Return the difference of a topic for dead letters, retries, commands or replies, or "ok"."""

@@ -18,7 +18,9 @@ from typing import (
     overload,
 )
 
+from statehold.api.declaration import options_of
 from statehold.api.failures import Policy
+from statehold.api.output import Rekey, RekeyOptions, rekey_suffix
 from statehold.api.record import Record
 from statehold.api.timer import Timer, Timers
 from statehold.api.values.serde import Serde
@@ -52,9 +54,14 @@ HOOKS: Final = (
 class InputDeclaration(NamedTuple):
     """What `on` has declared of a method."""
 
+    #: of a `Rekey` the end of its topic's name (`rekey_suffix`)
     topic: str
     #: type of the values, or a serde
     value: Any
+
+
+@overload
+def on(topic: Rekey[Any, V], *, value: None = None) -> Callable[[Method[H, V]], Method[H, V]]: ...
 
 
 @overload
@@ -65,22 +72,35 @@ def on(topic: str, *, value: type[V] | Serde[V]) -> Callable[[Method[H, V]], Met
 def on(topic: str, *, value: TypeForm[V]) -> Callable[[Method[H, V]], Method[H, V]]: ...
 
 
-def on(topic: str, *, value: Any) -> Callable[[Method[H, Any]], Method[H, Any]]:
-    """Declare that a method of a `Handler` handles the records of one of several inputs.
+def on(topic: str | Rekey[Any, Any], *, value: Any = None) -> Callable[[Method[H, Any]], Method[H, Any]]:
+    """Declare that a method of a `Handler` handles the records of one of several inputs, or those of a `Rekey`.
 
         @on("prices", value=Price)
         def price(self, record: Record[Price]) -> None: ...
 
-    `value` is the type of the input's values, or a serde. A method that a subclass overrides keeps its declaration.
+    `value` is the type of the input's values, or a serde; a `Rekey` has declared it. A method that a subclass overrides
+    keeps its declaration.
+
+    :raises UsageError: the type of an input's values is missing.
     """
+    declaration = _declared(topic, value)
 
     def declare(method: Method[H, Any]) -> Method[H, Any]:
-        require_plain(method, f"{method.__qualname__}, the method of the input {topic!r},")
+        require_plain(method, f"{method.__qualname__}, the method of the input {declaration.topic!r},")
         require_parameters(method, method.__qualname__, ("self", "record"))
-        vars(method)[DECLARATION] = InputDeclaration(topic, value)
+        vars(method)[DECLARATION] = declaration
         return method
 
     return declare
+
+
+def _declared(topic: str | Rekey[Any, Any], value: Any) -> InputDeclaration:
+    if isinstance(topic, Rekey):
+        options: RekeyOptions = options_of(topic)
+        return InputDeclaration(rekey_suffix(options.name), options.value_type)
+    if value is None:
+        raise UsageError(f"on({topic!r}): the type of its values is missing. Next: @on({topic!r}, value=TYPE)")
+    return InputDeclaration(topic, value)
 
 
 #: attribute of a method that `on` has decorated

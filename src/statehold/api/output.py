@@ -1,8 +1,9 @@
-"""The declarations of an output topic and of replies to requests, with what a handler may call."""
+"""The declarations of an output topic, of records by another key, and of replies to requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import repeat
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 import msgspec
 
 from statehold.api.declaration import Declaration
-from statehold.api.record import Request
+from statehold.api.record import Record, Request
 from statehold.api.table import Table, milliseconds
 from statehold.api.values import serde
 from statehold.common.class_body import require_parameters
@@ -20,10 +21,19 @@ from statehold.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 Headers = Sequence[tuple[str, bytes]]
 Partitioner = Callable[[bytes | None, int], int]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+#: key type -> how a key is read from bytes, and written
+_KEYS: Final[Mapping[Any, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]]] = {
+    str: (bytes.decode, str.encode),
+    bytes: (bytes, bytes),
+    int: (int, lambda key: b"%d" % key),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,86 @@ class Output(Declaration, Generic[V]):
     def send_all(self, values: Iterable[V], keys: Iterable[str | bytes | None] = repeat(None)) -> None:
         """Send values with their keys; faster than one `send` per value, for example in `on_batch`."""
         raise self._unbound()
+
+
+@dataclass(frozen=True, slots=True)
+class RekeyOptions:
+    """What a `Rekey` declares."""
+
+    name: str
+    key_type: Any
+    decode_key: Callable[[bytes], Any]
+    encode_key: Callable[[Any], bytes]
+    #: the output of its topic, whose name follows from the service's
+    output: Output[Any]
+
+    @property
+    def value_type(self) -> Any:
+        return self.output._options.value_type
+
+
+class Rekey(Declaration, Generic[K, V]):
+    """Declares records that a `Handler` sends to itself by another key: to the partition that owns that key.
+
+        by_account = Rekey("by_account", key=str, value=Movement)
+
+        @on("transfers", value=Transfer)
+        def transfer(self, record: Record[Transfer]) -> None:
+            self.by_account.send(Movement(record.value.amount), key=record.value.account)
+
+        @on(by_account)
+        def move(self, record: Record[Movement]) -> None: ...
+
+    The topic `<service>.<name>.rekey` has them. They are committed with the record that sends them, and handled once.
+    `key` is str (UTF-8), int (decimal digits) or bytes; `value` is a type or serde as for an output. `partitioner` is
+    that of an `Output`: the keys of a further input have to follow the same one to meet these records. See
+    docs/how-to/write/rekey.md.
+
+    :raises UsageError: the name or the type of the key is not supported, or the partitioner takes other arguments.
+    """
+
+    @overload
+    def __init__(
+        self, name: str, *, key: type[K], value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, key: TypeForm[K], value: TypeForm[V], partitioner: Partitioner | None = None
+    ) -> None: ...
+
+    def __init__(self, name: str, *, key: Any, value: Any, partitioner: Partitioner | None = None) -> None:
+        given: object = name
+        if not isinstance(given, str) or not _NAME.match(given):
+            raise UsageError(f"Rekey({name!r}): use letters, digits, '_' and '-' for its name, a part of its topic's")
+        if key not in _KEYS:
+            raise UsageError(f"Rekey({name!r}): key must be str, int or bytes")
+        if serde.of_topic(value) is not None:
+            raise UsageError(
+                f"Rekey({name!r}): its topic is this service's own, so no schema registry has its schema. Next: "
+                f"declare it with the class of the values"
+            )
+        output = Output[Any](rekey_suffix(name), value=value, partitioner=partitioner)
+        self._options = RekeyOptions(name, key, *_KEYS[key], output)
+
+    def send(self, value: V, key: K, headers: Headers | None = None, timestamp: int = 0) -> None:
+        """Send a value to the partition of a key, in the record's transaction; ignored in a replay.
+
+        `timestamp` is in milliseconds since 1970, 0 means that of the record being handled.
+
+        :raises UsageError: the key or the value has another type than declared, or no record is being handled.
+        :raises RekeyLoop: the record has come by more than `rekey.max_hops` of these sends.
+        """
+        raise self._unbound()
+
+    def key(self, record: Record[Any]) -> K:
+        """Return the key of one of its records, as the declared type. :raises ValueError: it is not of that type."""
+        raise self._unbound()
+
+
+def rekey_suffix(name: str) -> str:
+    """Return what follows the group in the name of the topic: `Names.full` puts the group before it."""
+    return f".{name}.rekey"
 
 
 class StoredReply(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from statehold.api.handler import DECLARATION, Handler, InputDeclaration
+from statehold.bound.rekey import rekeys_of
 from statehold.bound.serdes import input_type
 from statehold.common.class_body import once_per_class
+from statehold.common.names import Names
 from statehold.errors import UsageError
 
 
@@ -22,6 +24,8 @@ class InputMethod(NamedTuple):
 @once_per_class
 def methods(kind: type[Handler[Any]]) -> dict[str, InputMethod]:
     """Return the methods that `on` declares, by topic, in the order of their declaration, base classes first.
+
+    Of a `Rekey` the topic is only the end of its name (`methods_of`).
 
     :raises UsageError: two methods handle one topic, or one has the name of a method of Handler.
     """
@@ -46,18 +50,38 @@ def methods(kind: type[Handler[Any]]) -> dict[str, InputMethod]:
     return found
 
 
-def value_types(kind: type[Handler[Any]], inputs: Sequence[str]) -> dict[str, Any]:
-    """Return the type or serde of each input's values."""
+def methods_of(kind: type[Handler[Any]], names: Names | None) -> dict[str, InputMethod]:
+    """Return what `methods` returns, by the full names of the topics. Without names by what the class has."""
     declared = methods(kind)
-    return {topic: declared[topic].value if topic in declared else input_type(kind) for topic in inputs}
+    return declared if names is None else {names.full(topic): method for topic, method in declared.items()}
+
+
+def plain_inputs(kind: type[Handler[Any]]) -> list[str]:
+    """Return the topics that `on` names, without those of a `Rekey`."""
+    own = {rekey.suffix for rekey in rekeys_of(kind).values()}
+    return [topic for topic in methods(kind) if topic not in own]
+
+
+def value_types(kind: type[Handler[Any]], names: Names) -> dict[str, Any]:
+    """Return the type or serde of each input's values."""
+    declared = methods_of(kind, names)
+    return {topic: declared[topic].value if topic in declared else input_type(kind) for topic in names.inputs}
 
 
 def check_inputs(kind: type[Handler[Any]], inputs: Sequence[str]) -> None:
-    """Check that the handler class has a method for each input and none for another topic.
+    """Check that the handler class has a method for each input, and for each `Rekey`, and none for another topic.
+
+    `inputs`: without the topics of a `Rekey`.
 
     :raises UsageError:
     """
     declared = methods(kind)
+    for name, rekey in rekeys_of(kind).items():
+        if rekey.suffix not in declared:
+            raise UsageError(
+                f"{kind.__name__}.{name} is a Rekey whose records no method handles. Next: decorate one with "
+                f"@on({name})"
+            )
     single = kind.on_record is not Handler.on_record or kind.on_batch is not Handler.on_batch
     if declared and single:
         raise UsageError(
@@ -69,8 +93,9 @@ def check_inputs(kind: type[Handler[Any]], inputs: Sequence[str]) -> None:
             f"{kind.__name__} has no method for each of the inputs {', '.join(inputs)}. Next: decorate one method for "
             f"each with @on(TOPIC, value=TYPE)"
         )
-    if declared and (set(declared) != set(inputs)):
-        unknown, missing = sorted(set(declared) - set(inputs)), sorted(set(inputs) - set(declared))
+    named = set(plain_inputs(kind))
+    if declared and named != set(inputs):
+        unknown, missing = sorted(named - set(inputs)), sorted(set(inputs) - named)
         found = [f"the service does not read {', '.join(unknown)}"] if unknown else []
         found += [f"{kind.__name__} has no method for {', '.join(missing)}"] if missing else []
         raise UsageError(f"{' and '.join(found)}. Next: give Service(inputs=[...]) and @on(...) the same topics")

@@ -18,7 +18,10 @@ def class_of(handler: HandlerFactory) -> type[Handler[Any]]:
 
 
 def output_topics(handler: HandlerFactory, names: Names) -> list[str]:
-    """Return the topics of the outputs that the handler declares, of its failure policies, and of replies."""
+    """Return the topics of the outputs that the handler declares, of its failure policies, and of replies.
+
+    The topics of a `Rekey` are not among them: they are inputs (`Names.rekeys`).
+    """
     kind = class_of(handler)
     topics = [output.topic for output in tables_and_outputs(kind)[1].values()]
     return topics + failure_topics(kind, names) + ([names.replies] if answers_requests(kind) else [])

@@ -55,6 +55,14 @@ def service(names: Names, outputs: Sequence[str], references: Sequence[str] = ()
             for topic in names.inputs
         ),
         *(Right("WRITE", TOPIC, topic, "the handler's outputs") for topic in dict.fromkeys(outputs)),
+        *(
+            Right(operation, TOPIC, topic, why)
+            for topic in names.rekeys
+            for operation, why in (
+                ("WRITE", "the handler's sends by another key"),
+                ("DELETE", "truncation behind the oldest kept full snapshot"),
+            )
+        ),
         *(Right("READ", TOPIC, topic, "reference data") for topic in references),
         *(
             Right("READ", TOPIC, topic, "records to be retried later")
@@ -113,7 +121,8 @@ def commander(names: Names, outputs: Sequence[str], _references: Sequence[str] =
 
 def producer(names: Names, _outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
     """Return the rights of the programs that write the input; none of them is part of statehold."""
-    return [Right("WRITE", TOPIC, topic, "records, with or without idempotence") for topic in names.inputs]
+    own = [topic for topic in names.inputs if topic not in names.rekeys]
+    return [Right("WRITE", TOPIC, topic, "records, with or without idempotence") for topic in own]
 
 
 def asker(names: Names, outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:

@@ -11,6 +11,8 @@ from statehold.errors import UsageError
 
 #: most inputs of a service: a commit record keeps the index of one in a byte
 MOST_INPUTS: Final = 100
+#: the end of the name of a topic of records by another key
+REKEY: Final = ".rekey"
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]*\Z")
 
@@ -40,6 +42,15 @@ class Names:
     def inputs(self) -> tuple[str, ...]:
         """All input topics, the first one first."""
         return (self.input, *self.others)
+
+    def full(self, topic: str) -> str:
+        """Return the name of a topic as `api.rekey.rekey_suffix` gives its end; any other name as it is."""
+        return f"{self.group}{topic}" if topic.startswith(".") and topic.endswith(REKEY) else topic
+
+    @cached_property
+    def rekeys(self) -> tuple[str, ...]:
+        """The inputs that the service writes itself: the topics of each `Rekey`."""
+        return tuple(topic for topic in self.others if topic.endswith(REKEY) and topic.startswith(f"{self.group}."))
 
     @property
     def recorded(self) -> tuple[str, ...]:

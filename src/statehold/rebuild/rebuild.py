@@ -67,6 +67,12 @@ class Rebuild:
         kind = rehearsable(factory)
         self._source, self._options, self._tell, self._clock = source, options, tell, clock
         self._count, names = source.partitions, source.place(0).names
+        if names.rekeys:
+            raise UsageError(
+                f"{kind.__name__} sends to itself by another key, and {', '.join(names.rekeys)} has what the former "
+                f"code sent, so the new code would not handle what it sends itself. Nothing was changed. Next: start a "
+                f"new service with the new code, which handles the input from its beginning"
+            )
         self._readers = ShadowReaders(source, len(names.inputs))
         self._code = NewRelease(factory, kind, settings or Settings(), topics_of(source, kind, source.place(0)))
         self._spool = Spool(self._count, options.spool_dir) if self._count > 1 else None

@@ -104,7 +104,7 @@ def takes_over(place: Place, kind: type[Handler[Any]], last: CommitRecord, repor
 def topics_of(source: RehearsalSource, kind: type[Handler[Any]], place: Place) -> dict[str, int]:
     """Return the number of partitions of each topic that the new code writes to; 0 for a missing one."""
     outputs = {output.topic: None for output in tables_and_outputs(kind)[1].values()}
-    return source.topics([*outputs, place.names.dead, *retry_topics(kind, place.names)])
+    return source.topics([*outputs, *place.names.rekeys, place.names.dead, *retry_topics(kind, place.names)])
 
 
 def engine_at(

@@ -256,6 +256,7 @@ class ServiceWiring:
         ours, inputs = (*names.inputs, names.changelog, names.snapshot), self._inputs
         place = self._place(partition, self._facts)
         outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
+        outputs |= {topic: self._facts[topic].partitions for topic in names.rekeys}
         hidden = HiddenRecords(settings, admin, names, partition, outputs, number_of, log)
         return Tools(
             place=place,

@@ -89,6 +89,7 @@ Event = Literal[
     "timers_wait",
     "late_records",
     "record_ahead",
+    "rekey_hops",
     "commands_gone",
     "retry_rejected",
     "retries_gone",

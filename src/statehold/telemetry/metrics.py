@@ -206,6 +206,10 @@ RECORDS_AHEAD: Final = _counter(
     values=("held", "advanced"),
 )
 
+REKEY_HOPS: Final = _gauge(
+    "rekey_hops", "Most sends of a Rekey by which a committed record has come since the partition is live."
+)
+
 SINK_ROWS: Final = _counter("sink_rows", "Rows put into or deleted from the sinks' database.")
 SINK_SECONDS: Final = _histogram("sink_seconds", "Duration of a transaction of the sinks' database.")
 SINK_REJECTED: Final = _counter(

@@ -15,9 +15,10 @@ from statehold.api.sink import Sink
 from statehold.api.table import Dedupe, Table
 from statehold.api.values import serde
 from statehold.bound.attributes import sinks_of, tables_and_outputs
-from statehold.bound.inputs import methods, value_types
+from statehold.bound.inputs import plain_inputs, value_types
 from statehold.bound.output import ORIGIN_HEADER
 from statehold.bound.reference import references
+from statehold.bound.rekey import rekeys_of, with_rekeys
 from statehold.bound.topics import class_of
 from statehold.common.class_body import class_attributes
 from statehold.common.names import Names
@@ -108,12 +109,13 @@ class Driver(Wiring):
             snapshot=SnapshotSettings(delta_interval=delta_interval),
             commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL, early=autocommit),
         )
-        topics = list(inputs) or list(methods(kind)) or [input]
-        super().__init__(handler, values, Names(kind.__name__.lower(), topics[0], others=tuple(topics[1:])), partitions)
+        topics = list(inputs) or plain_inputs(kind) or [input]
+        names = with_rekeys(Names(kind.__name__.lower(), topics[0], others=tuple(topics[1:])), kind)
+        super().__init__(handler, values, names, partitions)
         check_combinations(kind, values.snapshot.delta_interval, topics)
         check_storage(kind, values)
         self._batch, self._autocommit = batch, autocommit
-        self._encoders = _encoders(kind, topics)
+        self._encoders = _encoders(kind, names)
         self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
 
     # Feeding
@@ -287,9 +289,15 @@ class Driver(Wiring):
         log.append(value, None, [command.header(ADD, command.new_id(), "driver")], int(self.clock.wall() * 1000))
 
     def commit(self) -> None:
-        """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""
-        for lane in self._lanes.values():
+        """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with.
+
+        Also what the handler sends to itself by a `Rekey`, until nothing is left.
+        """
+        for lane in self._started():
             lane.commit()
+        while unread := [lane for lane in self._own() if lane.unread]:
+            for lane in unread:
+                lane.commit()
 
     def advance(self, seconds: float) -> None:
         """Let time pass: due commits, deltas and full snapshots happen, and failed effects are retried."""
@@ -441,10 +449,16 @@ class Driver(Wiring):
         :raises StateRefused: the new release cannot read the state, or would read other values.
         :raises UsageError: it reads other inputs.
         """
-        kind, topics = class_of(handler), list(self.names.inputs)
-        check_combinations(kind, self.settings.snapshot.delta_interval, topics)
+        kind, own = class_of(handler), self.names.rekeys
+        plain = [topic for topic in self.names.inputs if topic not in own]
+        check_combinations(kind, self.settings.snapshot.delta_interval, plain)
         check_storage(kind, self.settings)
-        encoders = _encoders(kind, topics)
+        if {self.names.full(each.suffix) for each in rekeys_of(kind).values()} != set(own):
+            raise UsageError(
+                f"{kind.__name__} and the release before declare different Rekeys. Next: `statehold state inputs` adds "
+                f"or removes one of a stopped service"
+            )
+        encoders = _encoders(kind, self.names)
         if not crash:
             self._settle()
         for lane in self._lanes.values():
@@ -554,7 +568,10 @@ class Driver(Wiring):
         """
         self.commit()
         recorded, last = self._recorded(partition), self.commit_record(partition)
-        sent = {output.topic: self.broker.log(output.topic, 0) for output in tables_and_outputs(self._kind)[1].values()}
+        every = [output.topic for output in tables_and_outputs(self._kind)[1].values()]
+        sent = {topic: [self.broker.log(topic, 0)] for topic in every}
+        for topic in self.names.rekeys:
+            sent[topic] = [self.broker.log(topic, to) for to in range(self._partitions)]
         pinned = recorded.side_inputs()
         past = Past(
             self._factory,
@@ -567,6 +584,7 @@ class Driver(Wiring):
             recorded.decisions(),
             self._beginnings.get(partition),
             recorded.see if any(isinstance(each.command, Seen) for each in pinned) else None,
+            self._partitions,
         )
         replay = Replay(past, last.digest, self._lane(partition).engine().state.tables)
         replay.expect(sent, self._effects)
@@ -667,8 +685,8 @@ class Driver(Wiring):
 
     def _input(self, name: str) -> str:
         """Return the input of this name, or the only one. :raises UsageError:"""
-        inputs = self.names.inputs
-        if name in inputs or (not name and len(inputs) == 1):
+        inputs, own = self.names.inputs, self.names.rekeys
+        if name in inputs or (not name and len(inputs) == 1 + len(own)):
             return name or inputs[0]
         raise UsageError(f"input={name!r}: {self._kind.__name__} reads {', '.join(inputs)}. Next: name one of them")
 
@@ -701,13 +719,32 @@ class Driver(Wiring):
         raise UsageError(f"this {type(wanted).__name__} is not of {self._kind.__name__}; there are: {known}")
 
     def _settle(self) -> None:
-        for lane in self._lanes.values():
-            if self._autocommit and lane.running:
+        if not self._autocommit:
+            return
+        for lane in self._started():
+            self._settle_lane(lane)
+        while unread := [lane for lane in self._own() if lane.unread]:
+            for lane in unread:
+                self._settle_lane(lane)
+
+    def _started(self) -> list[Lane]:
+        """Return the partitions that have started: all of them, if they may send to each other."""
+        if self.names.rekeys and self._lanes:
+            for partition in range(self._partitions):
+                self._lane(partition)
+        return list(self._lanes.values())
+
+    def _own(self) -> list[Lane]:
+        """Return the running partitions of a handler that sends to itself by a `Rekey`."""
+        return [lane for lane in self._lanes.values() if lane.running] if self.names.rekeys else []
+
+    def _settle_lane(self, lane: Lane) -> None:
+        if lane.running:
+            lane.commit()
+            while lane.answered:
+                lane.tick()  # an idle partition takes answers at once
                 lane.commit()
-                while lane.answered:
-                    lane.tick()  # an idle partition takes answers at once
-                    lane.commit()
 
 
-def _encoders(kind: type[Handler[Any]], topics: Sequence[str]) -> dict[str, Callable[[Any], bytes]]:
-    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, topics).items()}
+def _encoders(kind: type[Handler[Any]], names: Names) -> dict[str, Callable[[Any], bytes]]:
+    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, names).items()}

@@ -42,6 +42,11 @@ class LaneReading:
                 self._receiver.end(index)
         return True
 
+    @property
+    def unread(self) -> bool:
+        """Whether an input has a record that was not handed over."""
+        return any(log.has(at) for log, at in zip(self._logs, self._next, strict=True))
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -83,6 +88,11 @@ class Lane:
         live, now = self.live(), self._clock()
         calls = (each for each in live.participants.members if isinstance(each, DurableCalls))
         return any(each.wants_commit(live.record, now) for each in calls)
+
+    @property
+    def unread(self) -> bool:
+        """Whether one of several inputs has a record that the partition does not have yet."""
+        return self._reading is not None and self._reading.unread
 
     def engine(self) -> Engine:
         """Return the live engine, or one with a restored copy of the committed state if the partition has failed."""

@@ -34,9 +34,12 @@ class Replay:
         self._effects: list[object] = []
         self._rows: Tables | None = None
 
-    def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
+    def expect(self, logs: Mapping[str, Sequence[MemoryLog]], effects: Sequence[EffectCall]) -> None:
         """Set what the comparison expects: the outputs of this partition by topic, and its effects."""
-        self._outputs = {topic: [*filter(None, map(self._own, log.committed()))] for topic, log in logs.items()}
+        self._outputs = {
+            topic: [*filter(None, (self._own(each) for log in found for each in log.committed()))]
+            for topic, found in logs.items()
+        }
         self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._past.partition))
 
     def expect_rows(self, tables: Tables) -> None:

@@ -12,6 +12,7 @@ from statehold.api.record import Message
 from statehold.bound.handler import new_state
 from statehold.bound.reference import Version
 from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, TimeLimit, in_order
 from statehold.state import digest
 from statehold.state.state import State
@@ -64,6 +65,8 @@ class Past:
     beginning: Beginning | None = None
     #: shows an engine the reference data of a version
     see: Callable[[Engine, Seen], None] | None = None
+    #: of the inputs, and so of the topic of each `Rekey`
+    partitions: int = 1
 
     def run(self, sizes: Sequence[int]) -> Results:
         """Handle it in batches of these sizes in turn. :raises RecordError: the handler fails on a record."""
@@ -81,14 +84,25 @@ class Past:
             for each in ((engine.sinks and engine.sinks.take()) or list)():
                 apply(rows.setdefault(each.table, {}), each)
             engine.state.commit(engine.freeze(), delta=True)
+        for topic in self.names.rekeys:
+            outputs[topic] = self._by_partition(topic, outputs[topic])
         stored = {name: table.stored for name, table in engine.state.tables.items()}
         return Results(outputs, effects, rows, stored, digest.to_bytes(engine.state.digest))
+
+    def _partitions_of(self, topic: str) -> int:
+        return self.partitions if topic in self.names.rekeys else self.output_partitions
+
+    def _by_partition(self, topic: str, sent: Sequence[Sent]) -> list[Sent]:
+        """Return what was sent by a `Rekey`, partition by partition."""
+        count = self.partitions
+        placed = [(value, key, headers, murmur2(key, count) if to < 0 else to) for value, key, headers, to in sent]
+        return sorted(placed, key=lambda each: each[3])
 
     def _engine(self) -> Engine:
         engine = Engine(
             self.factory,
             self.partition,
-            output_partitions=lambda topic: self.output_partitions,
+            output_partitions=self._partitions_of,
             names=self.names,
             state=self._state(),
         )

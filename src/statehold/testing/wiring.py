@@ -165,6 +165,10 @@ class Wiring:
             clock=count(step=1000.0).__next__,  # whatever is due by time is due
         )
 
+    def _partitions_of(self, topic: str) -> int:
+        """Return the number of partitions of an output, or of the topic of a `Rekey`."""
+        return self._partitions if topic in self.names.rekeys else self._output_partitions
+
     @property
     def _most(self) -> int:
         return self.settings.kafka.message_max_bytes
@@ -175,7 +179,7 @@ class Wiring:
             locate=lambda: self._place(partition),
             settings=self.settings,
             handler=self._factory,
-            producer=lambda: MemoryTransactions(self.broker, self.names, partition, self._most),
+            producer=lambda: MemoryTransactions(self.broker, self.names, partition, self._most, self._partitions),
             reader=lambda cancelled: MemoryReader(self.broker, cancelled),
             full_sink=lambda: MemoryFullSink(self.broker, self.names.snapshot, partition, self._most),
             offsets=self.offsets,
@@ -188,7 +192,7 @@ class Wiring:
             metrics=self.metrics.partition(partition),
             clock=self.clock,
             wall=self.clock.wall,
-            output_partitions=lambda topic: self._output_partitions,
+            output_partitions=self._partitions_of,
             speeds=self.speeds,
             memory=self._memory,
             standby=vars(self).get("standbys"),

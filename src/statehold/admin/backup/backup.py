@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from statehold.admin.state.stopped_service import inputs_at
 from statehold.admin.topics import require
@@ -57,9 +58,12 @@ def backup(
     )
     with closing(CommittedReader(settings, names.group, admin)) as reader:
         try:
+            later: list[_Copy] = []
             for partition in range(count):
                 place = place_of(to, manifest, partition)
-                _partition(reader, manifest, to, place, roots_of(settings), with_input=with_input)
+                later += _partition(reader, manifest, to, place, roots_of(settings), with_input=with_input)
+            # After the states of all partitions, because a record that one of them has sent must not be missing (H4).
+            manifest.files.extend(_copy(reader, to, "input", *each) for each in later)
         except OutOfRange as error:
             raise ToolRefused(
                 f"{error}: the service truncated its topics behind a newer full snapshot. The backup is incomplete. "
@@ -69,9 +73,19 @@ def backup(
     return manifest
 
 
+class _Copy(NamedTuple):
+    """An input to be copied: its topic and partition, the first offset, and its number among the inputs."""
+
+    topic: str
+    partition: int
+    start: int
+    number: int
+
+
 def _partition(
     reader: CommittedReader, manifest: BackupManifest, to: Path, place: Place, roots: Sequence[str], *, with_input: bool
-) -> None:
+) -> list[_Copy]:
+    """Copy one partition; return the copies of what the service sends to itself, which come last."""
     names, partition = place.names, place.partition
     manifest.files.append(_copy(reader, to, "increment", names.changelog, partition))
     manifest.files.append(_copy(reader, to, "full", names.snapshot, partition))
@@ -89,6 +103,7 @@ def _partition(
         digest.show(commit_record.digest),
         commit_record.lineage,
     )
+    later: list[_Copy] = []
     for topic, position in inputs_at(commit_record, names).items() if with_input else ():
         low = reader.bounds(topic, partition)[0]
         if low > position:
@@ -99,8 +114,12 @@ def _partition(
                 position=position,
             )
         start = max(low, min((each[topic] for each in oldest if topic in each), default=0))
-        number = names.inputs.index(topic) + 1
-        manifest.files.append(_copy(reader, to, "input", topic, partition, start, number))
+        copy = _Copy(topic, partition, start, names.inputs.index(topic) + 1)
+        if topic in names.rekeys:
+            later.append(copy)
+        else:
+            manifest.files.append(_copy(reader, to, "input", *copy))
+    return later
 
 
 def _copy(

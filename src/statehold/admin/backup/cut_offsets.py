@@ -26,6 +26,8 @@ class CutOffPositions:
         self._points: list[Point] = []
         #: partition -> next offset of its state in each old input.
         self.positions: dict[int, dict[str, int]] = {}
+        #: partition -> the transaction of its state
+        self.numbers: dict[int, int] = {}
 
     def find(self, cut: Mapping[int, int] | int | None) -> None:
         """Find the state of each partition at `cut`, and check it before the restore writes anything."""
@@ -71,7 +73,8 @@ class CutOffPositions:
     def _cut(self, point: Point) -> None:
         partition = len(self._points)
         self._points.append(point)
-        self.positions[partition] = self.at(partition).offsets(self.names.inputs)
+        found = self.at(partition)
+        self.positions[partition], self.numbers[partition] = found.offsets(self.names.inputs), found.n
 
     def at(self, partition: int) -> PastState:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])

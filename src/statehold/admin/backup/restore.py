@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 import msgspec
 
 from statehold.admin.backup.cut_offsets import CutOffPositions
+from statehold.admin.backup.in_flight import InFlight
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.position_args import milliseconds, per_partition
 from statehold.admin.state.stopped_service import StoppedService, load_contents
@@ -88,7 +90,8 @@ def restore(
     `0=120,1=90` (of several inputs `trades:0=120,prices:0=90`), or the `same` offset as in the old input. A dry run
     verifies the backup and the present topics, and creates and writes nothing.
 
-    :raises ToolRefused: the service runs, or a topic already holds records. The state was not replaced.
+    :raises ToolRefused: the service runs, or a topic already holds records; or a partition has handled what its sender
+        would send again by a `Rekey`. The state was not replaced.
     :raises UsageError: the backup is damaged, is of another service, or has no state at the cut-off position.
     """
     manifest = archive.read_manifest(source)
@@ -106,6 +109,8 @@ def restore(
             work.cut_offs.find_time(milliseconds(at_time, "--at-time"))
         else:
             work.cut_offs.find(cut)
+        if names.rekeys:
+            work.require_causes(accept_duplicates=accept_duplicates, with_input=input_at is None)
         if dry_run:
             work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
             return work.shown(input_at)
@@ -127,8 +132,25 @@ class _Work:
         self.cut_offs = CutOffPositions(names, source, manifest)
         self.count, self.reader = self.cut_offs.count, self.cut_offs.reader
         self.topics = TopicAdmin(self.stopped.admin)
+        self.in_flight = InFlight(names, self.cut_offs.numbers)
         #: by input and partition
         self.maps: dict[tuple[str, int], OffsetMap] = {}
+
+    def require_causes(self, *, accept_duplicates: bool, with_input: bool) -> None:
+        """Check that the states of the partitions fit together, if they send to each other.
+
+        :raises ToolRefused: they do not, or only the records of the backup could show it.
+        """
+        if not with_input:
+            raise ToolRefused(
+                f"{', '.join(self.names.rekeys)}: continue in an existing topic: the service sends to itself by "
+                f"another key, and what a partition sent after the restored state would be in the topic twice. Nothing "
+                f"was written. Next: restore a backup made --with-input, without --input-at"
+            )
+        positions = self.cut_offs.positions
+        self.in_flight.require_causes(
+            self.reader, self.source, self.manifest, positions, accept_duplicates=accept_duplicates
+        )
 
     # Topics
 
@@ -204,7 +226,8 @@ class _Work:
     # The input
 
     def write_input(self) -> Positions:
-        """Write each input as it was. Return the new next offsets."""
+        """Write each input as it was, without what the service will send again. Return the new next offsets."""
+        left_out: Counter[tuple[str, int]] = Counter()
         for topic in self.names.inputs:
             writer = InputWriter(self.settings, topic)
             for partition in range(self.count):
@@ -212,10 +235,14 @@ class _Work:
                 offsets = self.maps[topic, partition] = OffsetMap(partition, topic=topic)
                 for batch in self.reader.read(topic, partition, file.start, file.end):
                     for message in batch:
+                        if self.in_flight.is_sent_again(topic, message):
+                            left_out[topic, partition] += 1
+                            continue
                         writer.copy(message, _noting(offsets, message.offset() or 0))
             writer.flush()
         for (topic, partition), offsets in self.maps.items():
-            wanted = file_of(self.source, self.manifest, "input", topic, partition).records
+            given = file_of(self.source, self.manifest, "input", topic, partition).records
+            wanted = given - left_out[topic, partition]
             if offsets.records != wanted:
                 raise ToolRefused(
                     f"{topic}[{partition}]: write the input: fewer than {wanted} records were written. The state was "

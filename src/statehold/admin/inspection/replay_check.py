@@ -90,6 +90,7 @@ class _Replay:
             )
         self.typed = Typed(tables_and_outputs(kind)[0])
         wanted = output_topics(kind, place.names)
+        wanted += place.names.rekeys
         self.topics = view.facts_of([*wanted, place.names.dead])
         self.dead = self.topics[place.names.dead] is not None
         if place.names.dead not in wanted and not self.dead:

@@ -115,6 +115,11 @@ class Rebase:
         base = "the beginning" if salvaged.full < 0 else f"the full snapshot at {salvaged.full}"
         report = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.commit_record.n}, position {at}"
         control = side_inputs.control if last is None else None
+        if self._records == "again" and place.names.rekeys and end > at:
+            raise ToolRefused(
+                f"{where}: again: what the records send to {', '.join(place.names.rekeys)} was sent before, and would "
+                f"be handled twice. Nothing was changed. Next: --records replay, which sends nothing"
+            )
         if self._records == "replay" and (end > at or side_inputs.commit_records or side_inputs.unknown_commands):
             if why := unrepeatable(stopped.kind):
                 raise ToolRefused(

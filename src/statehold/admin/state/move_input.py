@@ -63,6 +63,11 @@ def move(
     :raises StateRefused: a partition could not be restored. :raises UsageError: see `KeyLayout`; or the barrier is
         not valid.
     """
+    if names.rekeys:
+        raise UsageError(
+            f"--into {into}: the service sends to itself by another key ({', '.join(names.rekeys)}), and only a change "
+            f"of the same topics keeps what is on its way. Next: omit --into to add partitions to the current inputs"
+        )
     first, *others = into.split(",")
     target = Names(names.service, first, names.namespace, tuple(others))
     if kept := sorted(set(target.inputs) & set(names.inputs)):

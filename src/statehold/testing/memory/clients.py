@@ -8,6 +8,7 @@ from typing import Any
 from statehold.api.output import Headers
 from statehold.api.record import Message
 from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
 from statehold.errors import OutcomeUnknown
 from statehold.messages.command import BadCommand
 from statehold.messages.retry_record import Retried
@@ -21,8 +22,12 @@ from statehold.testing.memory.message_size import ANY_SIZE, require_size
 class MemoryTransactions:
     """Implements `ports.Transactions`."""
 
-    def __init__(self, broker: MemoryBroker, names: Names, partition: int, most: int = ANY_SIZE) -> None:
+    def __init__(
+        self, broker: MemoryBroker, names: Names, partition: int, most: int = ANY_SIZE, partitions: int = 1
+    ) -> None:
+        """`partitions`: of the inputs, and so of the topics of each `Rekey`."""
         self._broker, self._id = broker, names.transactional_id(partition)
+        self._rekeys, self._partitions = names.rekeys, partitions
         self._partition, self._most = partition, most
         self._epoch = -2
         self._joined: set[MemoryLog] = set()
@@ -44,7 +49,10 @@ class MemoryTransactions:
             moment = timestamp or int(self._broker.clock.wall() * 1000)
             with self._broker.call("send"):
                 # One log per output topic, so that its order is the order of sending.
-                self._append(self._broker.log(topic, 0), value, blob, list(headers or ()), moment, partition)
+                own = topic in self._rekeys
+                to = murmur2(blob, self._partitions) if own and partition < 0 else partition
+                log = self._broker.log(topic, to if own else 0)
+                self._append(log, value, blob, list(headers or ()), moment, to)
 
     def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
         with self._broker.call("increment"):

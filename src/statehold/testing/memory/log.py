@@ -134,6 +134,10 @@ class MemoryLog:
             if entry is not None and (entry[1] is None or entry[1].outcome is Outcome.COMMITTED):
                 yield entry[0]
 
+    def has(self, start: int) -> bool:
+        """Return whether a read_committed reader sees a record at or after an offset."""
+        return next(self.committed(start), None) is not None
+
     def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[MemoryMessage]]:
         """Read as `ports.Reader.read` does, but raise HangingTransaction at once instead of waiting."""
         if start >= end:

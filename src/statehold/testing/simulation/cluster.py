@@ -11,8 +11,9 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.output import Headers
 from statehold.api.values import serde
 from statehold.bound.attributes import tables_and_outputs
-from statehold.bound.inputs import methods, value_types
+from statehold.bound.inputs import plain_inputs, value_types
 from statehold.bound.topics import class_of
+from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.testing.simulation.process import ProcessLife
@@ -39,12 +40,12 @@ def quick_settings(settings: Settings | None = None) -> Settings:
 def topics_of(handler: HandlerFactory, input: str = "input") -> tuple[str, ...]:
     """Return the inputs of a handler: those that `on` names, or the one of this name."""
     kind = class_of(handler)
-    return tuple(methods(kind)) or (input,)
+    return tuple(plain_inputs(kind)) or (input,)
 
 
-def encoders(kind: type[Handler[Any]], topics: tuple[str, ...]) -> dict[str, Callable[[Any], bytes]]:
+def encoders(kind: type[Handler[Any]], names: Names) -> dict[str, Callable[[Any], bytes]]:
     """Return the function that encodes the values of each input."""
-    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, topics).items()}
+    return {topic: serde.for_messages(value, topic).encode for topic, value in value_types(kind, names).items()}
 
 
 class SimulatedCluster:
@@ -81,7 +82,7 @@ class SimulatedCluster:
         scenario = Scenario(handler, (), chosen, partitions, processes, topics)
         self._simulation = Simulation(scenario, Schedule.listed({}, seed))
         self._kind = self._simulation.application.kind
-        self._encoders = encoders(self._kind, topics)
+        self._encoders = encoders(self._kind, self._simulation.names)
         self._simulation.begin()
 
     def __enter__(self) -> Self:
@@ -167,7 +168,7 @@ class SimulatedCluster:
             raise UsageError(f"process {name!r} runs")
         if handler is not None:
             release = self._simulation.application.release(handler)
-            encoders(release.kind, tuple(self._encoders))
+            encoders(release.kind, self._simulation.names)
             if new := set(release.all_outputs) - set(self._simulation.application.all_outputs):
                 raise UsageError(f"{release.kind.__name__} sends to {', '.join(sorted(new))}, which was not created")
             self._simulation.releases[name] = release

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from statehold.api.handler import HandlerFactory
 from statehold.bound.attributes import sinks_of
 from statehold.bound.topics import class_of
+from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.testing.simulation.cluster import encoders, quick_settings, topics_of
@@ -97,7 +98,7 @@ def fuzz_crashes(
 
 def _records(handler: Any, topics: tuple[str, ...], inputs: Iterable[Any]) -> Sequence[InputRecord]:
     kind = class_of(handler)
-    encode = encoders(kind, topics)[topics[0]]
+    encode = encoders(kind, Names("fuzz", topics[0], others=topics[1:]))[topics[0]]
     found = []
     for number, each in enumerate(inputs):
         if isinstance(each, InputRecord):

@@ -161,7 +161,8 @@ class Observer:
         names = self._application.names
         for topic in names.inputs:
             for log in self._kafka.topics[topic].logs:
-                if self._kafka.committed(names.group, (topic, log.partition)) != log.end:
+                at = self._kafka.committed(names.group, (topic, log.partition))
+                if at != log.end and (topic not in names.rekeys or at is None or log.stable < log.end or log.has(at)):
                     return False
         return not any(record.effects for record in self._last.values())
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from statehold.api.handler import HandlerFactory
 from statehold.api.output import Headers
 from statehold.bound.reference import references
+from statehold.bound.rekey import with_rekeys
 from statehold.bound.sink import SinkPosition
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
@@ -148,7 +149,8 @@ class Simulation:
             self.kafka.transactions.marker_delay = lambda place: delays.random() * scenario.markers
         self.scheduler.on_action = self.act
         kind = class_of(scenario.handler)
-        self.names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
+        names = Names(kind.__name__.lower(), scenario.topics[0], others=scenario.topics[1:])
+        self.names = with_rekeys(names, kind)
         self.application = Application(scenario.handler, self.names, scenario.partitions, scenario.settings)
         #: process -> another release of the service, which it runs
         self.releases: dict[str, Application] = {}

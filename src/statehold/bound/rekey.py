@@ -1,0 +1,158 @@
+"""Streams by another key: a handler's sends to the partition that owns the key, through a topic of the service."""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from statehold.api.declaration import options_of
+from statehold.api.handler import Handler
+from statehold.api.output import Headers, Rekey, RekeyOptions, rekey_suffix
+from statehold.api.record import Message, Record
+from statehold.bound.output import PartitionOutput
+from statehold.common.class_body import class_attributes, once_per_class
+from statehold.common.names import MOST_INPUTS, Names
+from statehold.errors import RekeyLoop, UsageError
+from statehold.messages.sent import Sent
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: Header of a record that a record of a `Rekey` has sent: by how many sends it has come, little endian. Without it one.
+HOPS_HEADER: Final = "sh-hops"
+_HOPS: Final = struct.Struct("<H")
+#: more hops than the header has room for
+_MOST: Final = 65_535
+
+
+class Sends:
+    """What the sends of one partition share: the record being handled, and how far records have come."""
+
+    def __init__(self, current: Callable[[], Record[Any] | None], topics: frozenset[str], most_hops: int) -> None:
+        """`current` returns the record being handled; `topics` are those of each `Rekey`."""
+        self.current, self._topics, self._most_hops = current, topics, most_hops
+        #: the most hops of a record that was sent since `take`
+        self._hops = 0
+
+    def hops_after(self, record: Record[Any]) -> int:
+        """Return by how many sends a record comes that this one sends. :raises RekeyLoop: they are too many."""
+        hops = 1 + (hops_of(record.message) if record.message.topic() in self._topics else 0)
+        if hops > self._most_hops:
+            raise RekeyLoop(
+                f"the record would have come by {hops} sends of a Rekey, and rekey.max_hops is {self._most_hops}: the "
+                f"handler may send to itself without an end. Nothing was sent. Next: let a method of a Rekey send only "
+                f"what ends; or raise rekey.max_hops, if you mean this number of steps"
+            )
+        self._hops = max(self._hops, hops)
+        return hops
+
+    def take(self) -> int:
+        """Return the most hops of a record since the last call; 0 without one."""
+        taken, self._hops = self._hops, 0
+        return taken
+
+
+class PartitionRekey(Rekey[K, V]):
+    """The stream of one partition; `bind` makes it from the prototype of a declaration."""
+
+    __slots__ = ("_decode_key", "_encode_key", "_key_type", "_sends", "name", "output", "value_type")
+
+    def __init__(self, declaration: Rekey[K, V]) -> None:
+        options: RekeyOptions = options_of(declaration)
+        self.name, self.value_type, self._key_type = options.name, options.value_type, options.key_type
+        self._decode_key, self._encode_key = options.decode_key, options.encode_key
+        self.output = PartitionOutput(options.output)
+        self._sends: Sends
+
+    @property
+    def suffix(self) -> str:
+        """The end of its topic's name."""
+        return rekey_suffix(self.name)
+
+    def bind(
+        self, sent: list[Sent], topic: str, partitions: int, sends: Sends, *, checked: bool
+    ) -> PartitionRekey[K, V]:
+        """Return the stream of one partition, which appends its records to `sent`. See `PartitionOutput.bind`."""
+        bound = copy.copy(self)
+        bound.output = self.output.bind(sent, partitions, checked=checked)
+        bound.output.topic = topic
+        bound._sends = sends
+        return bound
+
+    def send(self, value: V, key: K, headers: Headers | None = None, timestamp: int = 0) -> None:
+        record: Record[Any] | None = self._sends.current()
+        if not isinstance(key, self._key_type):
+            raise UsageError(
+                f"Rekey({self.name!r}): the key {key!r:.100} is of type {type(key).__name__}, it is declared with "
+                f"key={self._key_type.__name__}: the key decides which partition gets the record"
+            )
+        if record is None:
+            raise UsageError(f"Rekey({self.name!r}): no record is being handled, so nothing would be sent with it")
+        if (hops := self._sends.hops_after(record)) > 1:
+            headers = [*(headers or ()), (HOPS_HEADER, _HOPS.pack(min(hops, _MOST)))]
+        self.output.send(value, self._encode_key(key), headers, -1, timestamp or max(0, record.timestamp))
+
+    def key(self, record: Record[Any]) -> K:
+        found = record.key
+        if found is None:
+            raise ValueError(f"a record of Rekey({self.name!r}) has no key, so another program has written it")
+        key: K = self._decode_key(found)
+        return key
+
+
+def bind_rekeys(
+    handler: Handler[Any],
+    names: Names | None,
+    sent: list[Sent],
+    output_partitions: Callable[[str], int],
+    sends: Sends,
+    *,
+    checked: bool,
+) -> tuple[PartitionOutput[Any], ...]:
+    """Set the attributes of a handler to its streams, as `bound.handler.bind` does. Return their outputs."""
+    outputs: list[PartitionOutput[Any]] = []
+    for attribute, each in rekeys_of(type(handler)).items():
+        topic = each.suffix if names is None else names.full(each.suffix)
+        partitions = output_partitions(topic) if each.output.partitioner else 0
+        bound = each.bind(sent, topic, partitions, sends, checked=checked)
+        setattr(handler, attribute, bound)
+        outputs.append(bound.output)
+    return tuple(outputs)
+
+
+def hops_of(message: Message) -> int:
+    """Return by how many sends a record of a `Rekey` has come; 1 if its header is not one of statehold's."""
+    for name, data in message.headers() or ():
+        if name == HOPS_HEADER and data is not None and len(data) == _HOPS.size:
+            return max(1, int(_HOPS.unpack(data)[0]))
+    return 1
+
+
+@once_per_class
+def rekeys_of(kind: type[Handler[Any]]) -> dict[str, PartitionRekey[Any, Any]]:
+    """Return the streams by another key that a handler class declares, by attribute name, base classes first.
+
+    :raises UsageError: two have one name.
+    """
+    found = {name: PartitionRekey(each) for name, each in class_attributes(kind, Rekey).items()}
+    named: dict[str, str] = {}
+    for attribute, each in found.items():
+        if (other := named.setdefault(each.name, attribute)) != attribute:
+            raise UsageError(f"{kind.__name__}: {other} and {attribute} are both a Rekey({each.name!r})")
+    return found
+
+
+def with_rekeys(names: Names, kind: type[Handler[Any]]) -> Names:
+    """Return the names of a service whose inputs are also the topics of each `Rekey`, after its own.
+
+    :raises UsageError: these are too many.
+    """
+    own = [names.full(each.suffix) for each in rekeys_of(kind).values()]
+    if not own:
+        return names
+    if len(names.inputs) + len(own) > MOST_INPUTS:
+        raise UsageError(f"{kind.__name__}: its inputs and its Rekeys are more than {MOST_INPUTS} topics")
+    return replace(names, others=(*names.others, *(topic for topic in own if topic not in names.others)))
