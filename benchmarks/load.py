@@ -14,7 +14,7 @@ from benchmarks.kafka import LONG_WAIT, records_of
 ACCOUNTS = 10_000
 SYMBOLS = ("ACME", "GLOBEX", "INITECH", "UMBRELLA", "STARK", "WAYNE")
 FIRST_MS = 1_700_000_000_000
-#: a run is warm after this many milliseconds of outputs, and its warm rate needs at least so many after them
+#: milliseconds of outputs after which a run is warm, and those that its warm rate needs at least after them
 WARM_MS, LEAST_MS = 5_000, 1_000
 
 
