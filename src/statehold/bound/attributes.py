@@ -11,10 +11,10 @@ from statehold.api.table import Dedupe, Retired, Table
 from statehold.bound.output import PartitionOutput
 from statehold.bound.sink import PartitionSink
 from statehold.bound.system_tables import system_tables
-from statehold.bound.table import DECLARED, RetiredTable, bind
+from statehold.bound.table import DECLARED, bind
 from statehold.common.class_body import class_attributes, once_per_class
 from statehold.errors import UsageError
-from statehold.state.partition_table import PartitionTable
+from statehold.state.partition_table import PartitionTable, RetiredTable
 from statehold.state.types.describe import table_type
 from statehold.state.types.description import TableType
 

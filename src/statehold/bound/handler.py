@@ -10,8 +10,8 @@ from statehold.bound.attributes import bound_tables, sinks_of, tables_and_output
 from statehold.bound.output import PartitionOutput
 from statehold.bound.reference import ReferenceView, SharedRows, references
 from statehold.bound.sink import Sinks
-from statehold.bound.table import RetiredTable
 from statehold.messages.sent import Sent
+from statehold.state.partition_table import RetiredTable
 from statehold.state.state import State
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from statehold.api.handler import Handler
 from statehold.api.table import Retired, Table
 from statehold.bound.policies import sends_dead_letters
-from statehold.bound.table import RetiredTable, bind
+from statehold.bound.table import bind
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import BLOCKED_KEYS, RESOLVED, BlockedKey
 from statehold.state.kinds.calls import CallTable
@@ -21,7 +21,7 @@ from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.replies import RepliesTable
 from statehold.state.kinds.timers import TimerTable
 from statehold.state.kinds.windows import WindowTable
-from statehold.state.partition_table import PartitionTable
+from statehold.state.partition_table import PartitionTable, RetiredTable
 from statehold.state.system_names import CALLS, CLOCK, EXPIRY, TIMERS, local_name
 
 Tables = dict[str, PartitionTable[Any, Any]]

@@ -18,15 +18,11 @@ from statehold.state.kinds.sorted import SortedTable
 from statehold.state.kinds.traced import TracedTable
 from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
 from statehold.state.kinds.windows import HoppingTable, SessionTable
-from statehold.state.partition_table import PartitionTable
+from statehold.state.partition_table import PartitionTable, RetiredTable
 
 #: what a class body may declare as a table
 DECLARED: Final = (Table, Dedupe, Retired)
 _SHIPPED: Final = (Table, Dedupe, Tumbling, Hopping, Session, JoinBuffer, Call, Replies, Retired)
-
-
-class RetiredTable(PartitionTable[Any, Any]):
-    """Keeps the stored rows of a table that the code no longer uses, and decodes none (rule D8). No handler gets it."""
 
 
 def bind(
@@ -46,10 +42,10 @@ def _kinds(declaration: Table[Any, Any] | Dedupe[Any] | Retired[Any], *, traced:
     """Return the classes with the behaviour of this declaration."""
     if isinstance(declaration, Dedupe):
         return [DedupeTable]  # its values are ints, so there is nothing to trace
-    if isinstance(declaration, Retired):
-        return [RetiredTable]
     if isinstance(declaration, Replies):
         return [RepliesTable]  # only the engine writes its rows
+    if isinstance(declaration, Retired):
+        return [RetiredTable]
     options, kinds = options_of(declaration), list[Any]()
     if traced:
         kinds.append(TracedTable)

@@ -458,3 +458,10 @@ class PartitionTable(Table[K, V]):
 
     def _committed(self, key: Any) -> bytes | None:
         return self._frozen[key] if key in self._frozen else self.stored.get(key)
+
+
+class RetiredTable(PartitionTable[K, bytes]):
+    """A table that the code no longer uses: its rows stay in the state until they are dropped (rule D8).
+
+    It keeps stored values of any type and version, and decodes none. No handler gets it.
+    """
