@@ -24,8 +24,8 @@ from statehold import Dedupe, Handler, JoinBuffer, Output, Record, Table, Tumbli
 from statehold.testing import Driver
 
 #: records of each work, and of a transaction
-RECORDS: Final = 2_000
-_BATCH: Final = 500
+RECORDS: Final = 1_000
+_BATCH: Final = 250
 _RUNS: Final = 5
 
 
