@@ -76,13 +76,18 @@ def prepared(kind: type[Handler[Any]]) -> Callable[[], None]:
     encode = msgspec.json.Encoder().encode
     records = [(encode(each), each.account.encode(), each.ts) for each in trades(_BATCH + RECORDS, accounts=1_000)]
     driver = Driver(kind, batch=_BATCH)
+    for value, key, moment in records[:_BATCH]:
+        driver.feed(value, key, timestamp=moment)
+    log = driver.broker.log("input", 0)
+    for value, key, moment in records[_BATCH:-1]:  # not by `feed`, which looks for a batch after each record
+        log.append(value, key, None, moment)
+    value, key, moment = records[-1]
 
-    def feed(chosen: list[tuple[bytes, bytes, int]]) -> None:
-        for value, key, time_ in chosen:
-            driver.feed(value, key, timestamp=time_)
+    def work() -> None:
+        driver.feed(value, key, timestamp=moment)
+        assert driver.position() == _BATCH + RECORDS
 
-    feed(records[:_BATCH])
-    return lambda: feed(records[_BATCH:])
+    return work
 
 
 def seconds(kind: type[Handler[Any]]) -> float:
