@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -141,6 +142,7 @@ def test_money_moves_between_partitions_through_kills(books: Callable[[int], Boo
         processes[number % 2].start()
     found.await_all()
     for process in processes:
+        await_true(partial(process.events, "subscribed"), "it handles signals")
         assert process.stop() == 0
     found.verify()
 
