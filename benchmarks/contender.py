@@ -30,6 +30,8 @@ class Contender:
     title: str
     command: Command
     options: dict[str, Any] = field(default_factory=dict)
+    #: takes several partitions, and several processes of it share them
+    spreads: bool = False
 
 
 def _python(environment: str, file: str) -> Command:
@@ -46,18 +48,18 @@ def _statehold() -> list[str]:
 
 
 CONTENDERS = {
-    "a": Contender("a", "statehold on_record", _statehold, {"batch": False, "origin": False}),
+    "a": Contender("a", "statehold on_record", _statehold, {"batch": False, "origin": False}, spreads=True),
     "a_origin": Contender(
-        "a_origin", "statehold on_record, output.origin on", _statehold, {"batch": False, "origin": True}
+        "a_origin", "statehold on_record, output.origin on", _statehold, {"batch": False, "origin": True}, spreads=True
     ),
-    "b": Contender("b", "statehold on_batch", _statehold, {"batch": True, "origin": False}),
+    "b": Contender("b", "statehold on_batch", _statehold, {"batch": True, "origin": False}, spreads=True),
     "b_origin": Contender(
-        "b_origin", "statehold on_batch, output.origin on", _statehold, {"batch": True, "origin": True}
+        "b_origin", "statehold on_batch, output.origin on", _statehold, {"batch": True, "origin": True}, spreads=True
     ),
     "c": Contender("c", "confluent-kafka by hand, json", _python("loop", "loop_json.py")),
     "d": Contender("d", "the same, msgspec, tuned", _python("loop", "loop_msgspec.py")),
     "e": Contender("e", "quixstreams exactly-once", _python("quix", "quix.py")),
-    "f": Contender("f", "Kafka Streams exactly_once_v2", _streams, {"caching": True}),
+    "f": Contender("f", "Kafka Streams exactly_once_v2", _streams, {"caching": True}, spreads=True),
     "g": Contender("g", "bytewax (at least once)", _python("bytewax", "bytewax_flow.py")),
 }
 

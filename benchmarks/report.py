@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -70,3 +71,9 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
     console.print()
     console.print(table)
     console.print()
+
+
+def warm_rate(runs: Sequence[float]) -> str:
+    """Return the median of warm rates as text; no run was long enough without one."""
+    known = [rate for rate in runs if rate]
+    return f"{statistics.median(known):,.0f}" if known else "-"

@@ -1,7 +1,8 @@
 """Run one workload by all contenders in turns, verify every output, and report rates, processor time and ratios.
 
 The rate counts input records of all topics, over the last 80 % of the outputs by the times at which the broker
-appended them. The processor time is that of the whole process, start and first compilations included.
+appended them; the warm rate leaves out the first 5 s of outputs instead. The processor time is that of the whole
+process, start and first compilations included.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from benchmarks.contender import HERE, Contender, Running, new_job
 from benchmarks.environments import Skipped
 from benchmarks.peers import workloads
 from benchmarks.peers.workloads import Outputs, Workload
-from benchmarks.report import Figures, console, show
+from benchmarks.report import Figures, console, show, warm_rate
 from statehold.dev import Cluster
 
 #: statehold's rate relative to each peer's, and its processor time relative to that of Kafka Streams
@@ -47,6 +48,8 @@ class Result:
     """All runs of one contender."""
 
     rates: list[float] = field(default_factory=list)
+    #: without the first 5 s of outputs; 0 for a run that was shorter
+    warm: list[float] = field(default_factory=list)
     #: processor seconds per million records
     processor: list[float] = field(default_factory=list)
     peak_mb: float = 0.0
@@ -121,13 +124,15 @@ def _run_once(
     said, usage = running.said(), running.stop()
     outcome = workloads.verify(bootstrap, target, work, filled.truth)
     if ended and not outcome.wrong:
-        rate = outcome.rate * filled.records / outcome.records
+        each = filled.records / outcome.records
+        rate, warm = outcome.rate * each, outcome.warm * each
         result.rates.append(rate)
+        result.warm.append(warm)
         result.processor.append(usage.cpu_seconds / filled.records * 1_000_000)
         result.peak_mb = max(result.peak_mb, usage.peak_mb)
         console.print(
-            f"{contender.title}: {rate:,.0f}/s, {result.processor[-1]:.1f} CPU s per million, "
-            f"{outcome.records:,} outputs, all right"
+            f"{contender.title}: {rate:,.0f}/s, warm {warm_rate([warm])}/s, "
+            f"{result.processor[-1]:.1f} CPU s per million, {outcome.records:,} outputs, all right"
         )
     else:
         result.wrong += 1
@@ -153,15 +158,18 @@ def _report(work: Workload, results: dict[str, Result], figures: Figures) -> Non
     for letter, result in results.items():
         title = CONTENDERS[letter].title
         if result.wrong or not result.rates:
-            rows.append([title, "wrong", "", "", ""])
+            rows.append([title, "wrong", "", "", "", ""])
             continue
         rates[letter], processor[letter] = statistics.median(result.rates), statistics.median(result.processor)
         spread = f"{min(result.rates):,.0f}-{max(result.rates):,.0f}"
-        rows.append([title, f"{rates[letter]:,.0f}", spread, f"{processor[letter]:.1f}", f"{result.peak_mb:.0f}"])
+        row = [title, f"{rates[letter]:,.0f}", spread, warm_rate(result.warm), f"{processor[letter]:.1f}"]
+        rows.append([*row, f"{result.peak_mb:.0f}"])
         figures.add(f"{work.name}.{letter}", rates[letter], "records/s", result.rates)
+        if known := [rate for rate in result.warm if rate]:
+            figures.add(f"{work.name}.{letter}.warm", statistics.median(known), "records/s", known)
         figures.add(f"{work.name}.{letter}.cpu", processor[letter], "s/million", result.processor)
         figures.add(f"{work.name}.{letter}.memory", result.peak_mb, "MB")
-    show(work.title, ["contender", "records/s", "lowest-highest", "CPU s/million", "peak MB"], rows)
+    show(work.title, ["contender", "records/s", "lowest-highest", "warm", "CPU s/million", "peak MB"], rows)
     ratios = []
     if "statehold" in rates:
         for letter, reach in RATES.items():
