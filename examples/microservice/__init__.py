@@ -1,1 +1,1 @@
-"""A FastAPI application that counts page visits with a statehold service in the same process."""
+"""A FastAPI application that books payments with a statehold service in the same process."""

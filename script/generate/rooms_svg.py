@@ -24,6 +24,7 @@ PURPOSES: Final = {
     "dev": "a broker for development",
     "service_lookup": "a service by its name in code",
     "service": "what a program starts",
+    "asgi": "a service in a web application",
     "client": "asks a service",
     "runtime": "wires a service",
     "admin": "topics, migrations, repair",

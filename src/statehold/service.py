@@ -21,6 +21,7 @@ from statehold.bound.inputs import value_types
 from statehold.bound.rekey import with_rekeys
 from statehold.bound.serdes import check_schemas
 from statehold.bound.topics import class_of, output_topics, reference_topics
+from statehold.client.client import Client
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import MOST_INPUTS, Names
@@ -35,6 +36,7 @@ from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
 from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.runtime.introspection import Overview
+from statehold.runtime.local_reads import read_here
 from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
@@ -216,6 +218,12 @@ class Service:
         if failure is not None:
             raise failure
         return True
+
+    def client(self) -> Client:
+        """Return a new `Client` of this service, with its settings and the type of its (first) input's values."""
+        value = value_types(class_of(self.handler), self.names)[self.input]
+        here = partial(read_here, lambda: self.overview, self.input)
+        return Client(self.name, self._settings, input=self.input, value=value, here=here)
 
     def retry(self, partition: int | None = None) -> None:
         """Restart a failed partition, or all failed ones."""

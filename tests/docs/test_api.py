@@ -41,6 +41,7 @@ from statehold import (
 )
 from statehold.api import failures
 from statehold.api.values import schema
+from statehold.asgi import lifespan
 from statehold.errors import StateholdError, UndecodableRecord
 from statehold.testing import Driver
 
@@ -53,12 +54,14 @@ PUBLIC: dict[str, set[str]] = {
     "statehold.config": {"Settings", "SettingsError", "load"},
     "statehold.ops": set(ops.__all__),
     "statehold.spark": {"StateholdSource", "views"},
+    "statehold.asgi": {"lifespan", "answer_errors", "status_of"},
 }
 #: members without underscore that are no part of the API, and why
 INTERNAL = {
     "statehold.Record": {"message"},  # Kafka's client
     "statehold.Registered": {"for_topic", "check_output", "check_input"},  # for other modules
     "statehold.Registry": {"client"},  # the registry's client
+    "statehold.Client": {"settings", "names"},  # its arguments
     "statehold.Policy": None,  # its fields are the arguments of the functions
     "statehold.config.Settings": None,  # docs/reference/settings.md
     "statehold.config.SettingsError": None,
@@ -313,19 +316,17 @@ def test_the_example_of_the_client() -> None:
     assert asked[0].arguments["id"] == "order-17"
 
 
+def test_the_example_of_the_lifespan() -> None:
+    """`examples/microservice` is the application; this is its call."""
+    found: dict[str, Any] = {}
+    names = {"FastAPI": lambda **given: found.update(given), "service": None, "client": None, "lifespan": lifespan}
+    exec(example(lifespan), names)  # noqa: S102  as above
+    assert callable(found["lifespan"])
+
+
 TRIED: tuple[Any, ...] = (
-    Call,
-    Client,
-    Replies,
-    Dedupe,
-    Retired,
-    Reference,
-    Rekey,
-    Tumbling,
-    JoinBuffer,
-    on,
-    failures,
-    Driver,
+    *(Call, Client, Dedupe, Driver, JoinBuffer, Reference, Rekey, Replies, Retired, Tumbling),
+    *(failures, lifespan, on),
 )
 
 

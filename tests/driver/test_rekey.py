@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import inside
+from tests.support.rebuilding import rebuilt
+from tests.support.rehearsing import compared, rehearsed
 from tests.support.rekeyed import Ledger, LedgerBase, Movement, Transfer, balances
 
 from statehold import Handler, Output, Record, Rekey, Table, dead_letter, on
@@ -322,3 +324,28 @@ def test_records_are_deleted_once_the_oldest_kept_full_snapshot_covers_them(keep
     driver.crash()
     driver.restore()
     assert driver.table(Ledger.totals) == {"a": -25, "b": 25}
+
+
+def test_a_rehearsal_compares_what_is_sent_by_another_key() -> None:
+    class Twofold(Ledger):
+        """The next release, which sends other amounts."""
+
+        def split(self, record: Record[Transfer]) -> None:
+            self.by_account.send(Movement(-2 * record.value.amount), key=record.value.source)
+            self.by_account.send(Movement(record.value.amount), key=record.value.target)
+
+    driver = Driver(Ledger)
+    for transfer in made(5):
+        driver.feed(transfer)
+    same, other = rehearsed(driver, Ledger), rehearsed(driver, Twofold)
+    assert (compared(same, "outputs", TOPIC).compared, compared(same, "outputs", TOPIC).differ) == (10, 0)
+    assert compared(other, "outputs", TOPIC).differ == 5
+    assert compared(other, "table", "totals").differ == 0, "the partition handles what the live service has sent"
+
+
+def test_a_rebuild_is_rejected() -> None:
+    driver = Driver(Ledger)
+    driver.feed(Transfer("a", "b", 5))
+    driver.commit()
+    with pytest.raises(UsageError, match="sends to itself by another key"):
+        rebuilt(driver, Ledger)

@@ -9,9 +9,13 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 from tests.support.inside import lane
+from tests.support.rebuilding import rebuilt
+from tests.support.rehearsing import compared, rehearsed
 
 from statehold import Handler, Json, Record, Replies, StoredReply, Table, Timer, dead_letter, on, retry_later
+from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.api.record import Request
+from statehold.common.partitioner import murmur2
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import (
@@ -23,6 +27,7 @@ from statehold.errors import (
     UsageError,
 )
 from statehold.messages.request import LONGEST_ADDRESS, LONGEST_ID, headers_of, read_reply
+from statehold.state.system_names import EXPIRY
 from statehold.testing import Driver
 
 
@@ -400,3 +405,41 @@ def test_declarations_that_cannot_work_are_rejected() -> None:
         Driver(Twice)
     with pytest.raises(UsageError, match="above 0"):
         Replies(Booked, keep=0)
+
+
+# Tools
+
+
+def test_a_rehearsal_compares_the_answers() -> None:
+    class Rounding(Dying):
+        def on_record(self, record: Record[Payment]) -> None:
+            record.reply(Booked(self.book(record.value) // 10 * 10))
+
+    driver = Driver(Dying)
+    for number in range(5):
+        driver.ask(Payment("ann", 4), "ann", id=f"{number}")
+    driver.ask(Payment("ann", 4), "ann", id="0")
+    with pytest.raises(RequestFailed):
+        driver.ask(Payment("bob", 13), "bob", id="0")
+    assert rehearsed(driver, Dying).verdict == "equal"
+    found = compared(rehearsed(driver, Rounding), "outputs", driver.names.replies)
+    assert (found.compared, found.changed) == (7, 5)
+
+
+def test_a_rebuilt_state_has_the_same_answers() -> None:
+    driver = Driver(Dying)
+    for number in range(5):
+        driver.ask(Payment("ann", 4), "ann", id=f"{number}")
+    assert rebuilt(driver, Dying).verdict == "equal"
+
+
+def test_ids_go_to_the_partition_of_their_key() -> None:
+    driver = Driver(Payments)
+    keys = [f"key-{number}" for number in range(20)]
+    for key in keys:
+        driver.ask(Payment(key, 1), key, id="1")
+    state = lane(driver).engine().state
+    drop_partition_data(state)
+    for there, changes in KeyLayout(murmur2, {}, state.tables).redistribute(state, 0, 1, 4):
+        if changes.table in ("replies", f"{EXPIRY}replies"):
+            assert {murmur2(key, 4) for key, _ in changes.keys} == {there}

@@ -17,7 +17,7 @@ from statehold.config.settings import Settings
 from statehold.disk import label as labels
 from statehold.disk import tables
 from statehold.disk.label import StoreLabel
-from statehold.errors import LocalStoreFailed, OutcomeUnknown, TransactionAborted, UsageError
+from statehold.errors import LocalStoreFailed, OutcomeUnknown, TransactionAborted, UnknownSchema, UsageError
 from statehold.snapshot.format import records
 from statehold.testing.driver import Driver
 
@@ -133,7 +133,7 @@ def test_development_mode_and_mutable_values_are_as_in_memory() -> None:
 
 
 def test_a_batch_of_deletes_and_reads_between_two_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deleted key stays deleted while its delete is frozen, though an older value was in memory."""
+    """A deleted key stays deleted while its delete is frozen, and an aborted value is not read again."""
 
     class Plain(Handler[Move]):
         balances = Table(key=str, value=int, storage="disk")
@@ -145,16 +145,19 @@ def test_a_batch_of_deletes_and_reads_between_two_commits(monkeypatch: pytest.Mo
             if record.value.amount % 3 == 0:
                 self.balances.delete(key)
             else:
-                self.balances[key] = record.offset
+                self.balances[key] = self.balances.get(key, 0) + record.value.amount
 
     class Expected(Plain):
         balances = Table(key=str, value=int, storage="memory")
 
     monkeypatch.setattr(tables, "_EACH", 5_000)  # so the older of 100 values are dropped
-    moves = some(3000, accounts=400)
     driver, expected = new(Plain, memory=1_000_000), new(Expected)
-    feed(driver, moves)
-    feed(expected, moves)
+    for number in range(30):
+        moves = some(100, number, accounts=400)
+        for each in (driver, expected):
+            if number % 3 == 1:
+                each.broker.fail("commit", TransactionAborted("injected"))
+            feed(each, moves)
     assert driver.outputs("out") == expected.outputs("out")
     held = lane(driver).engine().state.tables["balances"]
     assert isinstance(held, tables.DiskTable)
@@ -408,6 +411,32 @@ def test_a_release_with_other_types_drops_the_files() -> None:
     driver.upgrade(Wider)
     assert len(dropped(driver)) == 1
     assert not from_files(driver)
+
+
+def test_a_release_that_no_longer_reads_an_old_version_is_rejected_as_with_memory() -> None:
+    class Versions(Handler[Move]):
+        def on_record(self, record: Record[Move]) -> None:
+            self.amounts[record.value.account] = self.amounts.get(record.value.account, 0) + 1
+
+        amounts: Table[str, int]
+
+    class First(Versions):
+        amounts = Table(key=str, value=int, storage="disk")
+
+    class Third(Versions):
+        amounts = Table(key=str, value=int, storage="disk", version=3, upcasters={1: int, 2: int})
+
+    class Later(Versions):
+        amounts = Table(key=str, value=int, storage="disk", version=3, upcasters={2: int})
+
+    driver = Driver(First)
+    feed(driver, some(30, accounts=20))
+    driver.upgrade(Third)
+    driver.feed(Move("a1", 1))
+    with pytest.raises(UnknownSchema, match="version 1"):
+        driver.upgrade(Later)
+    driver.upgrade(Third)
+    assert sum(driver.table("amounts").values()) == 31
 
 
 def test_a_table_moves_between_disk_and_memory_by_a_restart() -> None:

@@ -15,6 +15,7 @@ from examples.microservice.app import service as declared
 from tests.support.desk import TOKEN, Reply, ask, await_true
 
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.topics import output_topics
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config import load
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.kafka
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4
-PAGES = [f"page-{number}" for number in range(12)]
+ACCOUNTS = [f"account-{number}" for number in range(12)]
 
 
 class Web:
@@ -47,12 +48,29 @@ class Web:
         command = [sys.executable, "-m", "uvicorn", "examples.microservice.app:app", "--port", str(port)]
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self._log, stderr=self._log)
 
-    def ask(self, path: str, token: str = "", method: str = "GET") -> Reply | None:
+    def ask(self, path: str, token: str = "", method: str = "GET", **headers: str) -> Reply | None:
         """None while no server listens."""
         try:
-            return ask(self.url, path, token, method)
+            return ask(self.url, path, token, method, None, **headers)
         except ConnectionError:
             return None
+
+    def pay(self, account: str, cents: int, key: str) -> Reply:
+        """Post a payment until it is answered: 503 and 504 say that it may be posted again."""
+        while True:
+            reply = self.ask(f"/payments/{account}?cents={cents}", method="POST", **{"Idempotency-Key": key})
+            assert reply is not None
+            if reply.status not in (503, 504):
+                return reply
+            assert reply.headers["retry-after"] == "1"
+
+    def balance(self, account: str, after: str = "") -> int:
+        reply = self.ask(f"/balances/{account}?after={after}")
+        while reply is not None and reply.status == 503:
+            reply = self.ask(f"/balances/{account}?after={after}")
+        assert reply is not None
+        assert reply.status == 200, reply
+        return int(reply.json["balance"])
 
     def says(self, path: str, status: int) -> bool:
         reply = self.ask(path)
@@ -73,7 +91,9 @@ def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
         "STATEHOLD_SERVICE__NAMESPACE": namespace,
     }
     names = Names(declared.name, declared.input, namespace)
-    findings = ServiceTopics(load(env=environment), names, []).create("end", partitions=PARTITIONS)
+    findings = ServiceTopics(load(env=environment), names, output_topics(declared.handler, names)).create(
+        "end", partitions=PARTITIONS
+    )
     assert all(finding.good for finding in findings), findings
     started = Web(kafka.bootstrap_servers, namespace, tmp_path), Web(kafka.bootstrap_servers, namespace, tmp_path)
     try:
@@ -81,23 +101,6 @@ def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
     finally:
         for web in started:
             web.end()
-
-
-def count(web: Web, page: str) -> int | None:
-    """As `curl -L` would see it; None for 503 with Retry-After, which is the only other answer allowed."""
-    reply = web.ask(f"/visits/{page}")
-    if reply is not None and reply.status == 307:
-        place = reply.headers["location"]
-        try:
-            reply = ask(place.removesuffix(f"/visits/{page}"), f"/visits/{page}")
-        except ConnectionError:  # that one has just died
-            return None
-    assert reply is not None
-    if reply.status in (503, 307):
-        assert reply.status == 307 or reply.headers["retry-after"] == "1"
-        return None
-    assert reply.status == 200, reply
-    return int(reply.json["visits"])
 
 
 def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
@@ -108,25 +111,29 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
     await_true(
         lambda: all(f"{held}{{" in metrics(web) and f"}} {PARTITIONS / 2}" in metrics(web) for web in webs), "two each"
     )
-    for page in PAGES:
-        for visitor in ("ann", "bob", "cat"):
-            posted = first.ask(f"/visits/{page}?visitor={visitor}", method="POST")
-            assert posted is not None
-            assert posted.status == 202
-    for web in webs:
-        for page in PAGES:
-            await_true(lambda: count(web, page) == 3, f"{page} was seen three times")  # noqa: B023
-    assert len({reply.status for page in PAGES if (reply := first.ask(f"/visits/{page}")) is not None}) == 2
-    assert count(first, "nobody-was-here") in (0, None)
+    for account in ACCOUNTS:
+        paid = first.pay(account, 500, "order-1")
+        assert (paid.status, paid.json["balance"]) == (200, 500)
+        assert second.balance(account, paid.json["receipt"]) == 500
+        assert second.pay(account, 500, "order-1").json == paid.json
+        assert second.pay(account, 700, "order-2").json["balance"] == 1200
+    assert first.pay(ACCOUNTS[0], 501, "order-1").status == 409
+    assert first.balance("nobody-was-here") == 0
+    for path, method, status in (
+        (f"/payments/{ACCOUNTS[0]}?cents=1", "POST", 422),
+        ("/balances/ann?after=x", "GET", 400),
+    ):
+        reply = first.ask(path, method=method)
+        assert reply is not None
+        assert reply.status == status, reply  # no Idempotency-Key, no receipt
 
     second.process.send_signal(signal.SIGKILL)
     second.process.wait()
-    seen: set[int | None] = set()
-    for page in PAGES:
-        while (now := count(first, page)) != 3:
-            seen.add(now)
-        seen.add(now)
-    assert seen <= {3, None}, "never an old or half a count"
+    for account in ACCOUNTS:
+        assert first.pay(account, 700, "order-2").json["balance"] == 1200
+        last = first.pay(account, 1, "order-3")
+        assert last.json["balance"] == 1201
+        assert first.balance(account, last.json["receipt"]) == 1201
     await_true(lambda: first.says("/ops/ready", 200), "it is ready again")
     on_the_same_port(first)
     first.process.send_signal(signal.SIGTERM)
@@ -147,10 +154,10 @@ def on_the_same_port(web: Web) -> None:
     status = web.ask("/ops/status", TOKEN)
     assert status is not None
     assert len(status.json["partitions"]) == PARTITIONS
-    state = web.ask(f"/ops/state/pages/{PAGES[0]}", TOKEN)
+    state = web.ask(f"/ops/state/balances/{ACCOUNTS[0]}", TOKEN)
     assert state is not None
-    assert state.json["partition"] == murmur2(PAGES[0].encode(), PARTITIONS)
-    assert state.json["value"]["visits"] == 3
+    assert state.json["partition"] == murmur2(ACCOUNTS[0].encode(), PARTITIONS)
+    assert state.json["value"] == 1201
     page = web.ask("/ops/")
     assert page is not None
     assert b"<title>statehold</title>" in page.body

@@ -99,9 +99,10 @@ ALLOWED: dict[str, str] = {
         "worker"
     ),
     "service": (
-        "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot admin "
+        "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot client admin "
         "balancer runtime"
     ),
+    "asgi": "errors client service",
     "service_lookup": "errors service",
     "__init__": "errors common api.values api health client service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",

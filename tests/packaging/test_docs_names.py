@@ -37,6 +37,8 @@ OTHERS = {
     "WALL_CLOCK_TIME",
     "consumer_offsets",
     "get_asgi_application",
+    "state.get",
+    "state.set",
     "group_by",
     "tumbling_window",
     "group.id",

@@ -106,8 +106,8 @@ class Limits(NamedTuple):
 
 LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
     record_to_commit: Limits(
-        functions=90,
-        calls=66,
+        functions=91,
+        calls=67,
         files="""
             api/record.py bound/output.py snapshot/format/frame.py snapshot/format/recorded_types.py
             snapshot/format/records.py state/digest.py
@@ -119,8 +119,8 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     restore_to_live: Limits(
-        functions=161,
-        calls=230,
+        functions=164,
+        calls=231,
         files="""
             api/record.py bound/handler.py bound/output.py common/names.py common/threads.py
             config/sections/connection.py ports.py snapshot/format/chain_check.py snapshot/format/frame.py
@@ -139,8 +139,8 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     dead_letter_to_commit: Limits(
-        functions=147,
-        calls=151,
+        functions=148,
+        calls=152,
         files="""
             api/record.py bound/output.py bound/policies.py errors.py messages/command.py messages/dead_letter.py
             snapshot/format/frame.py snapshot/format/recorded_types.py snapshot/format/records.py state/digest.py
@@ -154,8 +154,8 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     sink_row: Limits(
-        functions=105,
-        calls=77,
+        functions=106,
+        calls=78,
         files="""
             api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/recorded_types.py
             snapshot/format/records.py state/digest.py
@@ -168,8 +168,8 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     drain_and_stop: Limits(
-        functions=122,
-        calls=171,
+        functions=125,
+        calls=173,
         files="""
             api/record.py ports.py snapshot/format/frame.py snapshot/format/partition_identity.py
             snapshot/format/recorded_types.py snapshot/format/records.py snapshot/full.py state/digest.py

@@ -14,6 +14,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from tests.support.processes import await_true
 
 from statehold import Client, Handler, Record, Replies, Service, Table, dead_letter
@@ -178,10 +179,24 @@ def test_a_read_includes_the_write_before_it(desk: Desk) -> None:
             assert found == answer.value
             sent = await client.send(Payment(key, 4), key=key, timeout=30)
             assert await client.get("balances", key, value=Booked, after=sent, timeout=30) == Booked(7, 2)
-        assert await client.get("balances", "no-such-key", value=Booked, after=sent, timeout=30) is None
+            assert await client.get("balances", "no-such-key", value=Booked, after=sent, timeout=30) is None
         assert await client.get("balances", "no-such-key", value=Booked, timeout=30) is None
 
     asyncio.run(ask_and_read())
+
+
+def test_the_services_own_program_reads_what_is_here_without_http(desk: Desk) -> None:
+    with desk.service.client() as client:
+        for partition in (0, 1):
+            key = desk.key(partition)
+            answer = client.ask_with_receipt_blocking(Payment(key, 3), key=key, reply=Booked, timeout=30)
+            assert client.get_blocking("balances", key, value=Booked, after=answer.receipt, timeout=30) == Booked(3, 1)
+            held[key] = threading.Event()
+            sent = client.send_blocking(Payment(key, 4), key=key, timeout=30)
+            assert client.get_blocking("balances", key, value=Booked, timeout=30) == Booked(3, 1), "committed only"
+            threading.Timer(0.3, held[key].set).start()
+            assert client.get_blocking("balances", key, value=Booked, after=sent, timeout=30) == Booked(7, 2)
+            assert client.get_blocking("balances", "nobody", value=Booked, after=sent, timeout=30) is None
 
 
 def test_a_read_waits_for_its_record_and_names_what_it_waits_for(desk: Desk) -> None:
@@ -197,3 +212,25 @@ def test_a_read_waits_for_its_record_and_names_what_it_waits_for(desk: Desk) -> 
         client.get_blocking("balances", key, value=int, timeout=30)
     with pytest.raises(StateUnavailable, match="404: there is no table 'none'"):
         client.get_blocking("none", key, value=int, timeout=30)
+
+
+def test_a_topic_of_replies_that_was_deleted_and_created_again_serves_askers_on(desk: Desk) -> None:
+    key, client, names = desk.key(0), desk.client, desk.service.names
+    assert client.ask_blocking(Payment(key, 1), key=key, reply=Booked, timeout=30) == Booked(1, 1)
+    admin = AdminClient({"bootstrap.servers": desk.settings.kafka.bootstrap_servers})
+    admin.delete_topics([names.replies])[names.replies].result(30)
+    await_true(lambda: names.replies not in admin.list_topics(timeout=30).topics, "it is gone")
+    with pytest.raises(NoAnswerInTime):
+        client.ask_blocking(Payment(key, 1), key=key, reply=Booked, timeout=3, id="meanwhile")
+    ServiceTopics(desk.settings, names, output_topics(Payments, names)).create("beginning", partitions=2)
+
+    def answered() -> bool:
+        desk.service.retry()
+        try:
+            answer = client.ask_blocking(Payment(key, 1), key=key, reply=Booked, timeout=3, id="meanwhile")
+        except NoAnswerInTime:
+            return False
+        assert answer == Booked(2, 2)
+        return True
+
+    await_true(answered, "the asker's client has an answer", 120)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 from tests.support import verify
 from tests.support.processes import Process, await_true
 from tests.support.rekeyed import Transfer, balances, check_moved, ledger
 from tests.support.stage import Stage, StageFactory
 
-from statehold import Service
+from statehold import Handler, Record, Service, Table, on
 from statehold.admin.backup.backup import backup
 from statehold.admin.backup.restore import Restoration, restore
+from statehold.admin.inputs.change import change
+from statehold.admin.inputs.requested import InputRequest, StartPosition
 from statehold.admin.state.repartition import repartition
 from statehold.admin.state.stopped_service import StoppedService
 from statehold.admin.topics import REKEYED, ServiceTopics
@@ -81,6 +85,20 @@ class Books:
         self.stage.feeder.fed = len(self.transfers)
         self.stage.await_all(seconds)
         await_true(lambda: len(self.moved()) >= 2 * len(self.transfers), "all movements committed", seconds)
+
+    def leave_unread(self) -> None:
+        """Write a movement of nothing to the topic, which waits there as one that the service has sent."""
+        key = ACCOUNTS[0].encode()
+        producer = Producer({"bootstrap.servers": self.stage.servers})
+        producer.produce(self.topic, b'{"amount":0}', key, murmur2(key, self.stage.partitions))
+        assert producer.flush(30) == 0
+
+    def drain(self, process: Process) -> None:
+        """Run the service until nothing is left."""
+        process.start().await_live(*range(self.stage.partitions))
+        with closing(Lags(self.stage.settings(), self.stage.names)) as lags:
+            await_true(lambda: sum(each.records for each in lags.now()) == 0, "nothing is left")
+        assert process.stop() == 0
 
     def verify(self) -> None:
         check_moved(self.transfers, self.moved())
@@ -163,13 +181,17 @@ def put_back(books: Books, source: Path, **options: object) -> Restoration:
     return restore(stage.settings(), stage.names, books.handler, [stage.output], source, REASON, **options)  # type: ignore[arg-type]
 
 
-def elsewhere(books: Books, servers: str, directory: Path) -> Books:
+@contextmanager
+def elsewhere(books: Books, servers: str, directory: Path) -> Iterator[Books]:
     """The same service on another cluster, whose topics do not exist yet."""
     directory.mkdir()
     found = Books(Stage(servers, directory, books.stage.partitions, of=books.stage))
     found.stage.output, found.handler = books.stage.output, books.handler
     found.transfers = books.transfers
-    return found
+    try:
+        yield found
+    finally:
+        found.stage.close()
 
 
 def totals(books: Books) -> dict[str, int]:
@@ -201,16 +223,16 @@ def test_a_backup_keeps_what_is_on_its_way(books: Callable[[int], Books], other_
     process.kill()
     stage = found.stage
     backup(stage.settings(), stage.names, [stage.output], tmp_path / "files", with_input=True)
-    restored = elsewhere(found, other_cluster, tmp_path / "elsewhere")
-    with pytest.raises(ToolRefused, match="continue in an existing topic"):
-        put_back(restored, tmp_path / "files", input_at="same")
-    put_back(restored, tmp_path / "files")
-    process = restored.process("two").start()
-    process.await_live(0, 1)
-    with closing(Lags(restored.stage.settings(), restored.stage.names)) as lags:
-        await_true(lambda: sum(each.records for each in lags.now()) == 0, "nothing is left")
-    assert process.stop() == 0
-    assert totals(restored) == balances(found.transfers)
+    with elsewhere(found, other_cluster, tmp_path / "elsewhere") as restored:
+        with pytest.raises(ToolRefused, match="continue in an existing topic"):
+            put_back(restored, tmp_path / "files", input_at="same")
+        put_back(restored, tmp_path / "files")
+        process = restored.process("two").start()
+        process.await_live(0, 1)
+        with closing(Lags(restored.stage.settings(), restored.stage.names)) as lags:
+            await_true(lambda: sum(each.records for each in lags.now()) == 0, "nothing is left")
+        assert process.stop() == 0
+        assert totals(restored) == balances(found.transfers)
 
 
 def test_states_that_do_not_fit_together_are_not_restored(
@@ -225,34 +247,92 @@ def test_states_that_do_not_fit_together_are_not_restored(
     assert process.stop() == 0
     stage = found.stage
     backup(stage.settings(), stage.names, [stage.output], tmp_path / "files", with_input=True)
-    restored = elsewhere(found, other_cluster, tmp_path / "elsewhere")
-    with pytest.raises(ToolRefused, match=r"has handled this record, which partition 0 sent in transaction \d+ and"):
+    with (
+        elsewhere(found, other_cluster, tmp_path / "elsewhere") as restored,
+        pytest.raises(ToolRefused, match=r"has handled this record, which partition 0 sent in transaction \d+ and"),
+    ):
         put_back(restored, tmp_path / "files", cut={0: 0}, dry_run=True)
 
 
 def test_partitions_are_added_once_nothing_is_on_its_way(books: Callable[[int], Books]) -> None:
-    found = books(2)
+    found, size = books(2), 4
+    stage, process = found.stage, found.process("one", **SHORT)
     found.feed(400)
-    process = found.process("one", **SHORT).start()
-    process.await_live(0, 1)
-    found.stage.feeder.fed = 400
-    found.stage.await_position(200)
-    process.kill()
-    stage, size = found.stage, 4
+    found.drain(process)
+    found.verify()
+    found.leave_unread()
 
     def grow() -> None:
         repartition(stage.settings(), stage.names, found.handler, size, murmur2, {}, REASON, quiet=0.1)
 
-    with pytest.raises(ToolRefused, match=r"records are not processed yet"):
+    with pytest.raises(ToolRefused, match=f"{re.escape(found.topic)}: records are not processed yet"):
         grow()
-    process.start().await_live(0, 1)
-    found.await_all()
-    assert process.stop() == 0
+    found.drain(process)
     grow()
     stage.partitions = size
     found.feed(400)
-    process.start().await_live(*range(size))
-    found.await_all()
-    assert process.stop() == 0
-    found.verify()
+    found.drain(process)
+    assert len(found.moved()) == 2 * 800 + 1
     assert totals(found) == balances(found.transfers)
+
+
+def without(topic: str) -> type[Handler[None]]:
+    """The release before: it sends nothing."""
+
+    class Silent(Handler[None]):
+        totals = Table(key=str, value=int)
+
+        @on(topic, value=Transfer)
+        def transfer(self, record: Record[Transfer]) -> None: ...
+
+    return Silent
+
+
+def test_a_release_adds_and_removes_one(stages: StageFactory) -> None:
+    stage = stages(2)
+    settings, kind = stage.settings(), without(stage.names.input)
+    before = Service(stage.names.service, input=stage.names.input, handler=kind, settings=settings)
+    ServiceTopics(settings, before.names).create("beginning", partitions=2)
+    with before:
+        await_true(lambda: [each["phase"] for each in before.status()["partitions"]] == ["live"] * 2, "it is live")
+    found = Books(stage)
+    topics = ServiceTopics(settings, stage.names, [stage.output])
+    assert all(finding.good for finding in topics.create("end", partitions=2))
+    later = found.service()
+    with later:
+        await_true(lambda: [each["phase"] for each in later.status()["partitions"]] == ["failed"] * 2, "it has failed")
+        failure = later.status()["partitions"][0]["cause"]
+    assert f"--add {found.topic}=beginning" in str(failure)
+    added = InputRequest(added={found.topic: {-1: StartPosition("beginning")}})
+    change(settings, stage.names, found.handler, added, REASON, quiet=0.1)
+    process = found.process("with", **SHORT)
+    found.feed(300)
+    found.drain(process)
+    found.verify()
+    found.leave_unread()
+    removed = InputRequest(removed=(found.topic,))
+    with pytest.raises(ToolRefused, match=f"{re.escape(found.topic)}.*(not processed|unread)"):
+        change(settings, before.names, kind, removed, REASON, quiet=0.1)
+    found.drain(process)
+    change(settings, before.names, kind, removed, REASON, quiet=0.1)
+    again = Service(stage.names.service, input=before.input, handler=kind, settings=settings)
+    with again:
+        await_true(lambda: [each["phase"] for each in again.status()["partitions"]] == ["live"] * 2, "it is live")
+
+
+def test_an_open_transaction_in_the_topic_delays_only_what_is_behind_it(books: Callable[[int], Books]) -> None:
+    """The merge by time does not wait for records that a transaction hides, although the broker has them."""
+    found = books(2)
+    process = found.process("one", STATEHOLD_INPUTS__IDLE="3600").start()
+    process.await_live(0, 1)
+    stranger = Producer({"bootstrap.servers": found.stage.servers, "transactional.id": f"open-{found.topic}"})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    for partition in range(2):
+        stranger.produce(found.topic, b'{"amount":1}', b"account-0", partition)
+    stranger.flush(30)
+    found.feed(50)
+    found.stage.feeder.fed = 50
+    found.stage.await_all()
+    assert found.moved() == []
+    stranger.abort_transaction(30)

@@ -233,6 +233,16 @@ def test_processes_that_end_before_a_commit_again_and_again(tmp_path: Path) -> N
     assert "in a row" in dropped[0]
 
 
+def test_closed_files_may_be_opened_any_number_of_times_before_a_commit(tmp_path: Path) -> None:
+    """As while the disk is full: each retry opens the files, and closes them again."""
+    closed(tmp_path)
+    for _ in range(6):
+        local(tmp_path).open(PLACE, TABLES).close(flush=False)
+    assert reopened(tmp_path) == (b"m", [])
+    local(tmp_path).open(PLACE, TABLES).close(flush=False)
+    assert reopened(tmp_path, "another")[0] is None
+
+
 def test_a_held_directory_leaves_another_one(tmp_path: Path) -> None:
     """A process that hangs holds its lock; the next owner of the partition does not wait for it."""
     first = local(tmp_path).open(PLACE, TABLES)

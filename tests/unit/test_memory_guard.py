@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,24 @@ def test_the_first_version_of_cgroups(tmp_path: Path) -> None:
 
 def test_this_process_has_some() -> None:
     assert 1 * MB < process_memory.used() < process_memory.limit()[0]
+
+
+def test_a_state_on_disk_is_not_predicted_and_pages_of_files_do_not_count() -> None:
+    """The kernel frees them when memory is short."""
+    files = [800 * MB]
+    memory = Memory(lambda: 1_200 * MB, lambda: (1_000 * MB, "a limit"), lambda: files[0])
+    with Room(memory, "auto", a_place(), on_disk=True) as room:
+        room.foresee(10**9, 10**12)
+        room.look(1.0, 1)
+        files[0] = 200 * MB
+        with pytest.raises(MemoryShort, match="the process uses 1,000 MB"):
+            room.look(2.0, 1)
+
+
+def test_pages_of_a_mapped_file_are_counted(tmp_path: Path) -> None:
+    path, size = tmp_path / "mapped", 64 * MB
+    path.write_bytes(b"x" * size)
+    before = process_memory.of_files()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert sum(mapped[at] for at in range(0, size, 4096)) > 0
+        assert process_memory.of_files() - before > size / 2

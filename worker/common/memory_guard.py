@@ -24,8 +24,9 @@ class Memory:
         self,
         used: Callable[[], int] = process_memory.used,
         limit: Callable[[], tuple[int, str]] = process_memory.limit,
+        of_files: Callable[[], int] = process_memory.of_files,
     ) -> None:
-        self.used, self.limit = used, limit
+        self.used, self.limit, self.of_files = used, limit, of_files
         self.lock = threading.Lock()
         #: bytes that running restores will still fill
         self.awaited: dict[object, int] = {}
@@ -37,7 +38,7 @@ class Room:
     def __init__(
         self, process: Memory, limit: int | Literal["auto", "off"], place: Place, *, on_disk: bool = False
     ) -> None:
-        """`on_disk`: the state goes to files, so only the actual use counts."""
+        """`on_disk`: the state goes to files, so only the actual use counts, without the pages of files."""
         self._memory, self._limit, self._place, self._on_disk = process, limit, place, on_disk
         self._keys = self._predicted = 0
         self._looked = 0.0
@@ -76,6 +77,8 @@ class Room:
     def _require(self, wanted: int) -> None:
         allowed, whose = self._memory.limit() if self._limit == "auto" else (int(self._limit), "restore.memory_limit")
         used, others = self._memory.used(), sum(self._memory.awaited.values())
+        if self._on_disk:
+            used -= self._memory.of_files()
         # During the restore only the actual use counts, because its own reservation must not end it half way.
         others = others if wanted else 0
         if not allowed or used + others + wanted <= _SHARE * allowed:

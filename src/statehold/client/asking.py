@@ -146,6 +146,10 @@ class OpenRequests:
         self.producer().send(value, key, partition, (), delivered, until)
         return receipt
 
+    def new_id(self) -> str:
+        """Return an id that no other request has."""
+        return f"{self._process}-{next(self._numbers)}"
+
     def forget(self, address: bytes) -> None:
         """Wait no more for this reply."""
         self._waiting.pop(address, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
@@ -29,6 +29,8 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 _TIMEOUT: Final = 10.0
+#: (table, key, partition, offset that the state must include, or -1) -> the value as a tuple of one; None: not here
+ReadHere = Callable[[str, str | bytes | int, int, int], tuple[Any] | None]
 
 
 class Answered(msgspec.Struct, Generic[V_co], frozen=True):
@@ -49,17 +51,28 @@ class Client:
     joins no group. Its two threads and Kafka clients start with the first request. Any thread and event loop may
     use it; close it at the end, or use it as a context manager. `settings` defaults to `statehold.config.Settings()`.
 
+    `here` reads partitions that this process owns (`Service.client` sets it); their values are the table's own objects.
+
     The methods with `_blocking` do the same on the thread that calls.
     """
 
-    def __init__(self, service: str, settings: Settings | None = None, *, input: str = "", value: Any = None) -> None:
+    def __init__(
+        self,
+        service: str,
+        settings: Settings | None = None,
+        *,
+        input: str = "",
+        value: Any = None,
+        here: ReadHere | None = None,
+    ) -> None:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
         self._serde = None if value is None else serde.for_messages(value, self.names.input)
-        #: of the values' own classes
-        self._serdes: dict[type, serde.Serde[Any]] = {}
+        #: by type and topic
+        self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
+        self._here = here
 
     # Ask
 
@@ -96,7 +109,7 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), _blob(key), _checked(id)
+        data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
         partition = await self._prepared(blob, timeout)
         address, request = self._asking.ask(data, blob, partition, name, until)
         try:
@@ -132,7 +145,7 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask_with_receipt`, on this thread."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), _blob(key), _checked(id)
+        data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
         partition = murmur2(blob, self._asking.partitions())
         self._asking.read(partition, timeout)
         address, request = self._asking.ask(data, blob, partition, name, until)
@@ -214,6 +227,8 @@ class Client:
         """
         until = time.monotonic() + timeout
         partition = after.partition if after is not None else await self._chosen(table_key(key))
+        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+            return found[0]
         return await asyncio.to_thread(self._reads.get, table, key, value, partition, after, until)
 
     def get_blocking(
@@ -228,6 +243,8 @@ class Client:
         """Do the same as `get`, on this thread."""
         until = time.monotonic() + timeout
         partition = after.partition if after is not None else murmur2(table_key(key), self._asking.partitions())
+        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+            return found[0]
         return self._reads.get(table, key, value, partition, after, until)
 
     # End
@@ -253,6 +270,12 @@ class Client:
     ) -> None:
         await asyncio.to_thread(self.close)
 
+    def _read_here(
+        self, table: str, key: str | bytes | int, partition: int, after: Receipt | None
+    ) -> tuple[Any] | None:
+        assert self._here is not None
+        return self._here(table, key, partition, -1 if after is None else after.offset)
+
     async def _chosen(self, key: bytes) -> int:
         count = self._asking.partitions() if self._asking.ready else await asyncio.to_thread(self._asking.partitions)
         return murmur2(key, count)
@@ -269,13 +292,16 @@ class Client:
             return self._serde.encode(value)
         if value is None or isinstance(value, bytes):
             return value
-        kind = type(value)
-        if kind not in self._serdes:
-            self._serdes[kind] = serde.for_messages(kind)
-        return self._serdes[kind].encode(value)
+        return self._serde_of(type(value), self.names.input).encode(value)
+
+    def _serde_of(self, kind: Any, topic: str) -> serde.Serde[Any]:
+        """Return the serde of a type, or a serde itself; it is made once, because that takes longer than a request."""
+        if (kind, topic) not in self._serdes:
+            self._serdes[kind, topic] = serde.for_messages(kind, topic)
+        return self._serdes[kind, topic]
 
     def _answer(self, found: Reply, reply: Any, request: RequestInProgress) -> Answered[Any]:
-        value = answer_in(found, serde.for_messages(reply, self.names.replies), request.where)
+        value = answer_in(found, self._serde_of(reply, self.names.replies), request.where)
         return Answered(value, Receipt(self.names.input, request.where["partition"], found.offset))
 
     def _unacknowledged(self, partition: int, seconds: float) -> KafkaTrouble:
@@ -292,4 +318,4 @@ def _blob(key: str | bytes) -> bytes:
 def _checked(id: str) -> str:
     if len(id) > LONGEST_ID:
         raise UsageError(f"id={id!r:.100}: {len(id)} characters, an id has at most {LONGEST_ID}. Nothing was sent")
-    return id or uuid.uuid4().hex
+    return id

@@ -55,13 +55,10 @@ def service(names: Names, outputs: Sequence[str], references: Sequence[str] = ()
             for topic in names.inputs
         ),
         *(Right("WRITE", TOPIC, topic, "the handler's outputs") for topic in dict.fromkeys(outputs)),
+        *(Right("WRITE", TOPIC, topic, "the handler's sends by another key") for topic in names.rekeys),
         *(
-            Right(operation, TOPIC, topic, why)
+            Right("DELETE", TOPIC, topic, "truncation behind the oldest kept full snapshot", optional=True)
             for topic in names.rekeys
-            for operation, why in (
-                ("WRITE", "the handler's sends by another key"),
-                ("DELETE", "truncation behind the oldest kept full snapshot"),
-            )
         ),
         *(Right("READ", TOPIC, topic, "reference data") for topic in references),
         *(
@@ -95,7 +92,7 @@ def reader(names: Names, outputs: Sequence[str], references: Sequence[str] = ())
         ),
         *(
             Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings")
-            for topic in filter(names.follows_input, outputs)
+            for topic in (*filter(names.follows_input, outputs), *names.rekeys)
         ),
         *(
             Right(operation, TOPIC, topic, "topics check compares the settings of reference data")

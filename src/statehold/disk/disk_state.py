@@ -19,7 +19,7 @@ from statehold.state.state import Frozen, State
 _SPILL: Final = 50_000
 _PIECE: Final = 2048
 #: their bytes
-_SPILL_BYTES: Final = 32_000_000
+_SPILL_BYTES: Final = 8_000_000
 _PIECE_BYTES: Final = 1_000_000
 _encode: Final = msgspec.msgpack.Encoder().encode
 

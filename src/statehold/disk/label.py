@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -55,8 +55,11 @@ def decoded(data: bytes) -> StoreLabel | None:
         return None
 
 
-def fingerprint(place: Place, tables: Mapping[str, bool]) -> int:
-    """Return the hash of the tables (name -> on disk), their versions and their types."""
-    known = {name: [on_disk, place.schemas.get(name, 1)] for name, on_disk in tables.items()}
+def fingerprint(place: Place, tables: Mapping[str, tuple[bool, Sequence[int]]]) -> int:
+    """Return the hash of the tables, their versions and their types.
+
+    `tables`: of each whether it is on disk, and the older versions that the code reads.
+    """
+    known = {name: [*about, place.schemas.get(name, 1)] for name, about in tables.items()}
     types = {name: place.types[name] for name in sorted(place.types)}
     return hash64(msgspec.json.encode([FORMAT, sorted(known.items()), types]))

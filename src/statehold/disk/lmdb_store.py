@@ -164,8 +164,7 @@ class LmdbStore:
                 if flush:
                     env.sync(True)
                 env.close()
-                if flush:
-                    self._usage.end()
+                self._usage.end(flushed=flush)
             except (lmdb.Error, OSError):
                 pass  # the files count as open until the machine stops
             finally:

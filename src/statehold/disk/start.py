@@ -137,7 +137,9 @@ def _copy(reader: Reader, place: Place, state: DiskState, label: StoreLabel) -> 
 
 
 def _fingerprint(place: Place, state: DiskState) -> int:
-    return labels.fingerprint(place, {name: isinstance(table, DiskTable) for name, table in state.tables.items()})
+    tables = state.tables.items()
+    about = {name: (isinstance(table, DiskTable), sorted(table.upcasters)) for name, table in tables}
+    return labels.fingerprint(place, about)
 
 
 def keep(place: Place, restored: Restored) -> None:

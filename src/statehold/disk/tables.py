@@ -62,7 +62,9 @@ class DiskTable(PartitionTable[K, V]):
     _older: dict[Any, Any]
     #: committed values that the open transaction has read, so that each is fetched once
     _fetched: dict[Any, bytes | None]
-    _weight = _fetched_bytes = 0
+    #: estimated bytes of `_cache`, and of one value in `_older`
+    _weight, _mean = 0, _EACH
+    _fetched_bytes = 0
     #: a process with the same types has read all values that are in the files
     proven = False
     #: values fetched from the files since the last look of a metric
@@ -89,7 +91,7 @@ class DiskTable(PartitionTable[K, V]):
         value = self._older.get(key, ABSENT)
         if value is not ABSENT:
             self._cache[key] = value
-            self._weigh(_EACH)
+            self._weigh(self._mean)
             return value
         data = self._committed(key)
         if data is None:
@@ -101,6 +103,7 @@ class DiskTable(PartitionTable[K, V]):
     def _weigh(self, size: int) -> None:
         self._weight += size
         if self._weight > self._budget.share // 2:
+            self._mean = self._weight // max(1, len(self._cache))
             self._older, self._cache, self._weight = self._cache, {}, 0
             self._forget_fetched()
 

@@ -61,9 +61,9 @@ class Usage:
     def condemn(self, cause: str) -> None:
         self._write(msgspec.structs.replace(self._note, damage=cause[:500]))
 
-    def end(self) -> None:
-        """The files are closed and flushed."""
-        self._write(msgspec.structs.replace(self._note, boot=""))
+    def end(self, *, flushed: bool) -> None:
+        """The files are closed, so this process has not ended by them."""
+        self._write(msgspec.structs.replace(self._note, boot="" if flushed else self._note.boot, starts=0))
 
     def _write(self, note: _Note) -> None:
         new = self._path.with_suffix(".new")

@@ -34,8 +34,17 @@ def predicted(keys: int, size: int) -> int:
 
 def used() -> int:
     """Return the resident bytes of this process; 0 if unknown."""
+    return _pages(1)
+
+
+def of_files() -> int:
+    """Return the part of `used` that are pages of files, which the kernel frees when memory is short."""
+    return _pages(2)
+
+
+def _pages(column: int) -> int:
     with suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[column]) * _PAGE
     return 0
 
 

@@ -10,9 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from statehold.api.handler import Handler, HandlerFactory
-from statehold.bound.attributes import tables_and_outputs
-from statehold.bound.policies import retry_topics
 from statehold.bound.reference import references
+from statehold.bound.topics import output_topics
 from statehold.config.settings import Settings
 from statehold.errors import (
     InputsChanged,
@@ -103,8 +102,8 @@ def takes_over(place: Place, kind: type[Handler[Any]], last: CommitRecord, repor
 
 def topics_of(source: RehearsalSource, kind: type[Handler[Any]], place: Place) -> dict[str, int]:
     """Return the number of partitions of each topic that the new code writes to; 0 for a missing one."""
-    outputs = {output.topic: None for output in tables_and_outputs(kind)[1].values()}
-    return source.topics([*outputs, *place.names.rekeys, place.names.dead, *retry_topics(kind, place.names)])
+    outputs = [topic for topic in output_topics(kind, place.names) if topic != place.names.dead]
+    return source.topics([*dict.fromkeys(outputs), *place.names.rekeys, place.names.dead])
 
 
 def engine_at(

@@ -86,6 +86,7 @@ class Wiring:
         """Give this release to the workers that start from now on."""
         self._factory = factory
         self._kind: type[Handler[Any]] = factory if isinstance(factory, type) else type(factory())
+        self._disk = disk_tables(self._kind, self.settings, lambda: self.files)
         self._references = References(self._sources())
         self._references.turn()
 
@@ -196,7 +197,7 @@ class Wiring:
             speeds=self.speeds,
             memory=self._memory,
             standby=vars(self).get("standbys"),
-            disk=disk_tables(self._kind, self.settings, lambda: self.files),
+            disk=self._disk,
             references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             calls=lambda about: self._new_calls(partition, about),

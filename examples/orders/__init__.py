@@ -1,0 +1,1 @@
+"""Orders joined with their customers by foreign key."""

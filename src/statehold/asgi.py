@@ -1,0 +1,82 @@
+"""A service and its `Client` in a FastAPI or Starlette application: lifespan, and an HTTP status for each error.
+
+`statehold[asgi]` installs FastAPI and uvicorn; this module needs neither to be imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+from statehold.client.client import Client
+from statehold.errors import (
+    KafkaTrouble,
+    NoAnswerInTime,
+    RequestConflict,
+    RequestFailed,
+    StateholdError,
+    StateUnavailable,
+    TopicMissing,
+    UsageError,
+)
+from statehold.service import Service
+
+#: what each error is to the caller of an application; the first class that fits counts
+_STATUS: Final[tuple[tuple[type[StateholdError], int], ...]] = (
+    (RequestConflict, 409),
+    (RequestFailed, 422),
+    (NoAnswerInTime, 504),
+    (StateUnavailable, 503),
+    (KafkaTrouble, 503),
+    (TopicMissing, 503),
+    (UsageError, 400),
+)
+#: seconds after which a caller may try again
+_RETRY_AFTER: Final = "1"
+
+
+def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """Return the lifespan of an application: it starts the service, and stops it and closes the client at the end.
+
+        app = FastAPI(lifespan=lifespan(service, client))
+
+    Both run on threads, because they may take seconds. A service that cannot start ends the application with its error.
+    """
+
+    @asynccontextmanager
+    async def run(_: Any) -> AsyncIterator[None]:
+        await asyncio.to_thread(service.start)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(client.close)
+            await asyncio.to_thread(service.stop)
+
+    return run
+
+
+def status_of(error: StateholdError) -> tuple[int, dict[str, str]]:
+    """Return the HTTP status of an error of a `Client`, and the headers that belong to it.
+
+    409: the id has another value. 422: the handler has failed at the request. 504: no answer in time. 503: Kafka or
+    the owner cannot be reached now. 400: a wrong argument. Any other error is 500.
+    """
+    status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
+    return status, {"Retry-After": _RETRY_AFTER} if status in (503, 504) else {}
+
+
+def answer_errors(app: Any) -> None:
+    """Let a FastAPI or Starlette application answer each error of statehold with its status, and its text as JSON.
+
+    The text names topics and offsets. The body has `error`, and `id` of a request, by which the caller asks again.
+    """
+    from starlette.responses import JSONResponse
+
+    async def answer(_: Any, error: StateholdError) -> Any:
+        status, headers = status_of(error)
+        body = {"error": str(error)} | ({"id": name} if (name := getattr(error, "id", "")) else {})
+        return JSONResponse(body, status, headers)
+
+    app.add_exception_handler(StateholdError, answer)
