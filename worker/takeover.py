@@ -49,6 +49,7 @@ from statehold.worker.participants.reference_data import ReferenceData
 from statehold.worker.participants.rekey_hops import RekeyHops
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
+from statehold.worker.participants.time_slices import SlicedTime
 from statehold.worker.recovery.recovery import Recovered, Recovery
 from statehold.worker.recovery.replay import GapReplay
 from statehold.worker.sinks.coordinator import SinkCoordinator
@@ -63,6 +64,7 @@ ORDER: tuple[type[Participant], ...] = (
     CommitSpans,  # before all others, because a span covers what they contribute
     ReferenceData,  # before side inputs, because they see the version that a transaction begins with
     RecordsAhead,  # before SinkCoordinator, because the database's note has the time limit, too
+    SlicedTime,  # before SinkCoordinator, because the database's note has the slice, too
     SinkCoordinator,  # before other side inputs, because a database that is ahead names those to repeat
     ControlCommands,
     IdleClock,  # after commands, because an idle transaction with a command has no room for a tick
@@ -188,7 +190,7 @@ class Takeover:
         if tools.control is not None:
             members.append(ControlCommands(tools, engine, tools.control(self._mailbox.signal), decisions))
         if engine.event_time is not None or engine.calls is not None or engine.sends is not None:
-            members += _of_state(tools, signals, engine, participants.blocked, self._mailbox.signal)
+            members += _of_state(tools, signals, engine, transaction, participants.blocked, self._mailbox.signal)
         kind = type(engine.handler)
         if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
             members.append(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
@@ -276,7 +278,12 @@ def _join_effects(
 
 
 def _of_state(
-    tools: Tools, signals: Signals, engine: Engine, blocked: Callable[[], bool], wake: Callable[[], None]
+    tools: Tools,
+    signals: Signals,
+    engine: Engine,
+    transaction: TransactionState,
+    blocked: Callable[[], bool],
+    wake: Callable[[], None],
 ) -> Iterator[Participant]:
     """Yield the participants of event time, of durable calls and of sends by another key."""
     event_time = engine.event_time
@@ -284,6 +291,7 @@ def _of_state(
         yield RekeyHops(tools, engine.sends)
     if event_time is not None:
         yield IdleClock(tools, engine, event_time, blocked)
+        yield SlicedTime(tools, event_time.slices, transaction.buffer)
     if isinstance(event_time, WindowTime):
         yield LateRecords(tools, event_time, type(engine.handler))
     if event_time is not None:

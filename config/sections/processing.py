@@ -26,7 +26,8 @@ class CommitSettings(Section, name="commit"):
     max_records: int = count(
         50_000,
         "Maximum number of input records in a transaction. They are kept until the commit, to be processed "
-        "again after an abort; 50,000 is 200 ms at 250,000 records/s.",
+        "again after an abort; 50,000 is 200 ms at 250,000 records/s. Many windows or timers that are due before one "
+        "record count as records.",
         low=1,
         high=10_000_000,
     )

@@ -19,6 +19,7 @@ import msgspec
 from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
+from tests.golden.joined import Joined
 from tests.golden.several import Several
 from tests.support import inside
 
@@ -42,6 +43,8 @@ MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "inter
 AROUND: dict[str, float | Literal["commit", "off"]] = {"around": "commit", "around-interval": 2.0}
 #: those of `ahead`
 AHEAD: dict[str, float | Literal["commit", "off"]] = {"ahead": "commit", "ahead-interval": 2.0}
+#: those of `joined`; in format 5, `joined-in-turn` was continued by a release of format 6, then by that of format 5
+JOINED: dict[str, float | Literal["commit", "off"]] = {"joined": "commit", "joined-interval": 2.0}
 #: those of `several`
 SEVERAL: dict[str, float | Literal["commit", "off"]] = {"several": "commit", "several-interval": 2.0}
 
@@ -170,6 +173,18 @@ def several(interval: float | Literal["commit", "off"]) -> Driver:
     return driver
 
 
+def joined(interval: float | Literal["commit", "off"]) -> Driver:
+    """Rows of a join: with a partner, without one, and over, some of them in a gap that no delta covers."""
+    driver = Driver(Joined, delta_interval=interval)
+    for number, move in enumerate(moves(120, 800)):
+        driver.feed(move, key=move.account, timestamp=1_750_000_000_000 + number * 300)
+        if number in (40, 80):
+            assert driver.take_full() is not None
+        driver.advance(0.3)
+    driver.commit()
+    return driver
+
+
 def main(number: int) -> None:
     """Each format was written by release 0.1.0, with the first, the second and the third release of the service."""
     kind: Any = {1: bank_v1.Bank, 2: bank_v2.Bank}.get(number, bank_v3.Bank)
@@ -182,15 +197,9 @@ def main(number: int) -> None:
         run(driver, 3, seed=100)
         control_command(driver)
         dump(driver, HERE / f"format-{number}" / "beside", __version__)
-        for name, interval in AROUND.items():
-            dump(around(interval), HERE / f"format-{number}" / name, __version__)
-    if number > 3:
-        for name, interval in SEVERAL.items():
-            driver = several(interval)
-            dump(driver, HERE / f"format-{number}" / name, __version__)
-    if number > 5:
-        for name, interval in AHEAD.items():
-            dump(ahead(interval), HERE / f"format-{number}" / name, __version__)
+    for since, modes, written in ((3, AROUND, around), (4, SEVERAL, several), (5, JOINED, joined), (6, AHEAD, ahead)):
+        for name, interval in modes.items() if number >= since else ():
+            dump(written(interval), HERE / f"format-{number}" / name, __version__)
     if number > 1:
         driver = Driver(kind)
         run(driver, 2, seed=200)

@@ -60,9 +60,7 @@ ALLOWED: dict[str, str] = {
     "worker.replicas": (
         "errors common api state bound ports telemetry snapshot.format snapshot.restore disk worker.common"
     ),
-    "worker.handler": (
-        "errors config common api.values api state state.kinds messages bound snapshot.format worker.common"
-    ),
+    "worker.handler": ("errors config common api state state.kinds messages bound snapshot.format worker.common"),
     "worker.failures": "errors common api messages bound ports telemetry snapshot.format worker.common worker.handler",
     "worker.inputs": "errors common api ports snapshot.format snapshot.restore worker.common",
     "worker.transaction": (

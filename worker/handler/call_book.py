@@ -63,7 +63,7 @@ class CallBook:
         self._handler, self._counters, self._handling = handler, counters, handling
         #: by stored name
         self.tables = {table.name: table for table in tables}
-        self._numbering = {name: Numbering() for name in self.tables}
+        self.numberings = {name: Numbering() for name in self.tables}
         #: requests of the open transaction, and the ids of what it cancelled; not those of a replay
         self.new: list[CallJob] = []
         self.cancelled: list[str] = []
@@ -95,7 +95,7 @@ class CallBook:
         lane = _key(table, record.key if key is RECORD_KEY else key)
         number = self._counters.get(_REQUESTED, 0) + 1
         self._counters[_REQUESTED] = number
-        index = self._numbering[table.name].next(record)
+        index = self.numberings[table.name].next(record)
         name = f"{record.topic}/{record.partition}/{record.offset}/{table.name}/{index}"
         table.write(name, PendingCall(stored, number, record.timestamp, lane))
         self._ask(CallJob(name, table.name, data, lane, record.timestamp))
@@ -227,7 +227,7 @@ class CallBook:
         """Roll back the open transaction: its records request the calls again, with the same ids."""
         self.take()
         self.resolved.clear()
-        for numbering in self._numbering.values():
+        for numbering in self.numberings.values():
             numbering.forget()
 
 

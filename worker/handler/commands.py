@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record
 from statehold.messages.call_outcome import CALL_REQUESTS
-from statehold.messages.command import ANSWER, OWN, TICK, WORKERS, BadCommand, Command, command_of
+from statehold.messages.command import ANSWER, OWN, SLICE, TICK, WORKERS, BadCommand, Command, command_of
 from statehold.messages.dead_letter import REQUESTS
 from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.handler.call_book import CallBook
 from statehold.worker.handler.dead_letters import DeadLetterBook
 from statehold.worker.handler.event_time import EventTime
 from statehold.worker.handler.record_failure import failed, undecodable
+from statehold.worker.handler.time_slices import rows_of
+
+T = TypeVar("T")
 
 
 class Commands:
@@ -37,8 +41,8 @@ class Commands:
         self._event_time, self._dead_letters, self._calls = event_time, dead_letters, calls
         self._handled, self._from_input = handled, from_input
 
-    def handle(self, message: Message) -> None:
-        """Handle a command of the input.
+    def handle(self, message: Message) -> bool:
+        """Handle a command of the input. False: a slice of event time ends before it, so it was not handled.
 
         :raises HandlingFailed: it cannot be decoded, or on_command or on_timer raised.
         """
@@ -49,11 +53,14 @@ class Commands:
         except BadCommand as error:
             raise undecodable(message, error) from error
         assert command is not None
-        self._handled.append(command)
         if self._event_time is not None:
-            self._pass_time(self._event_time, message, self._event_time.time_of(message))
+            now = self._event_time.time_of(message)
+            if not self._pass_time(message, partial(self._event_time.reach, now)):
+                return False
+        self._handled.append(command)
         if command.name not in OWN and command.name not in WORKERS:
             self._on_command(command, message)
+        return True
 
     def obey(self, message: Message, redrive: Callable[[Message], None]) -> bool:
         """Handle a command that the commit record pins; see `Engine.obey`.
@@ -69,10 +76,14 @@ class Commands:
             return self._calls is not None and self._calls.answer(message)
         if command.name in CALL_REQUESTS:
             return self._calls is not None and self._calls.obey(command, message)
-        if command.name != TICK:
+        if command.name not in (TICK, SLICE):
             self._on_command(command, message)
-        elif self._event_time is not None:  # a tick has the worker's own time
-            self._pass_time(self._event_time, message, message.timestamp()[1])
+        elif self._event_time is not None:
+            now = message.timestamp()[1]  # a tick has the worker's own time
+            if command.name == TICK:
+                self._pass_time(message, partial(self._event_time.reach, now))
+            else:
+                self._pass_time(message, partial(self._event_time.repeat, now, rows_of(message.value())))
         return True
 
     def _on_command(self, command: Command, message: Message) -> None:
@@ -85,12 +96,12 @@ class Commands:
         finally:
             self._handling.call = None
 
-    def _pass_time(self, event_time: EventTime, message: Message, now: int) -> None:
-        """Advance event time by a command of the input, or by the tick of an idle partition."""
+    def _pass_time(self, message: Message, advance: Callable[[], T]) -> T:
+        """Advance event time by a command of the input, by the tick of an idle partition, or by a slice."""
         record = self._handling.record = Record(message, b"")
         self._handling.call = UserCall("on_timer", threading.get_ident())
         try:
-            event_time.reach(now)
+            return advance()
         except Exception as error:  # a handler may raise anything
             raise failed(record, error) from error
         finally:

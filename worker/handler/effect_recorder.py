@@ -27,7 +27,7 @@ class EffectRecorder:
         #: limits of one transaction: effects, and their bytes in its commit record
         self._most, self._room = settings.effects.pending, effect_room(settings)
         self._weight = 0
-        self._numbering = Numbering()
+        self.numbering = Numbering()
         # Weak, because a cycle would keep a dropped state: a restore freezes the collector (snapshot.garbage).
         handler._note_effect = partial(_note, ref(self))
 
@@ -40,7 +40,7 @@ class EffectRecorder:
         if self.on_first is not None:
             join, self.on_first = self.on_first, None
             join()
-        key = (record.topic, record.partition, record.offset, self._numbering.next(record))
+        key = (record.topic, record.partition, record.offset, self.numbering.next(record))
         effect = note(self._handler, function, key, positional(function, args, keywords), record.key, record.timestamp)
         self.noted.append(effect)
         self._weight += weight((effect,))
@@ -60,7 +60,7 @@ class EffectRecorder:
         """Roll back the open transaction: its records request the effects again, with the same keys."""
         if self.noted:
             self.take()
-        self._numbering.forget()
+        self.numbering.forget()
 
 
 def effect_room(settings: Settings) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record, at, plain
 from statehold.bound.handler import bind, new_state
-from statehold.bound.inputs import methods, methods_of
+from statehold.bound.inputs import InputMethods, methods, methods_of
 from statehold.bound.reference import SharedRows
 from statehold.bound.rekey import Sends, bind_rekeys, rekeys_of
 from statehold.bound.serdes import partition_serde, shared_serde
@@ -32,7 +32,6 @@ from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import EventTime, event_time
-from statehold.worker.handler.input_methods import InputMethods
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, failed
 from statehold.worker.handler.request_book import RequestBook, request_book
 from statehold.worker.handler.time_limit import LiveLimit, RecordedLimit
@@ -103,6 +102,12 @@ class Engine:
             self._report_failures()
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
+        #: where event time stops in a call
+        self.slices = None if self.event_time is None else self.event_time.slices
+        if self.slices is not None:
+            self.slices.numberings.append(self.effects.numbering)
+            if self.calls is not None:
+                self.slices.numberings += self.calls.numberings.values()
         #: the input's commands of the open transaction, in order
         self.commands: list[Command] = []
         #: not used if each input has a method, because then its type is the method's
@@ -117,10 +122,12 @@ class Engine:
     def run(self, messages: Sequence[Message], *, one_by_one: bool = False) -> int:
         """Hand the messages to the handler, in order; return how many it handled.
 
-        It handles all of them, unless `Handling.cut` ends the batch early.
+        It handles all of them, unless `Handling.cut` ends the batch early, or a slice of event time.
 
         :raises HandlingFailed: at the first record that cannot be decoded or handled; those before it were handled.
         """
+        if self.slices is not None:
+            self.slices.begin(messages[0])
         book = self.dead_letters if self.dead_letters is not None and self.dead_letters.active else None
         given = messages if self._methods is None else plain(messages)
         if book is None and not any(map(type(given[0]).headers, given)):
@@ -133,14 +140,15 @@ class Engine:
         for i, message in enumerate(messages):
             command = self._is_command(message)
             if book is not None and book.takes(message, command=command):
-                handle = book.take
+                handle: Callable[[Message], bool | None] = book.take
             elif command:
                 handle = self._commands.handle
             else:
                 continue
             if start < i and (handled := self._run(messages[start:i], one_by_one)) < i - start:
                 return start + handled
-            handle(message)
+            if handle(message) is False:
+                return i
             start = i + 1
         return start + self._run(messages[start:], one_by_one) if start < len(messages) else start
 
@@ -149,6 +157,8 @@ class Engine:
 
         :raises HandlingFailed: it fails again.
         """
+        if self.slices is not None:
+            self.slices.end()
         if self._is_command(message):
             self._commands.handle(message)
         else:
@@ -173,7 +183,7 @@ class Engine:
         return len(messages)
 
     def _on_records(self, records: list[Record[Any]], messages: Sequence[Message]) -> int:
-        """Return how many were handled: `Handling.cut` empties the list, which ends the loop."""
+        """Return how many were handled: `Handling.cut` empties the list, which ends the loop, or a slice ends it."""
         handling, given = self._handling, len(records)
         calls: Iterable[Callable[[Any], None]] = (
             repeat(self.handler.on_record) if self._methods is None else self._methods.calls(messages)
@@ -195,10 +205,11 @@ class Engine:
             raise failed(handling.record, error) from error
         finally:
             handling.call, handling.rest = None, []
-        if len(records) == given:
+        inside = self.slices is not None and self.slices.inside
+        if len(records) == given and not inside:
             return given
         last = -1 if handling.record is None else at(handling.record.message)
-        return sum(at(message) <= last for message in messages)
+        return sum(at(message) <= last for message in messages) - inside
 
     def _on_batch(self, records: list[Record[Any]]) -> None:
         if not records:

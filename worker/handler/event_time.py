@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from weakref import WeakMethod
 
 from statehold.api.handler import Handler
-from statehold.api.record import Message, Record, plain
+from statehold.api.record import Message, Record, at, plain
 from statehold.api.timer import Timer
 from statehold.common.visible import visible_time
 from statehold.errors import UpgradeUnfinished
@@ -30,6 +30,7 @@ from statehold.state.system_names import CLOCK, EXPIRY, TIMERS
 from statehold.worker.common.activity import Handling
 from statehold.worker.handler.record_failure import DueFailed
 from statehold.worker.handler.time_limit import Limit
+from statehold.worker.handler.time_slices import UNCUT, TimeSlices
 
 #: a method of the handler that takes a record
 Call = Callable[[Record[Any]], None]
@@ -57,6 +58,7 @@ class EventTime:
         self._handler, self._clock, self._handling = handler, clock, handling
         #: how far records advance event time; None: to their timestamps
         self.limit: Limit | None = None
+        self.slices = TimeSlices(handling)
         #: before it, a record meets nothing that is due
         self._horizon = Horizon()
         for table in tables.values():
@@ -75,6 +77,7 @@ class EventTime:
         if isinstance(found, TimerTable):
             self._timers = handler._timers = PartitionTimers(found, lambda: handling.record)
             self._dated.append(found)
+            self.slices.numberings.append(self._timers.numbering)
 
     @property
     def now(self) -> int:
@@ -96,21 +99,28 @@ class EventTime:
 
     def handle(
         self,
-        records: Iterable[Record[Any]],
+        records: Sequence[Record[Any]],
         calls: Iterable[Callable[[Record[Any]], None]],
         messages: Sequence[Message],
     ) -> None:
-        """Hand each record to its call, what is due before it first; the records are those of the messages."""
-        clock, handling, horizon = self._clock, self._handling, self._horizon
+        """Hand each record to its call, what is due before it first; the records are those of the messages.
+
+        It may stop on the way to a record: `slices.inside`.
+        """
+        clock, handling, horizon, slices = self._clock, self._handling, self._horizon, self.slices
         horizon.at = self._next
-        # `Handling.cut` shortens the records.
-        for record, call, now in zip(records, calls, self._times(messages), strict=False):
-            handling.record = record
-            if now >= horizon.at:
-                self.reach(now)
-            else:
-                clock.now = now
-            call(record)
+        slices.goes_on = records if slices.left < math.inf else UNCUT
+        try:
+            # `Handling.cut` shortens the records.
+            for record, call, now in zip(records, calls, self._times(messages), strict=False):
+                handling.record = record
+                if now < horizon.at:
+                    clock.now = now
+                elif not self.reach(now):
+                    return
+                call(record)
+        finally:
+            slices.goes_on = UNCUT
 
     def time_of(self, message: Message) -> int:
         """Return the time that a record of the input reaches.
@@ -118,6 +128,10 @@ class EventTime:
         :raises RecordFailed: it is beyond the limit, and the handler has a policy for that.
         """
         if self.limit is not None:
+            until = self.slices.until
+            # A clock decides once, and the rows before this record were handed over for it.
+            if until is not None and self.slices.at == at(message):
+                return until
             return self.limit.reached(message, self._clock.now)
         time: int = message.timestamp()[1]
         return time
@@ -132,19 +146,32 @@ class EventTime:
             return passed
         return (max(self._clock.now, self.time_of(message)) for message in messages)
 
-    def reach(self, now: int) -> None:
-        """Advance event time to `now`, never back; stop at each due timer on the way."""
-        clock = self._clock
+    def reach(self, now: int) -> bool:
+        """Advance event time to `now`, never back; stop at each due timer on the way. False: a slice ends before it."""
+        clock, slices = self._clock, self.slices
         now = max(now, clock.now)
         for dated in self._dated:
             if dated.earliest <= now:
-                self._fire(now)
+                if not self._fire(now):
+                    return False
                 break
         clock.now = now
+        if slices.rows or slices.inside:
+            slices.reached()
         for table in self._expiring:
             if table.next_expiry <= now:
                 table.sweep()
         self._horizon.at = self._next
+        return True
+
+    def repeat(self, until: int, rows: int) -> None:
+        """Hand over this number of rows on the way to a time, as a live worker did in a transaction."""
+        self.slices.left = rows
+        try:
+            self._fire(max(until, self._clock.now))
+        finally:
+            self.slices.end()
+            self.slices.reached()
 
     @property
     def _next(self) -> float:
@@ -155,16 +182,28 @@ class EventTime:
         """Roll back the open transaction."""
         if self._timers is not None:
             self._timers.forget()
+        self.slices.reached()
 
-    def _fire(self, now: int) -> None:
-        while self._fire_timer(now):
-            pass
+    def _fire(self, now: int) -> bool:
+        """Hand over what is due at or before `now`, in order; return whether that is done: a slice may end before."""
+        slices = self.slices
+        while self.due <= now:
+            if (slices.left <= 0 or not slices.goes_on) and slices.full():
+                slices.stop(now)
+                return False
+            self._fire_first(now)
+        return True
 
-    def _fire_timer(self, until: float) -> bool:
-        """Fire the first timer that is due at or before `until`; return whether there was one."""
+    def _fire_first(self, until: float) -> None:
+        """Hand over the first row that is due at or before `until`; an entry of none leaves the index."""
+        self._fire_timer(until)
+
+    def _fire_timer(self, until: float) -> None:
+        """Fire the first timer that is due at or before `until`, if there is one."""
         timers = self._timers
         if timers is None or (due := timers.table.take(until)) is None:
-            return False
+            return
+        self.slices.count()
         timer = timers.firing = timers.table[due]
         timers.table.delete(due)
         self._clock.now = max(self._clock.now, timer.due)
@@ -173,7 +212,6 @@ class EventTime:
         except Exception as error:
             raise DueFailed(f"on_timer of {timer.id!r}, due {visible_time(timer.due)}", error) from error
         timers.firing = None
-        return True
 
 
 class WindowTime(EventTime):
@@ -198,15 +236,15 @@ class WindowTime(EventTime):
             table.follow(clock, on_late)
         self._dated += [table for table in self.windows if isinstance(table, WindowTable) or table.reported]
 
-    def _fire(self, now: int) -> None:
-        while (due := self.due) <= now:
-            first = next((table for table in self.windows if table.earliest == due), None)
-            if first is None:
-                self._fire_timer(due)
-            elif isinstance(first, JoinTable):
-                self._end_join(first, due)
-            else:
-                self._close(first, due)
+    def _fire_first(self, until: float) -> None:
+        due = self.due
+        first = next((table for table in self.windows if table.earliest == due), None)
+        if first is None:
+            self._fire_timer(due)
+        elif isinstance(first, JoinTable):
+            self._end_join(first, due)
+        else:
+            self._close(first, due)
 
     def _close(self, table: WindowTable[Any, Any], until: float) -> None:
         if (window := table.take(until)) is None:
@@ -237,6 +275,7 @@ class WindowTime(EventTime):
 
     def _reach_row(self, table: ClosingTable[Any, Any], key: Any, due: int) -> None:
         """Advance event time to a row; timers that its hook schedules belong to its key."""
+        self.slices.count()
         self._clock.now = max(self._clock.now, due)
         if self._timers is not None:
             record_key = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else None

@@ -51,7 +51,7 @@ class ControlCommands(Participant):
 
     def side_inputs(self, work: SideWork) -> None:
         asked, end = self._control.waiting(work.done.next)
-        if not asked and end == work.done.next:
+        if work.inside or (not asked and end == work.done.next):
             return
         asked, end = self._until_dead_letter(asked, end, work)
         most = 1 if work.alone else _MOST

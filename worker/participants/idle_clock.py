@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from statehold.api.record import Message
 from statehold.messages.command import TICK, header
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.snapshot.format.records import CommitRecord
@@ -21,6 +22,8 @@ from statehold.worker.handler.event_time import EventTime
 from statehold.worker.transaction.participants import CommitDraft, Participant, SideWork
 
 _HEADERS: Final = (header(TICK),)
+#: calls in a transaction that is a tick
+_SLICES: Final = 10
 
 
 class IdleClock(Participant):
@@ -48,16 +51,32 @@ class IdleClock(Participant):
         # The time is also the offset, so that the tick's effects and timers have unique keys.
         tick = Pinned(now, now, None, None, _HEADERS)
         message = PinnedMessage(self._tools.place.names.control, self._tools.place.partition, tick)
-        self._engine.obey(message)
+        done = self._advance(message)
         work.send(message)
+        if not done:
+            work.closed = True  # the next tick hands over the rest; `SlicedTime` pins what this one did
+            return
         work.done = work.done._replace(pinned=(*work.done.pinned, tick))
+
+    def _advance(self, tick: Message) -> bool:
+        """Hand over what the tick makes due; return whether that is all of it."""
+        slices, until = self._event_time.slices, self._tools.clock() + self._tools.settings.commit.interval
+        for _ in range(_SLICES):
+            slices.begin()
+            try:
+                self._engine.obey(tick)
+            finally:
+                slices.end()
+            if not slices.inside or self._tools.clock() >= until:
+                break
+        return not slices.inside
 
     def contribute(self, draft: CommitDraft) -> None:
         if draft.records:
             self._since = self._tools.clock()
 
     def _due(self, record: CommitRecord) -> bool:
-        if self._event_time.due > self._now() or record.paused is not None:
+        if self._event_time.due > self._now() or record.paused is not None or self._event_time.slices.before_record:
             return False
         is_idle = self._tools.clock() - self._since >= self._idle
         return is_idle and self._event_time.has_due(self._now()) and self._format.allows(record)

@@ -55,6 +55,8 @@ class RetryTopics(Participant):
 
     def side_inputs(self, work: SideWork) -> None:
         """Handle the due records. :raises FailureDecided: one failed again; it is retried with its decision."""
+        if work.inside:
+            return
         positions = dict(self._next)
         if not self._waiting() or self._may_handle(work.before):
             self._handle_due(positions, work)

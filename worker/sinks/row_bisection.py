@@ -20,6 +20,7 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.record_failure import HandlingFailed, RecordFailed, RecordUnknown
+from statehold.worker.handler.time_slices import without_slices
 from statehold.worker.sinks.row_search import (
     NoSearch,
     RecordFound,
@@ -53,18 +54,21 @@ class RowBisection:
 
         :raises SinkRefused: the handler has no policies, or neither a record nor a dead letter put the row.
         """
-        pinned, start = draft.side.pinned, draft.before.position(self._place.input)
-        if not self._decisions.has_policies or not (draft.records or pinned):
+        slices, pinned = without_slices(draft.side.pinned)
+        # The record before which they were handed over is searched, too: in its transaction it is handled.
+        records, position = draft.records + slices, draft.position + slices
+        start = draft.before.position(self._place.input)
+        if not self._decisions.has_policies or not (records or pinned):
             raise sink_refused(self._place, error, start) from error
         try:
-            if pinned and (draft.records or len(pinned) > 1):
+            if pinned and (records or len(pinned) > 1):
                 self._commands = draft.side.next
             elif pinned:
                 self._blame_redriven(pinned[0], draft.position, error)
             else:
-                self._enter(rejected(self.stage, draft.position, draft.records, error.row))
-                if draft.records == 1:
-                    return self._failure(draft.position - 1, error)
+                self._enter(rejected(self.stage, position, records, error.row))
+                if records == 1:
+                    return self._failure(position - 1, error)
             return None
         finally:
             self._show()

@@ -59,6 +59,8 @@ class SideWork(msgspec.Struct):
     alone: bool = False
     #: no further entry may be handled
     closed: bool = False
+    #: some of what is due before the next record was handed over: what would advance event time waits for the rest
+    inside: bool = False
 
 
 class CommitDraft(msgspec.Struct):

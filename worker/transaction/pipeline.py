@@ -100,9 +100,8 @@ class TransactionPipeline:
             handled = self._run_handler(messages, one_by_one=careful)
             if careful:
                 self._search(messages[0])
-        if handled < len(messages):
-            state.buffer.put_back(handled)
-            policy.cut(len(messages) - handled)
+        if handled < len(messages) or state.buffer.alone:
+            self._put_back(messages, handled)
         seconds = tools.clock() - began
         state.handler_seconds += seconds
         if seconds > _SLOW * tools.settings.commit.transaction_timeout:
@@ -110,13 +109,26 @@ class TransactionPipeline:
         try:
             self._emit(self._engine.take_outputs(), wait=wait)
         except MessageRefused as error:
-            if len(messages) > 1:
+            if handled and len(messages) > 1:
                 state.buffer.suspect()
                 raise RecordUnknown from error
             raise output_rejected(tools.place, "send an output", error, messages[0]) from error
         if handled:
             state.newest = messages[handled - 1]
             state.position = at(state.newest) + 1
+
+    def _put_back(self, messages: Messages, handled: int) -> None:
+        """Requeue what was not handled; a record before which a slice of event time has ended comes next, alone."""
+        buffer, policy, slices = self.state.buffer, self.state.policy, self._engine.slices
+        buffer.alone = handled < len(messages) and slices is not None and slices.inside
+        if handled < len(messages):
+            buffer.put_back(handled)
+            policy.cut(len(messages) - handled)
+        if slices is not None and slices.inside:
+            if buffer.alone:
+                policy.rows += slices.handed
+            else:
+                slices.reached()  # the record became a dead letter
 
     def _hasten(self, requests: RequestBook) -> None:
         """Commit soon if an asker waits for it."""
@@ -217,6 +229,8 @@ class TransactionPipeline:
         state, before = self.state, self.state.kafka.record
         none = NO_SIDE_INPUTS if len(before.positions) == 1 else SideInputs.unchanged(before, self._tools.place.names)
         work = SideWork(before, state.position, state.policy.since is None, self._send_side_outputs, none)
+        slices = self._engine.slices
+        work.inside = slices is not None and slices.inside and not self.participants.blocked()
         if state.buffer.failure is not None:  # the first failure comes first
             return work.done
         try:

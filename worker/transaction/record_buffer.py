@@ -54,6 +54,8 @@ class RecordBuffer:
         self.bisecting = False
         #: while `bisecting`: side inputs are handled first, one in a transaction
         self.side_inputs_first = False
+        #: event time advances towards the next record in slices, so it is handed over alone
+        self.alone = False
 
     def mode(self) -> Mode:
         """Return how to handle the next records: a failure precedes a barrier, a barrier precedes a bisection."""
@@ -89,7 +91,7 @@ class RecordBuffer:
             return None
         messages = self.todo.popleft()
         size = min(room, len(messages), _PORTION)
-        if self.careful_until > 0 and at(messages[0]) < self.careful_until:
+        if self.alone or (self.careful_until > 0 and at(messages[0]) < self.careful_until):
             size = 1
         if self.failure is not None:
             size = min(size, sum(at(message) < self.failure.at for message in messages[:size]))
@@ -133,7 +135,8 @@ class RecordBuffer:
         False: that is how they were handled.
         """
         before = self.careful_until
-        self.careful_until = max((at(messages[-1]) + 1 for messages in self._kept), default=-1)
+        last = self.todo[0][0] if self.alone and self.todo else self._kept[-1][-1] if self._kept else None
+        self.careful_until = -1 if last is None else at(last) + 1
         return self.careful_until > before
 
     # Transactions
@@ -174,6 +177,7 @@ class RecordBuffer:
     def roll_back(self) -> int:
         """Requeue all uncommitted records; return their number."""
         again = list(chain(self._closed, self._kept))
+        self.alone = False
         self.todo.extendleft(reversed(again))
         self._closed, self._kept = [], []
         return sum(map(len, again))
@@ -198,6 +202,8 @@ class CommitPolicy:
     last_commit: float = 0.0
     #: a lower limit than commit.max_records; 0: no lower limit
     limit: int = 0
+    #: rows of event time that the open transaction has handed over before a record that is not handled yet
+    rows: int = 0
 
     def handled(self, records: int, now: float) -> None:
         self.records += records
@@ -222,7 +228,7 @@ class CommitPolicy:
 
     def room(self) -> int:
         """Return how many more records the open transaction may take."""
-        return max(0, (self.limit or self.settings.max_records) - self.records)
+        return max(0, (self.limit or self.settings.max_records) - self.records - self.rows)
 
     def due(self, now: float) -> bool:
         """Return whether a transaction with records is old or large enough."""
@@ -243,15 +249,16 @@ class CommitPolicy:
     def _left(self, age: float) -> float:
         """Return the seconds until a transaction of this age is due if no record comes.
 
-        While the partition is behind, a longer transaction costs less for each record, and hardly delays it.
+        While the partition is behind, a longer transaction costs less for each record, and hardly delays it. Not with
+        a slice of event time, whose outputs are late already.
         """
-        until_rested = _RESTS * self.stays_open - self.rest
+        until_rested = 0.0 if self.rows else _RESTS * self.stays_open - self.rest
         if age >= self.stays_open and until_rested > 0.0:
             return min(self.stays_longer - age, until_rested)
         return self.stays_open - age
 
     def close(self) -> int:
         """Close or roll back the open transaction; return the number of its records."""
-        records, self.records, self.since = self.records, 0, None
+        records, self.records, self.rows, self.since = self.records, 0, 0, None
         self.open.discard(self)
         return records

@@ -212,6 +212,10 @@ class Numbering:
         self._last = here, number
         return number
 
+    def has_numbered(self, record: Record[Any]) -> bool:
+        """Return whether the newest number belongs to this record."""
+        return self._last[0] == (record.topic, record.offset)
+
     def forget(self) -> None:
         """Restart the numbering after a rollback, because the records are processed again."""
         self._last = ("", -1), -1

@@ -29,8 +29,10 @@ SWITCHES: Final = frozenset((PAUSE, GO_ON))
 TICK: Final = "statehold.tick"
 #: the answer of a durable call, pinned like a tick; one sent by hand has no effect
 ANSWER: Final = "statehold.answer"
+#: a part of what became due before a record that is not handled yet, pinned like a tick; one sent by hand has no effect
+SLICE: Final = "statehold.slice"
 #: entries that only a worker makes
-WORKERS: Final = frozenset((TICK, ANSWER))
+WORKERS: Final = frozenset((TICK, ANSWER, SLICE))
 #: commands that the handler does not see
 OWN: Final = frozenset((TAKE, FINISH_UPGRADE, *SWITCHES))
 #: longest name, id and issuer in characters, because a commit record repeats its commands and must fit a message

@@ -33,7 +33,7 @@ class PartitionTimers:
         self.table, self._record = table, record
         #: the timer in on_timer, because timers that it schedules belong to the same key
         self.firing: Timer | None = None
-        self._numbering = Numbering()
+        self.numbering = Numbering()
 
     def schedule(self, at: datetime | int, payload: Any, id: str) -> str:
         """:raises UsageError: no record is being handled, the time has no zone, or the payload is not plain data."""
@@ -58,11 +58,11 @@ class PartitionTimers:
 
     def forget(self) -> None:
         """Restart the numbering of ids after a rollback, because the records are handled again."""
-        self._numbering.forget()
+        self.numbering.forget()
         self.firing = None
 
     def _own_id(self, record: Record[Any]) -> str:
-        return f"{record.topic}/{record.partition}/{record.offset}/{self._numbering.next(record)}"
+        return f"{record.topic}/{record.partition}/{record.offset}/{self.numbering.next(record)}"
 
 
 def _milliseconds(at: datetime) -> int:
