@@ -47,13 +47,14 @@ USES = {
     "kafka.feeds.input_feed": "waits longer while no record comes",
     "kafka.survey.cluster": "compares the brokers' clocks with this machine's",
     "kafka.tools.command_producer": "the timestamp of a command record",
+    "kafka.tools.request_producer": "waits for room in its queue, on the asker's thread",
     "worker.replicas.queries": "a pause of a query's own thread",
     "snapshot.inspect.summaries": "dates and ages that people read",
     "snapshot.store.sink": "the default of a given clock",
     "config.token": "until when a token counts, as the brokers' clocks see it",
 }
-#: tools and doubles that wait on a thread of their own, where no partition decides by their clock
-TOOLS = ("admin", "dev", "ops", "rebuild", "rehearsal", "shadow", "testing")
+#: tools, clients and doubles that wait on a thread of their own, where no partition decides by their clock
+TOOLS = ("admin", "client", "dev", "ops", "rebuild", "rehearsal", "shadow", "testing")
 
 
 def uses_time(path: Path) -> bool:

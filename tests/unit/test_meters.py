@@ -35,6 +35,7 @@ UNITS = (
     "_calls",
     "_partitions",
     "_paused",
+    "_hops",
 )
 
 
