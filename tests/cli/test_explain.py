@@ -77,7 +77,7 @@ def test_a_wrong_command_is_found(command: str) -> None:
 def test_other_commands_are_known_programs() -> None:
     programs = {shlex.split(each)[0] for each in COMMANDS}
     kafka = {"kafka-configs.sh", "kafka-consumer-groups.sh", "kafka-topics.sh"}
-    machine = {"systemctl", "journalctl", "kill", "ls", "df", "curl", "java", "pip"}
+    machine = {"systemctl", "journalctl", "kill", "ls", "df", "curl", "java", "pip", "dmesg"}
     assert programs == {"statehold"} | kafka | machine
 
 

@@ -27,6 +27,8 @@ from statehold.dev import Cluster
 from statehold.errors import NoAnswerInTime, RequestConflict, RequestFailed, StateUnavailable, TopicMissing
 from statehold.ops.http.server import OpsServer
 
+pytestmark = pytest.mark.kafka
+
 
 class Payment(msgspec.Struct, frozen=True):
     account: str
@@ -142,8 +144,8 @@ def test_the_asker_gets_the_failure_of_the_handler_and_what_became_of_the_record
 def test_an_asker_of_one_partition_does_not_wait_for_another_ones_open_transaction(desk: Desk) -> None:
     slow, quick = desk.key(1), desk.key(0)
     held[slow] = threading.Event()
-    with pytest.raises(NoAnswerInTime, match=r"\[1\]@\d+: no answer within 1 s") as late:
-        desk.client.ask_blocking(Payment(slow, 1), key=slow, reply=Booked, timeout=1, id="late")
+    with pytest.raises(NoAnswerInTime, match=r"\[1\]@\d+: no answer within 5 s") as late:
+        desk.client.ask_blocking(Payment(slow, 1), key=slow, reply=Booked, timeout=5, id="late")
     assert desk.client.ask_blocking(Payment(quick, 1), key=quick, reply=Booked, timeout=30) == Booked(1, 1)
     held[slow].set()
     asked_again = desk.client.ask_blocking(Payment(slow, 1), key=slow, reply=Booked, timeout=30, id=late.value.id)

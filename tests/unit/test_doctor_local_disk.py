@@ -27,7 +27,7 @@ def looked(directory: str, mounts: Path, room: int = PLENTY) -> list[tuple[str, 
     settings = Settings()
     case = Case(replace(settings, state=replace(settings.state, dir=directory)), None)
     found = list(LocalDisk(mounts, lambda place: room).look(case))
-    assert all(each.fix for each in found)
+    assert all(each.check == "local-disk" and each.fix for each in found)
     return [(each.level.name, each.reason) for each in found]
 
 
