@@ -79,6 +79,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+        if "broker" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("kafka"):
+            raise pytest.UsageError(f"{item.nodeid} needs a broker: mark it `kafka`, or the fast tests start one")
     side_by_side.order(items)
 
 
