@@ -268,7 +268,7 @@ class Engine:
     def _report_failures(self) -> None:
         """Let the asker of a request know that its record has become a dead letter, or is retried later."""
         if self.dead_letters is not None and self.requests is not None:
-            self.dead_letters.on_failed = self.requests.failed
+            self.dead_letters.on_failed, self.dead_letters.is_answered = self.requests.failed, self.requests.knows
 
     def limit_time(self, recorded: int | None) -> None:
         """Let records advance event time as far as their commit record says: `CommitRecord.time_limit`.

@@ -90,8 +90,17 @@ class RequestBook:
 
     def failed(self, message: Message, failure: Failure, became: str) -> None:
         """Report to the asker that the record of a request has failed; in the transaction of that decision."""
-        if is_request(message) and (asked := self._asked(message)) is not None:
+        if not self.knows(message) and is_request(message) and (asked := self._asked(message)) is not None:
             self.replies.send(asked, "failed", message.offset() or 0, problem_of(failure, became))
+
+    def knows(self, message: Message) -> bool:
+        """Return whether the id of a request is kept; then its asker has its reply, and the handler is not needed."""
+        if not is_request(message) or (asked := self._asked(message)) is None:
+            return False
+        row = self.replies.get(asked.request)
+        if row is not None:
+            self._repeat(asked, row, value_hash(message.value()))
+        return row is not None
 
     def _take(self, call: Callable[[Record[Any]], None], record: RequestRecord) -> None:
         """Handle a request whose id is not kept; answer any other from the state, without the handler."""
@@ -103,12 +112,17 @@ class RequestBook:
         if row is None:
             replies.keep(asked.request, StoredReply(hashed, record.offset, waiting=(asked.address,)))
             call(record)
-        elif row.asked != hashed:
-            replies.send(asked, "conflict", row.offset, _CONFLICT)
-        elif row.answered:
-            replies.send(asked, "answered", row.offset, row.answer)
         else:
-            replies.wait(asked, row)
+            self._repeat(asked, row, hashed)
+
+    def _repeat(self, asked: AskedRequest, row: StoredReply, hashed: bytes) -> None:
+        """Answer a request whose id is kept, or let it wait for the answer."""
+        if row.asked != hashed:
+            self.replies.send(asked, "conflict", row.offset, _CONFLICT)
+        elif row.answered:
+            self.replies.send(asked, "answered", row.offset, row.answer)
+        else:
+            self.replies.wait(asked, row)
 
     def _asked(self, message: Message) -> AskedRequest | None:
         try:
