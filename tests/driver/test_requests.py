@@ -12,7 +12,7 @@ from tests.support.inside import lane
 from tests.support.rebuilding import rebuilt
 from tests.support.rehearsing import compared, rehearsed
 
-from statehold import Handler, Json, Record, Replies, StoredReply, Table, Timer, dead_letter, on, retry_later
+from statehold import Handler, Json, Record, Rekey, Replies, StoredReply, Table, Timer, dead_letter, on, retry_later
 from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.api.record import Request
 from statehold.common.partitioner import murmur2
@@ -427,7 +427,7 @@ def test_a_bad_reply_fails_the_record_before_anything_is_sent(value: Any, error:
     assert sent(driver) == []
 
 
-def test_the_method_of_an_input_answers() -> None:
+def test_only_the_method_of_the_first_input_answers() -> None:
     class Two(Handler[Any]):
         replies = Replies(str, keep=60)
 
@@ -441,11 +441,37 @@ def test_the_method_of_an_input_answers() -> None:
 
     driver = Driver(Two)
     assert driver.ask(Payment("ann", 1), "ann", id="1") == "order 1"
-    driver.feed("7", "ann", headers_of("2", b"x"), input="prices")
+    for number in ("1", "2"):
+        driver.feed("7", "ann", headers_of(number, b"x"), input="prices")
     driver.commit()
     assert driver.ask(Payment("ann", 1), "ann", id="1") == "order 1"
     replies = driver.broker.log(driver.names.replies, 0).committed()
-    assert [message.value() for message in replies] == [b"order 1", b"price 7", b"order 1"]
+    assert [message.value() for message in replies] == [b"order 1", b"order 1"]
+
+
+def test_a_record_of_a_rekey_with_the_headers_of_a_request_is_none() -> None:
+    class Splitting(Handler[Any]):
+        by_account = Rekey("by_account", key=str, value=int)
+        sums = Table(key=str, value=int)
+        replies = Replies(int, keep=60)
+
+        @on("payments", value=Payment)
+        def payment(self, record: Record[Payment]) -> None:
+            for amount in range(1, record.value.amount):
+                self.by_account.send(amount, key=record.value.account)
+            record.reply(record.value.amount)
+
+        @on(by_account)
+        def part(self, record: Record[int]) -> None:
+            assert record.request is None
+            self.sums["all"] = self.sums.get("all", 0) + record.value
+
+    driver = Driver(Splitting)
+    assert driver.ask(Payment("ann", 4), "ann", id="1") == 4
+    for amount in (4, 5):
+        driver.feed(b"%d" % amount, "ann", headers_of("1", b"x"), input=driver.names.rekeys[0])
+    assert driver.table(Splitting.sums) == {"all": 1 + 2 + 3 + 4 + 5}
+    assert len(sent(driver)) == 1
 
 
 def test_declarations_that_cannot_work_are_rejected() -> None:

@@ -97,8 +97,8 @@ class Engine:
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
             self.calls = call_book(self.handler, system, self._handling)
             self.event_time = event_time(self.handler, system, self._handling)
-            most, topic = self._settings.kafka.message_max_bytes, names.replies if names is not None else "replies"
-            self.requests = request_book(system, topic, partition, self.outputs, most)
+            most = self._settings.kafka.message_max_bytes
+            self.requests = request_book(system, names, partition, self.outputs, most)
             self._report_failures()
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
