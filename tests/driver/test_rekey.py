@@ -14,12 +14,16 @@ from tests.support.rehearsing import compared, rehearsed
 from tests.support.rekeyed import Ledger, LedgerBase, Movement, Transfer, balances
 
 from statehold import Handler, Output, Record, Rekey, Table, dead_letter, on
-from statehold.bound.rekey import HOPS_HEADER
+from statehold.api.record import MemoryMessage
+from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.rekey import HOPS_HEADER, hops_of
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings
 from statehold.config.sections.inputs import InputsSettings, RekeySettings
+from statehold.config.sections.processing import OutputSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.errors import HandlerFailed, RekeyLoop, UndecodableRecord, UsageError
+from statehold.messages.request import headers_of
 from statehold.testing import Driver
 
 PARTITIONS = 4
@@ -164,6 +168,45 @@ def test_a_loop_is_shown_and_ends_at_the_limit() -> None:
     with pytest.raises(HandlerFailed, match=r"by 11 sends of a Rekey, and rekey.max_hops is 10") as failed:
         driver.commit()
     assert isinstance(failed.value.__cause__, RekeyLoop)
+
+
+class Forwarding(Handler[None]):
+    """Sends each record to itself again, with its headers."""
+
+    again = Rekey("again", key=int, value=int)
+
+    @on("numbers", value=int)
+    def begin(self, record: Record[int]) -> None:
+        self.again.send(record.value, key=0, headers=record.headers)
+
+    @on(again)
+    def proceed(self, record: Record[int]) -> None:
+        if record.value:
+            self.again.send(record.value - 1, key=0, headers=record.headers)
+
+
+@pytest.mark.parametrize("origin", [True, False])
+def test_a_record_does_not_inherit_the_headers_of_statehold(origin: bool) -> None:
+    tree = Settings(service=ServiceSettings(mode="development"), output=OutputSettings(origin=origin))
+    driver, upstream = Driver(Forwarding, settings=tree), (ORIGIN_HEADER, ORIGIN.pack(5, 999, 0))
+    driver.feed(2, headers=[upstream, ("trace", b"t"), (HOPS_HEADER, b"\x09\x00"), *headers_of("1", b"x")])
+    driver.commit()
+    found = [message.headers() or () for message in driver.broker.log(driver.names.rekeys[0], 0).committed()]
+    ours = [ORIGIN_HEADER] * origin
+    assert [[name for name, _ in headers] for headers in found] == [
+        ["trace", *ours],
+        ["trace", HOPS_HEADER, *ours],
+        ["trace", HOPS_HEADER, *ours],
+    ]
+    assert upstream not in [header for headers in found for header in headers]
+    driver.feed(200)
+    with pytest.raises(HandlerFailed, match="by 101 sends of a Rekey"):
+        driver.commit()
+
+
+def test_the_last_number_of_hops_counts() -> None:
+    headers = [(HOPS_HEADER, b"\x02\x00"), (HOPS_HEADER, b"\x03\x00"), (HOPS_HEADER, b"short")]
+    assert hops_of(MemoryMessage(TOPIC, 0, 0, b"1", None, headers)) == 3
 
 
 def test_few_hops_are_no_loop() -> None:
