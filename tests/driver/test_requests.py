@@ -449,7 +449,7 @@ def test_only_the_method_of_the_first_input_answers() -> None:
     assert [message.value() for message in replies] == [b"order 1", b"order 1"]
 
 
-def test_a_record_of_a_rekey_with_the_headers_of_a_request_is_none() -> None:
+def test_a_record_of_a_rekey_with_the_headers_of_a_request_is_an_ordinary_one() -> None:
     class Splitting(Handler[Any]):
         by_account = Rekey("by_account", key=str, value=int)
         sums = Table(key=str, value=int)

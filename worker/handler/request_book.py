@@ -131,7 +131,7 @@ class RequestBook:
         return is_request(message) and (self._input is None or message.topic() == self._input)
 
     def _asked(self, message: Message) -> AskedRequest | None:
-        """Return the request in a record; None if it is none, or its headers are not valid."""
+        """Return the request in a record; None without one, or if its headers are not valid."""
         try:
             return asked_by(message) if self._is_request(message) else None
         except BadRequest:
