@@ -369,6 +369,19 @@ def test_records_are_deleted_once_the_oldest_kept_full_snapshot_covers_them(keep
     assert driver.table(Ledger.totals) == {"a": -25, "b": 25}
 
 
+def test_a_replay_handles_also_what_was_deleted() -> None:
+    driver = Driver(Ledger, partitions=2)
+    for number, transfer in enumerate(made(40)):
+        driver.feed(transfer, partition=number % 2)
+        if number % 8 == 7:
+            for partition in range(2):
+                assert driver.take_full(partition) is not None
+    driver.advance(5.0)
+    assert all(driver.broker.log(TOPIC, partition).start > 0 for partition in range(2))
+    for partition in range(2):
+        driver.replay(partition=partition)
+
+
 def test_a_rehearsal_compares_what_is_sent_by_another_key() -> None:
     class Twofold(Ledger):
         """The next release, which sends other amounts."""
