@@ -13,7 +13,7 @@ from tests.support.rebuilding import rebuilt
 from tests.support.rehearsing import compared, rehearsed
 from tests.support.rekeyed import Ledger, LedgerBase, Movement, Transfer, balances
 
-from statehold import Handler, Output, Record, Rekey, Table, dead_letter, on
+from statehold import Handler, Output, Record, Rekey, Table, Timer, dead_letter, on
 from statehold.api.record import MemoryMessage
 from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.bound.rekey import HOPS_HEADER, hops_of
@@ -207,6 +207,57 @@ def test_a_record_does_not_inherit_the_headers_of_statehold(origin: bool) -> Non
 def test_the_last_number_of_hops_counts() -> None:
     headers = [(HOPS_HEADER, b"\x02\x00"), (HOPS_HEADER, b"\x03\x00"), (HOPS_HEADER, b"short")]
     assert hops_of(MemoryMessage(TOPIC, 0, 0, b"1", None, headers)) == 3
+
+
+class Periodic(Handler[None]):
+    """Each timer sends a record that makes the next timer due."""
+
+    wait, ahead = 1, 10
+    again = Rekey("again", key=int, value=int)
+    fired = Table(key=str, value=int)
+
+    @on("numbers", value=int)
+    def begin(self, record: Record[int]) -> None:
+        self.again.send(record.value, key=0)
+
+    @on(again)
+    def proceed(self, record: Record[int]) -> None:
+        self.schedule(record.timestamp + self.wait, None)
+
+    def on_timer(self, timer: Timer) -> None:
+        fired = self.fired["all"] = self.fired.get("all", 0) + 1
+        if fired < 100:
+            self.again.send(0, key=0, timestamp=timer.due + self.ahead)
+
+
+class Waiting(Periodic):
+    """Each timer sends a record that schedules the next one, which is due by the clock."""
+
+    wait, ahead = 10_000, 0
+
+
+def _periodic(kind: type[Periodic]) -> Driver:
+    tree = Settings(service=ServiceSettings(mode="development"), rekey=RekeySettings(max_hops=10))
+    return Driver(kind, settings=tree)
+
+
+def test_a_timer_that_feeds_itself_ends_at_the_limit() -> None:
+    driver = _periodic(Periodic)
+    for timestamp in (1_000, 1_005):
+        driver.feed(1, timestamp=timestamp)
+    with pytest.raises(HandlerFailed, match="by 11 sends of a Rekey"):
+        driver.commit()
+
+
+def test_a_timer_that_is_due_at_a_tick_starts_a_new_count() -> None:
+    driver = _periodic(Waiting)
+    driver.feed(1)
+    for _ in range(20):
+        driver.advance(30.0)
+        driver.commit()
+    assert driver.table(Waiting.fired)["all"] > 12
+    assert not hops(driver)
+    driver.replay()
 
 
 def test_few_hops_are_no_loop() -> None:
