@@ -581,6 +581,8 @@ def test_a_rebuild_has_closed_the_windows_that_the_service_has_closed(
     with closing(Rebuild(source, Windowed, RebuildOptions("beginning"))) as work, work.turn(0, ends=True) as made:
         work.finish(made, last, work.present(made))
         assert digest.to_bytes(made.state.digest) == last.digest
+        (obstacle,) = made.report.obstacles
+        assert "let the service go on" in obstacle
 
 
 @pytest.mark.parametrize("interval", ["commit", 60.0])

@@ -109,6 +109,11 @@ def without_slices(pinned: Sequence[Pinned]) -> tuple[int, Sequence[Pinned]]:
     return len(pinned) - len(others), others
 
 
+def is_inside(pinned: Sequence[Pinned]) -> bool:
+    """Return whether a transaction with these entries ended inside a boundary: before its record, or its tick."""
+    return any(each.headers == _HEADERS for each in pinned)
+
+
 def rows_of(value: bytes | None) -> int:
     """Return how many rows an entry says. :raises BadCommand: it was not made by `TimeSlices.take`."""
     try:

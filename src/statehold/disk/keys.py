@@ -110,7 +110,8 @@ def _cutter(parts: tuple[Any, ...]) -> Callable[[Any], bytes]:
 
 def _decoder(parts: tuple[Any, ...]) -> Callable[[bytes], Any]:
     def decode(data: bytes) -> Any:
-        values, at = [], 0
+        values: list[Any] = []
+        at = 0
         for part in parts:
             if part is int:
                 values.append(_decode_int(data[at : at + _INT_BYTES]))
