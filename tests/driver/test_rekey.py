@@ -13,13 +13,17 @@ from tests.support.rebuilding import rebuilt
 from tests.support.rehearsing import compared, rehearsed
 from tests.support.rekeyed import Ledger, LedgerBase, Movement, Transfer, balances
 
-from statehold import Handler, Output, Record, Rekey, Table, dead_letter, on
-from statehold.bound.rekey import HOPS_HEADER
+from statehold import Handler, Output, Record, Rekey, Table, Timer, dead_letter, on
+from statehold.api.record import MemoryMessage
+from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.rekey import HOPS_HEADER, hops_of
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings
 from statehold.config.sections.inputs import InputsSettings, RekeySettings
+from statehold.config.sections.processing import OutputSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.errors import HandlerFailed, RekeyLoop, UndecodableRecord, UsageError
+from statehold.messages.request import headers_of
 from statehold.testing import Driver
 
 PARTITIONS = 4
@@ -164,6 +168,96 @@ def test_a_loop_is_shown_and_ends_at_the_limit() -> None:
     with pytest.raises(HandlerFailed, match=r"by 11 sends of a Rekey, and rekey.max_hops is 10") as failed:
         driver.commit()
     assert isinstance(failed.value.__cause__, RekeyLoop)
+
+
+class Forwarding(Handler[None]):
+    """Sends each record to itself again, with its headers."""
+
+    again = Rekey("again", key=int, value=int)
+
+    @on("numbers", value=int)
+    def begin(self, record: Record[int]) -> None:
+        self.again.send(record.value, key=0, headers=record.headers)
+
+    @on(again)
+    def proceed(self, record: Record[int]) -> None:
+        if record.value:
+            self.again.send(record.value - 1, key=0, headers=record.headers)
+
+
+@pytest.mark.parametrize("origin", [True, False])
+def test_a_record_does_not_inherit_the_headers_of_statehold(origin: bool) -> None:
+    tree = Settings(service=ServiceSettings(mode="development"), output=OutputSettings(origin=origin))
+    driver, upstream = Driver(Forwarding, settings=tree), (ORIGIN_HEADER, ORIGIN.pack(5, 999, 0))
+    driver.feed(2, headers=[upstream, ("trace", b"t"), (HOPS_HEADER, b"\x09\x00"), *headers_of("1", b"x")])
+    driver.commit()
+    found = [message.headers() or () for message in driver.broker.log(driver.names.rekeys[0], 0).committed()]
+    ours = [ORIGIN_HEADER] * origin
+    assert [[name for name, _ in headers] for headers in found] == [
+        ["trace", *ours],
+        ["trace", HOPS_HEADER, *ours],
+        ["trace", HOPS_HEADER, *ours],
+    ]
+    assert upstream not in [header for headers in found for header in headers]
+    driver.feed(200)
+    with pytest.raises(HandlerFailed, match="by 101 sends of a Rekey"):
+        driver.commit()
+
+
+def test_the_last_number_of_hops_counts() -> None:
+    headers = [(HOPS_HEADER, b"\x02\x00"), (HOPS_HEADER, b"\x03\x00"), (HOPS_HEADER, b"short")]
+    assert hops_of(MemoryMessage(TOPIC, 0, 0, b"1", None, headers)) == 3
+
+
+class Periodic(Handler[None]):
+    """Each timer sends a record that makes the next timer due."""
+
+    wait, ahead = 1, 10
+    again = Rekey("again", key=int, value=int)
+    fired = Table(key=str, value=int)
+
+    @on("numbers", value=int)
+    def begin(self, record: Record[int]) -> None:
+        self.again.send(record.value, key=0)
+
+    @on(again)
+    def proceed(self, record: Record[int]) -> None:
+        self.schedule(record.timestamp + self.wait, None)
+
+    def on_timer(self, timer: Timer) -> None:
+        fired = self.fired["all"] = self.fired.get("all", 0) + 1
+        if fired < 100:
+            self.again.send(0, key=0, timestamp=timer.due + self.ahead)
+
+
+class Waiting(Periodic):
+    """Each timer sends a record that schedules the next one, which is due by the clock."""
+
+    wait, ahead = 10_000, 0
+
+
+def _periodic(kind: type[Periodic]) -> Driver:
+    tree = Settings(service=ServiceSettings(mode="development"), rekey=RekeySettings(max_hops=10))
+    return Driver(kind, settings=tree)
+
+
+def test_a_timer_that_feeds_itself_ends_at_the_limit() -> None:
+    driver = _periodic(Periodic)
+    for timestamp in (1_000, 1_005):
+        driver.feed(1, timestamp=timestamp)
+    with pytest.raises(HandlerFailed, match="by 11 sends of a Rekey"):
+        driver.commit()
+
+
+def test_a_timer_that_is_due_at_a_tick_starts_a_new_count() -> None:
+    driver = _periodic(Waiting)
+    driver.feed(1)
+    for _ in range(20):
+        driver.advance(30.0)
+        driver.commit()
+    assert driver.table(Waiting.fired)["all"] > 12
+    assert not hops(driver)
+    driver.replay()
 
 
 def test_few_hops_are_no_loop() -> None:
@@ -324,6 +418,19 @@ def test_records_are_deleted_once_the_oldest_kept_full_snapshot_covers_them(keep
     driver.crash()
     driver.restore()
     assert driver.table(Ledger.totals) == {"a": -25, "b": 25}
+
+
+def test_a_replay_handles_also_what_was_deleted() -> None:
+    driver = Driver(Ledger, partitions=2)
+    for number, transfer in enumerate(made(40)):
+        driver.feed(transfer, partition=number % 2)
+        if number % 8 == 7:
+            for partition in range(2):
+                assert driver.take_full(partition) is not None
+    driver.advance(5.0)
+    assert all(driver.broker.log(TOPIC, partition).start > 0 for partition in range(2))
+    for partition in range(2):
+        driver.replay(partition=partition)
 
 
 def test_a_rehearsal_compares_what_is_sent_by_another_key() -> None:

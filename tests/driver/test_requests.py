@@ -4,7 +4,7 @@ service's own topic of replies (W3)."""
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from tests.support.inside import lane
 from tests.support.rebuilding import rebuilt
 from tests.support.rehearsing import compared, rehearsed
 
-from statehold import Handler, Json, Record, Replies, StoredReply, Table, Timer, dead_letter, on, retry_later
+from statehold import Handler, Json, Record, Rekey, Replies, StoredReply, Table, Timer, dead_letter, on, retry_later
 from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.api.record import Request
 from statehold.common.partitioner import murmur2
@@ -199,6 +199,42 @@ def test_the_asker_gets_a_dead_letter_as_a_failure_without_effect() -> None:
     assert dict(driver.table(Dying.replies)) == {}
 
 
+def test_an_id_that_took_effect_is_answered_while_its_key_is_blocked() -> None:
+    driver = Driver(Dying)
+    assert driver.ask(Payment("ann", 5), "ann", id="1") == Booked(5)
+    with pytest.raises(RequestFailed):
+        driver.ask(Payment("ann", 13), "ann", id="2")
+    assert driver.ask(Payment("ann", 5), "ann", id="1") == Booked(5)
+    with pytest.raises(RequestConflict):
+        driver.ask(Payment("ann", 6), "ann", id="1")
+    assert [each.offset for each in driver.dead_letters()] == [1], "a redrive after `keep` would handle it again"
+    driver.crash()
+    driver.restore()
+    assert driver.release(discard=True) == 1
+    driver.advance(2)
+    assert driver.ask(Payment("ann", 1), "ann", id="3") == Booked(6)
+
+
+def test_an_id_that_took_effect_is_answered_if_a_copy_of_its_record_fails() -> None:
+    class Small(msgspec.Struct, frozen=True):
+        account: str
+        amount: Annotated[int, msgspec.Meta(le=100)]
+
+    class Strict(Handler[Small]):
+        balances = Table(key=str, value=int)
+        replies = Replies(Booked, keep=timedelta(hours=1))
+        on_failure: ClassVar = {UndecodableRecord: dead_letter()}
+
+        def on_record(self, record: Record[Small]) -> None:
+            record.reply(Booked(record.value.amount))
+
+    driver = Driver(Payments)
+    assert driver.ask(Payment("ann", 500), "ann", id="1") == Booked(500)
+    driver.upgrade(Strict)
+    assert driver.ask(Payment("ann", 500), "ann", id="1") == Booked(500)
+    assert [each.offset for each in driver.dead_letters()] == [1]
+
+
 def test_a_redriven_dead_letter_answers_and_its_id_counts_once() -> None:
     class Fixed(Dying):
         def book(self, payment: Payment) -> int:
@@ -259,6 +295,28 @@ def test_an_answer_comes_later_to_all_who_asked_meanwhile() -> None:
     assert [each[1] for each in sent(driver)][:2] == [b"x", b"y"]
     assert driver.ask(Payment("ann", 5), "ann", id="1", timestamp=21_000) == Booked(5)
     assert driver.table(Later.times) == {"ann": 1}
+    driver.replay()
+
+
+def test_an_answer_comes_later_to_who_asks_again_while_the_key_is_blocked() -> None:
+    class Failing(Later):
+        on_failure: ClassVar = {Unlucky: dead_letter()}
+
+        def on_record(self, record: Record[Payment]) -> None:
+            if record.value.amount == 13:
+                raise Unlucky("13")
+            super().on_record(record)
+
+    driver = Driver(Failing)
+    for number, amount in ((1, 5), (2, 13), (1, 5)):
+        driver.feed(Payment("ann", amount), "ann", headers_of(f"{number}", b"%d" % driver.position()), 1000)
+    driver.feed(Payment("bob", 1), "bob", timestamp=20_000)
+    driver.commit()
+    assert [each[:3] for each in sent(driver)] == [
+        ("2", b"1", "failed"),
+        ("1", b"0", "answered"),
+        ("1", b"2", "answered"),
+    ]
     driver.replay()
 
 
@@ -369,7 +427,7 @@ def test_a_bad_reply_fails_the_record_before_anything_is_sent(value: Any, error:
     assert sent(driver) == []
 
 
-def test_the_method_of_an_input_answers() -> None:
+def test_only_the_method_of_the_first_input_answers() -> None:
     class Two(Handler[Any]):
         replies = Replies(str, keep=60)
 
@@ -383,11 +441,37 @@ def test_the_method_of_an_input_answers() -> None:
 
     driver = Driver(Two)
     assert driver.ask(Payment("ann", 1), "ann", id="1") == "order 1"
-    driver.feed("7", "ann", headers_of("2", b"x"), input="prices")
+    for number in ("1", "2"):
+        driver.feed("7", "ann", headers_of(number, b"x"), input="prices")
     driver.commit()
     assert driver.ask(Payment("ann", 1), "ann", id="1") == "order 1"
     replies = driver.broker.log(driver.names.replies, 0).committed()
-    assert [message.value() for message in replies] == [b"order 1", b"price 7", b"order 1"]
+    assert [message.value() for message in replies] == [b"order 1", b"order 1"]
+
+
+def test_a_record_of_a_rekey_with_the_headers_of_a_request_is_an_ordinary_one() -> None:
+    class Splitting(Handler[Any]):
+        by_account = Rekey("by_account", key=str, value=int)
+        sums = Table(key=str, value=int)
+        replies = Replies(int, keep=60)
+
+        @on("payments", value=Payment)
+        def payment(self, record: Record[Payment]) -> None:
+            for amount in range(1, record.value.amount):
+                self.by_account.send(amount, key=record.value.account)
+            record.reply(record.value.amount)
+
+        @on(by_account)
+        def part(self, record: Record[int]) -> None:
+            assert record.request is None
+            self.sums["all"] = self.sums.get("all", 0) + record.value
+
+    driver = Driver(Splitting)
+    assert driver.ask(Payment("ann", 4), "ann", id="1") == 4
+    for amount in (4, 5):
+        driver.feed(b"%d" % amount, "ann", headers_of("1", b"x"), input=driver.names.rekeys[0])
+    assert driver.table(Splitting.sums) == {"all": 1 + 2 + 3 + 4 + 5}
+    assert len(sent(driver)) == 1
 
 
 def test_declarations_that_cannot_work_are_rejected() -> None:

@@ -63,6 +63,23 @@ def test_a_state_that_has_handled_what_will_be_sent_again_is_rejected() -> None:
         check([sent(0, 6), sent(1, 4), sent(0, 7), sent(0, 8)], 4)
 
 
+def test_a_restored_record_is_kept_and_accepted_at_the_next_restore() -> None:
+    first = MemoryMessage(TOPIC, 0, 3, b"{}", b"ann", [("trace", b"t"), *sent(1, 4)])
+    headers = InFlight(NAMES, STATES).headers(TOPIC, first)
+    assert headers == [("trace", b"t"), *sent(1, 0)]
+    again = InFlight(NAMES, {0: 0, 1: 0})
+    assert not again.is_sent_again(TOPIC, MemoryMessage(TOPIC, 0, 0, b"{}", b"ann", headers))
+    assert again.headers(TOPIC, MemoryMessage(TOPIC, 0, 0, b"{}", b"ann", headers)) == headers
+
+
+@pytest.mark.parametrize(
+    ("topic", "headers"),
+    [("transfers", sent(0, 8)), (TOPIC, None), (TOPIC, []), (TOPIC, [(ORIGIN_HEADER, b"short"), ("trace", b"t")])],
+)
+def test_all_other_records_are_written_as_they_were(topic: str, headers: list[tuple[str, bytes]] | None) -> None:
+    assert InFlight(NAMES, STATES).headers(topic, MemoryMessage(topic, 0, 3, b"{}", b"ann", headers)) == headers
+
+
 def test_a_record_without_a_sender_needs_a_word() -> None:
     with pytest.raises(ToolRefused, match=r"@1: .* does not name its sender, because output.origin is off"):
         check([sent(0, 6), None], 1)

@@ -71,6 +71,8 @@ class DeadLetterBook:
         self.decided = False
         #: gets each failed record, its failure, and what becomes of it; None for a handler that answers no requests
         self.on_failed: Callable[[Message, Failure, str], None] | None = None
+        #: answers a request whose id is kept, and returns whether it was one: it follows no dead letter
+        self.is_answered: Callable[[Message], bool] | None = None
         #: dead letters and resolutions of the open transaction, by kind
         self.counts: dict[str, int] = {}
 
@@ -111,6 +113,8 @@ class DeadLetterBook:
             self._dead_letter(message, decision.failure)
 
     def _follow(self, message: Message) -> None:
+        if self.is_answered is not None and self.is_answered(message):
+            return
         key, place = message.key(), at(message)
         row = self._blocked[key]
         failure = Failure(row.error, f"its key waits since {self._noun} {row.first}", 0, ordered=True)

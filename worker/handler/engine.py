@@ -97,8 +97,8 @@ class Engine:
             self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
             self.calls = call_book(self.handler, system, self._handling)
             self.event_time = event_time(self.handler, system, self._handling)
-            most, topic = self._settings.kafka.message_max_bytes, names.replies if names is not None else "replies"
-            self.requests = request_book(system, topic, partition, self.outputs, most)
+            most = self._settings.kafka.message_max_bytes
+            self.requests = request_book(system, names, partition, self.outputs, most)
             self._report_failures()
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, self._settings)
@@ -268,7 +268,7 @@ class Engine:
     def _report_failures(self) -> None:
         """Let the asker of a request know that its record has become a dead letter, or is retried later."""
         if self.dead_letters is not None and self.requests is not None:
-            self.dead_letters.on_failed = self.requests.failed
+            self.dead_letters.on_failed, self.dead_letters.is_answered = self.requests.failed, self.requests.knows
 
     def limit_time(self, recorded: int | None) -> None:
         """Let records advance event time as far as their commit record says: `CommitRecord.time_limit`.

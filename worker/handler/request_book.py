@@ -13,6 +13,7 @@ import msgspec
 
 from statehold.api.output import StoredReply
 from statehold.api.record import Message, Record, Request
+from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import Failure
 from statehold.messages.request import (
@@ -62,8 +63,10 @@ class RequestRecord(Record[Any], frozen=True, gc=False):
 class RequestBook:
     """The requests of one engine; used by the partition's thread."""
 
-    def __init__(self, replies: RepliesTable[Any]) -> None:
+    def __init__(self, replies: RepliesTable[Any], names: Names | None) -> None:
         self.replies = replies
+        #: the only input with requests, because askers know no other one; None: any
+        self._input = None if names is None else names.input
 
     def hurry(self) -> bool:
         """Return whether a reply was sent since the last call: its asker waits for the commit."""
@@ -74,7 +77,7 @@ class RequestBook:
         """Return the records of these messages; those of requests can be answered."""
         return [
             RequestRecord(message, value, self.replies, self._asked(message))
-            if is_request(message)
+            if self._is_request(message)
             else OrdinaryRecord(message, value)
             for message, value in zip(messages, values, strict=False)  # those before one that cannot be decoded
         ]
@@ -90,8 +93,17 @@ class RequestBook:
 
     def failed(self, message: Message, failure: Failure, became: str) -> None:
         """Report to the asker that the record of a request has failed; in the transaction of that decision."""
-        if is_request(message) and (asked := self._asked(message)) is not None:
+        if not self.knows(message) and (asked := self._asked(message)) is not None:
             self.replies.send(asked, "failed", message.offset() or 0, problem_of(failure, became))
+
+    def knows(self, message: Message) -> bool:
+        """Return whether the id of a request is kept; then its asker has its reply, and the handler is not needed."""
+        if (asked := self._asked(message)) is None:
+            return False
+        row = self.replies.get(asked.request)
+        if row is not None:
+            self._repeat(asked, row, value_hash(message.value()))
+        return row is not None
 
     def _take(self, call: Callable[[Record[Any]], None], record: RequestRecord) -> None:
         """Handle a request whose id is not kept; answer any other from the state, without the handler."""
@@ -103,16 +115,25 @@ class RequestBook:
         if row is None:
             replies.keep(asked.request, StoredReply(hashed, record.offset, waiting=(asked.address,)))
             call(record)
-        elif row.asked != hashed:
-            replies.send(asked, "conflict", row.offset, _CONFLICT)
-        elif row.answered:
-            replies.send(asked, "answered", row.offset, row.answer)
         else:
-            replies.wait(asked, row)
+            self._repeat(asked, row, hashed)
+
+    def _repeat(self, asked: AskedRequest, row: StoredReply, hashed: bytes) -> None:
+        """Answer a request whose id is kept, or let it wait for the answer."""
+        if row.asked != hashed:
+            self.replies.send(asked, "conflict", row.offset, _CONFLICT)
+        elif row.answered:
+            self.replies.send(asked, "answered", row.offset, row.answer)
+        else:
+            self.replies.wait(asked, row)
+
+    def _is_request(self, message: Message) -> bool:
+        return is_request(message) and (self._input is None or message.topic() == self._input)
 
     def _asked(self, message: Message) -> AskedRequest | None:
+        """Return the request in a record; None without one, or if its headers are not valid."""
         try:
-            return asked_by(message)
+            return asked_by(message) if self._is_request(message) else None
         except BadRequest:
             return None  # the record's own turn raises it
 
@@ -125,11 +146,16 @@ class RequestBook:
 
 
 def request_book(
-    tables: dict[str, PartitionTable[Any, Any]], topic: str, partition: int, outputs: list[Sent], message_bytes: int
+    tables: dict[str, PartitionTable[Any, Any]],
+    names: Names | None,
+    partition: int,
+    outputs: list[Sent],
+    message_bytes: int,
 ) -> RequestBook | None:
     """Return None for a handler that declares no `Replies`."""
     replies = next((table for table in tables.values() if isinstance(table, RepliesTable)), None)
     if replies is None:
         return None
+    topic = names.replies if names is not None else "replies"
     replies.follow_outputs(outputs, topic, partition, message_bytes // _PART)
-    return RequestBook(replies)
+    return RequestBook(replies, names)

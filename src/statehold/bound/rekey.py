@@ -12,10 +12,11 @@ from statehold.api.declaration import options_of
 from statehold.api.handler import Handler
 from statehold.api.output import Headers, Rekey, RekeyOptions, rekey_suffix
 from statehold.api.record import Message, Record
-from statehold.bound.output import PartitionOutput
+from statehold.bound.output import ORIGIN_HEADER, PartitionOutput
 from statehold.common.class_body import class_attributes, once_per_class
 from statehold.common.names import MOST_INPUTS, Names
 from statehold.errors import RekeyLoop, UsageError
+from statehold.messages.request import REQUEST_HEADER, RETURN_HEADER
 from statehold.messages.sent import Sent
 
 K = TypeVar("K")
@@ -26,6 +27,8 @@ HOPS_HEADER: Final = "sh-hops"
 _HOPS: Final = struct.Struct("<H")
 #: more hops than the header has room for
 _MOST: Final = 65_535
+#: headers that say something about the record in progress, so one that it sends does not inherit them
+_OWN: Final = frozenset((ORIGIN_HEADER, HOPS_HEADER, REQUEST_HEADER, RETURN_HEADER))
 
 
 class Sends:
@@ -91,6 +94,8 @@ class PartitionRekey(Rekey[K, V]):
             )
         if record is None:
             raise UsageError(f"Rekey({self.name!r}): no record is being handled, so nothing would be sent with it")
+        if headers is not None:
+            headers = [header for header in headers if header[0] not in _OWN]
         if (hops := self._sends.hops_after(record)) > 1:
             headers = [*(headers or ()), (HOPS_HEADER, _HOPS.pack(min(hops, _MOST)))]
         self.output.send(value, self._encode_key(key), headers, -1, timestamp or max(0, record.timestamp))
@@ -125,7 +130,7 @@ def bind_rekeys(
 
 def hops_of(message: Message) -> int:
     """Return by how many sends a record of a `Rekey` has come; 1 if its header is not one of statehold's."""
-    for name, data in message.headers() or ():
+    for name, data in reversed(message.headers() or ()):
         if name == HOPS_HEADER and data is not None and len(data) == _HOPS.size:
             return max(1, int(_HOPS.unpack(data)[0]))
     return 1

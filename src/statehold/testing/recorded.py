@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -26,6 +26,13 @@ from statehold.worker.inputs.recorded_order import RecordedOrder
 from statehold.worker.replicas.reference import history
 
 
+class PastReader(MemoryReader):
+    """Reads from the beginning, also what was deleted, such as handled records of a `Rekey`."""
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        yield [each for each in self._broker.log(topic, partition).past(end) if (each.offset() or 0) >= start]
+
+
 class Recorded:
     """The committed past of one partition at the time of construction."""
 
@@ -42,7 +49,7 @@ class Recorded:
         if not names.others:
             return list(broker.log(names.input, partition).committed(0, last.position(names.input)))
         place = Place(names, partition, last.partitions, last.topic_ids)
-        readers = [MemoryReader(broker, lambda: False) for _ in names.inputs]
+        readers = [PastReader(broker, lambda: False) for _ in names.inputs]
         order = RecordedOrder(readers, place, dict.fromkeys(names.inputs, 0), last.positions)
         written = (records.unpack(message.value()) for message in broker.log(names.changelog, partition).past())
         recorded = [record.runs for record in written if isinstance(record, CommitRecord)]

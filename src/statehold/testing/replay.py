@@ -37,7 +37,7 @@ class Replay:
     def expect(self, logs: Mapping[str, Sequence[MemoryLog]], effects: Sequence[EffectCall]) -> None:
         """Set what the comparison expects: the outputs of this partition by topic, and its effects."""
         self._outputs = {
-            topic: [*filter(None, (self._own(each) for log in found for each in log.committed()))]
+            topic: [*filter(None, (self._own(each) for log in found for each in log.past()))]
             for topic, found in logs.items()
         }
         self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._past.partition))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from statehold.api.output import Headers
 from statehold.api.record import Message
 from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.common.names import Names
@@ -30,6 +31,19 @@ class InFlight:
             return False
         sender = _sender(message)
         return sender is not None and sender[1] > self._states.get(sender[0], -1)
+
+    def headers(self, topic: str, message: Message) -> Headers | None:
+        """Return the headers with which a record is written: its sender sent it in transaction 0.
+
+        The restored partitions count their transactions from 0 again. A number of the former service would be that of
+        another transaction at the next restore.
+        """
+        headers: Headers | None = message.headers()
+        sender = _sender(message) if topic in self._names.rekeys else None
+        if headers is None or sender is None:
+            return headers
+        rest = [header for header in headers if header[0] != ORIGIN_HEADER]
+        return [*rest, (ORIGIN_HEADER, ORIGIN.pack(sender[0], 0, 0))]
 
     def require_causes(
         self,

@@ -238,7 +238,8 @@ class _Work:
                         if self.in_flight.is_sent_again(topic, message):
                             left_out[topic, partition] += 1
                             continue
-                        writer.copy(message, _noting(offsets, message.offset() or 0))
+                        headers = self.in_flight.headers(topic, message)
+                        writer.copy(message, headers, _noting(offsets, message.offset() or 0))
             writer.flush()
         for (topic, partition), offsets in self.maps.items():
             given = file_of(self.source, self.manifest, "input", topic, partition).records

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
+from statehold.api.output import Headers
 from statehold.api.record import Message
 from statehold.config import client
 from statehold.config.settings import Settings
@@ -28,8 +29,10 @@ class InputWriter:
         self._producer = Producer(quiet(client.full_producer(settings), "restore"))
         self._refused = ""
 
-    def copy(self, message: Message, delivered: Callable[[int], object]) -> None:
-        """Write a record to the partition that it came from. `delivered` gets the new offsets, in order.
+    def copy(self, message: Message, headers: Headers | None, delivered: Callable[[int], object]) -> None:
+        """Write a record to the partition that it came from, with these headers. `delivered` gets the new offsets.
+
+        They come in order.
 
         :raises KafkaTrouble: the brokers rejected a record.
         """
@@ -49,7 +52,7 @@ class InputWriter:
                     message.partition() or 0,
                     on_delivery=on_delivery,
                     timestamp=max(0, message.timestamp()[1]),
-                    headers=message.headers(),
+                    headers=None if headers is None else list(headers),
                 )
                 self._producer.poll(0)
                 break

@@ -124,9 +124,9 @@ class MemoryLog:
         """Return the records that a read_committed reader sees in [start, end)."""
         return self._visible(max(start, self.start), min(self.stable, self.end if end is None else end))
 
-    def past(self) -> Iterator[MemoryMessage]:
-        """Return every committed record ever written, the truncated ones too: for the driver's replay."""
-        return self._visible(0, self.stable)
+    def past(self, end: int | None = None) -> Iterator[MemoryMessage]:
+        """Return every committed record ever written before `end`, the truncated ones too: for the driver's replay."""
+        return self._visible(0, self.stable if end is None else min(self.stable, end))
 
     def _visible(self, start: int, end: int) -> Iterator[MemoryMessage]:
         for offset in range(start, end):
