@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
@@ -29,6 +29,9 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 _TIMEOUT: Final = 10.0
+#: threads on which coroutines wait for owners, and for the brokers before a first request
+_READERS: Final = 32
+_PREPARERS: Final = 8
 #: (table, key, partition, offset that the state must include, or -1) -> the value as a tuple of one; None: not here
 ReadHere = Callable[[str, str | bytes | int, int, int], tuple[Any] | None]
 
@@ -73,6 +76,8 @@ class Client:
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
         self._here = here
+        # Its own threads, because an owner in this process may answer on those of the event loop.
+        self._readers, self._preparers = _pools()
 
     # Ask
 
@@ -218,18 +223,19 @@ class Client:
     ) -> Any:
         """Return the committed value of a key of a table; None if the table does not have it.
 
-        `table` is its stored name, `value` the type of its values. With `after` the value includes the effects of that
-        record, and of all before it in its partition. The owner of the partition answers, over its ops server
-        (`ops.state`, `ops.token`, `ops.advertised`); without `after` that is the partition of a record with this key. A
-        takeover or a restore is waited out.
+        `table` is its stored name, `value` the type of its values; its keys are the keys of the records. The owner of
+        the key's partition answers, over its ops server (`ops.state`, `ops.token`, `ops.advertised`). With `after` the
+        value includes the effects of that record, and of all before it in this partition. A takeover or a restore is
+        waited out.
 
-        :raises StateUnavailable: no answer within `timeout`.
+        :raises StateUnavailable: no answer within `timeout`. :raises UsageError: `after` is a record of another
+            partition or input.
         """
         until = time.monotonic() + timeout
-        partition = after.partition if after is not None else await self._chosen(table_key(key))
+        partition = self._home(table, key, after, await self._count())
         if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
             return found[0]
-        return await asyncio.to_thread(self._reads.get, table, key, value, partition, after, until)
+        return await _on(self._readers, self._reads.get, table, key, value, partition, after, until)
 
     def get_blocking(
         self,
@@ -242,7 +248,7 @@ class Client:
     ) -> Any:
         """Do the same as `get`, on this thread."""
         until = time.monotonic() + timeout
-        partition = after.partition if after is not None else murmur2(table_key(key), self._asking.partitions())
+        partition = self._home(table, key, after, self._asking.partitions())
         if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
             return found[0]
         return self._reads.get(table, key, value, partition, after, until)
@@ -253,6 +259,10 @@ class Client:
         """Wait a few seconds for acknowledgements and end the clients. Requests in progress get no answer any more."""
         self._asking.close()
         self._reads.close()
+        readers, preparers = self._readers, self._preparers
+        self._readers, self._preparers = _pools()
+        for threads in (readers, preparers):
+            threads.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self
@@ -276,15 +286,32 @@ class Client:
         assert self._here is not None
         return self._here(table, key, partition, -1 if after is None else after.offset)
 
+    def _home(self, table: str, key: str | bytes | int, after: Receipt | None, count: int) -> int:
+        """Return the partition of a key.
+
+        :raises UsageError: the receipt is of another one, so a read could not include its record.
+        """
+        partition = murmur2(table_key(key), count)
+        if after is not None and (after.partition != partition or after.topic not in ("", self.names.input)):
+            raise UsageError(
+                f"{table}[{key!r}]: the receipt {after} is of {after.topic or self.names.input}[{after.partition}], and "
+                f"the key is in {self.names.input}[{partition}]. Nothing was read. Next: give the receipt of a record "
+                f"with this key"
+            )
+        return partition
+
     async def _chosen(self, key: bytes) -> int:
-        count = self._asking.partitions() if self._asking.ready else await asyncio.to_thread(self._asking.partitions)
-        return murmur2(key, count)
+        return murmur2(key, await self._count())
+
+    async def _count(self) -> int:
+        """Return the number of partitions of the input."""
+        return self._asking.partitions() if self._asking.ready else await _on(self._preparers, self._asking.partitions)
 
     async def _prepared(self, key: bytes, timeout: float) -> int:
         """Return the partition of a key, whose replies are read."""
         partition = await self._chosen(key)
         if not self._asking.reads(partition):
-            await asyncio.to_thread(self._asking.read, partition, timeout)
+            await _on(self._preparers, self._asking.read, partition, timeout)
         return partition
 
     def _encoded(self, value: Any) -> bytes | None:
@@ -309,6 +336,15 @@ class Client:
             f"{self.names.input}[{partition}]: Kafka has not acknowledged the record within {seconds:g} s; it may be "
             f"written"
         )
+
+
+def _pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Return the threads of reads and those of preparations; none starts before it has work."""
+    return ThreadPoolExecutor(_READERS, "client-reads"), ThreadPoolExecutor(_PREPARERS, "client")
+
+
+async def _on(threads: ThreadPoolExecutor, call: Callable[..., V], *arguments: Any) -> V:
+    return await asyncio.get_running_loop().run_in_executor(threads, call, *arguments)
 
 
 def _blob(key: str | bytes) -> bytes:
