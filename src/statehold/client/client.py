@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
@@ -29,6 +30,8 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 _TIMEOUT: Final = 10.0
+#: most serdes that are kept
+_MOST_SERDES: Final = 256
 #: threads on which coroutines wait for owners, and for the brokers before a first request
 _READERS: Final = 32
 _PREPARERS: Final = 8
@@ -116,7 +119,9 @@ class Client:
         until = time.monotonic() + timeout
         data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
         partition = await self._prepared(blob, timeout)
-        address, request = self._asking.ask(data, blob, partition, name, until)
+        address, request = await self._handed_over(
+            self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
+        )
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(request.reply), max(0.0, until - time.monotonic()))
         except TimeoutError:
@@ -158,8 +163,6 @@ class Client:
             found = request.reply.result(max(0.0, until - time.monotonic()))
         except FutureTimeout:
             raise no_answer(timeout, request.where) from None
-        except CancelledError:
-            raise no_answer(timeout, request.where, "the client was closed") from None
         finally:
             self._asking.forget(address)
         return self._answer(found, reply, request)
@@ -173,9 +176,9 @@ class Client:
         """
         until, data, blob = time.monotonic() + timeout, self._encoded(value), _blob(key)
         partition = await self._chosen(blob)
-        receipt = asyncio.wrap_future(self._asking.send(data, blob, partition, until))
+        receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
-            return await asyncio.wait_for(receipt, max(0.0, until - time.monotonic()))
+            return await asyncio.wait_for(asyncio.wrap_future(receipt), max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise self._unacknowledged(partition, timeout) from None
 
@@ -233,9 +236,10 @@ class Client:
         """
         until = time.monotonic() + timeout
         partition = self._home(table, key, after, await self._count())
-        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+        here = partial(self._read_here, table, key, partition, after)
+        if (found := here()) is not None:
             return found[0]
-        return await _on(self._readers, self._reads.get, table, key, value, partition, after, until)
+        return await _on(self._readers, self._reads.get, table, key, value, partition, after, until, here)
 
     def get_blocking(
         self,
@@ -249,9 +253,10 @@ class Client:
         """Do the same as `get`, on this thread."""
         until = time.monotonic() + timeout
         partition = self._home(table, key, after, self._asking.partitions())
-        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+        here = partial(self._read_here, table, key, partition, after)
+        if (found := here()) is not None:
             return found[0]
-        return self._reads.get(table, key, value, partition, after, until)
+        return self._reads.get(table, key, value, partition, after, until, here)
 
     # End
 
@@ -283,8 +288,8 @@ class Client:
     def _read_here(
         self, table: str, key: str | bytes | int, partition: int, after: Receipt | None
     ) -> tuple[Any] | None:
-        assert self._here is not None
-        return self._here(table, key, partition, -1 if after is None else after.offset)
+        """Look once, without a wait: an event loop may call it."""
+        return None if self._here is None else self._here(table, key, partition, -1 if after is None else after.offset)
 
     def _home(self, table: str, key: str | bytes | int, after: Receipt | None, count: int) -> int:
         """Return the partition of a key.
@@ -294,9 +299,9 @@ class Client:
         partition = murmur2(table_key(key), count)
         if after is not None and (after.partition != partition or after.topic not in ("", self.names.input)):
             raise UsageError(
-                f"{table}[{key!r}]: the receipt {after} is of {after.topic or self.names.input}[{after.partition}], and "
-                f"the key is in {self.names.input}[{partition}]. Nothing was read. Next: give the receipt of a record "
-                f"with this key"
+                f"{table}[{key!r}]: the receipt {after} is of {after.topic or self.names.input}[{after.partition}], "
+                f"and the key is in {self.names.input}[{partition}]. Nothing was read. Next: give the receipt of a "
+                f"record with this key"
             )
         return partition
 
@@ -314,6 +319,23 @@ class Client:
             await _on(self._preparers, self._asking.read, partition, timeout)
         return partition
 
+    async def _handed_over(
+        self, hand_over: Callable[..., V], record: tuple[Any, ...], until: float, forget: Callable[[V], None]
+    ) -> V:
+        """Hand a record to the Kafka client: at once, or on a thread, which waits while the client's queue is full.
+
+        `forget` gets what the thread returns to a caller that was cancelled meanwhile.
+        """
+        try:
+            return hand_over(*record, 0.0)
+        except KafkaTrouble:
+            waiting = self._preparers.submit(hand_over, *record, until)
+        try:
+            return await asyncio.wrap_future(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(partial(_forgotten, forget))
+            raise
+
     def _encoded(self, value: Any) -> bytes | None:
         if self._serde is not None:
             return self._serde.encode(value)
@@ -323,9 +345,12 @@ class Client:
 
     def _serde_of(self, kind: Any, topic: str) -> serde.Serde[Any]:
         """Return the serde of a type, or a serde itself; it is made once, because that takes longer than a request."""
-        if (kind, topic) not in self._serdes:
-            self._serdes[kind, topic] = serde.for_messages(kind, topic)
-        return self._serdes[kind, topic]
+        found = self._serdes.get((kind, topic))
+        if found is None:
+            if len(self._serdes) >= _MOST_SERDES:  # each call may give a new instance
+                self._serdes.clear()
+            found = self._serdes[kind, topic] = serde.for_messages(kind, topic)
+        return found
 
     def _answer(self, found: Reply, reply: Any, request: RequestInProgress) -> Answered[Any]:
         value = answer_in(found, self._serde_of(reply, self.names.replies), request.where)
@@ -345,6 +370,11 @@ def _pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
 
 async def _on(threads: ThreadPoolExecutor, call: Callable[..., V], *arguments: Any) -> V:
     return await asyncio.get_running_loop().run_in_executor(threads, call, *arguments)
+
+
+def _forgotten(forget: Callable[[V], None], done: Future[V]) -> None:
+    if not done.cancelled() and done.exception(0) is None:
+        forget(done.result(0))
 
 
 def _blob(key: str | bytes) -> bytes:
