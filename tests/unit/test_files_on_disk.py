@@ -293,12 +293,32 @@ def test_the_bytes_of_keys_have_their_order(kind: object) -> None:
     keys = KEYS[kind]
     assert [codec.decode(codec.encode(key)) for key in keys] == keys
     assert sorted(keys) == sorted(keys, key=codec.encode)  # type: ignore[type-var]
+    assert all(map(codec.encode, keys)), "LMDB has no empty key"
     for wrong in (None, 1.5, "x", b"x", 7, ("x",), (1, 2)):
         if wrong not in keys and not (kind is str and wrong == "x"):
             try:
                 codec.encode(wrong)
             except NO_KEY:
                 continue
+
+
+BOUNDS: dict[object, list[object]] = {
+    str: KEYS[str],
+    bytes: KEYS[bytes],
+    int: [*KEYS[int], 0.5, -1.5, 1.0, float("inf"), float("-inf"), -(2**63) - 1, 2**64, 10**30, -(10**30)],
+    tuple[str, int]: [*KEYS[tuple[str, int]], (), ("a",), ("a", 5, 0), ("a", -5.5), ("a", float("inf")), ("a", -(10**30))],
+    tuple[int, bytes, str]: [(1,), (1.0,), (1.5, b"x"), (1, b"\0"), (-(2**63), b""), (float("-inf"), b"z"), (10**30,)],
+}
+
+
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_a_bound_of_a_range_need_not_be_a_key(kind: object) -> None:
+    codec = key_codec(kind)
+    assert codec is not None
+    for bound in BOUNDS[kind]:
+        place = codec.cut(bound)
+        for key in KEYS[kind]:
+            assert (codec.encode(key) >= place) == (key >= bound), (key, bound)  # type: ignore[operator]
 
 
 def test_rows_of_short_and_long_keys() -> None:

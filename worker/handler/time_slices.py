@@ -67,8 +67,7 @@ class TimeSlices:
         self._ticks = message is None
         if message is not None and self.until is not None and at(message) != self.at:
             self.reached()
-        if self.live is not None and self.live():
-            self.left = ROWS
+        self.left = ROWS if self.live is not None and self.live() else math.inf
 
     def end(self) -> None:
         """Let event time reach its records."""
