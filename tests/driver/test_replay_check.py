@@ -45,7 +45,7 @@ class MemoryView:
 
 
 def differences(driver: Driver, kind: type[Handler[Any]]) -> list[str]:
-    found = replay_check.replay(cast(Any, MemoryView(driver)), kind, 0, "n:0", "latest")
+    found = replay_check.replay(cast("Any", MemoryView(driver)), kind, 0, "n:0", "latest")
     return [each.text for each in found.differences]
 
 

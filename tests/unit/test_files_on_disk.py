@@ -306,7 +306,15 @@ BOUNDS: dict[object, list[object]] = {
     str: KEYS[str],
     bytes: KEYS[bytes],
     int: [*KEYS[int], 0.5, -1.5, 1.0, float("inf"), float("-inf"), -(2**63) - 1, 2**64, 10**30, -(10**30)],
-    tuple[str, int]: [*KEYS[tuple[str, int]], (), ("a",), ("a", 5, 0), ("a", -5.5), ("a", float("inf")), ("a", -(10**30))],
+    tuple[str, int]: [
+        *KEYS[tuple[str, int]],
+        (),
+        ("a",),
+        ("a", 5, 0),
+        ("a", -5.5),
+        ("a", float("inf")),
+        ("a", -(10**30)),
+    ],
     tuple[int, bytes, str]: [(1,), (1.0,), (1.5, b"x"), (1, b"\0"), (-(2**63), b""), (float("-inf"), b"z"), (10**30,)],
 }
 

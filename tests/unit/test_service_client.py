@@ -171,7 +171,12 @@ def kafka(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> tuple[Requests, list
     owned(lambda _: as_json({}))
     requests, readers = Requests(), list[Replies]()
     monkeypatch.setattr(asking, "RequestProducer", lambda *_: requests)
-    monkeypatch.setattr(asking, "ReplyFeed", lambda *given: readers.append(Replies(*given)) or readers[-1])
+
+    def reader(*given: Any) -> Replies:
+        readers.append(Replies(*given))
+        return readers[-1]
+
+    monkeypatch.setattr(asking, "ReplyFeed", reader)
     return requests, readers
 
 
