@@ -268,6 +268,18 @@ def test_a_limit_and_what_is_kept(tmp_path: Path) -> None:
     assert reopened(tmp_path)[0] == b"o"
 
 
+def test_tables_that_the_code_no_longer_has_leave_no_rows(tmp_path: Path) -> None:
+    store = local(tmp_path).open(PLACE, ["a", "old", "older"])
+    store.apply({each: {b"1": b"x"} for each in ("a", "old", "older")}, b"m")
+    store.close()
+    store = local(tmp_path).open(PLACE, ["a"])
+    store.clear()
+    store.close()
+    store = local(tmp_path).open(PLACE, ["a", "old", "older"])
+    assert [store.count(each) for each in ("a", "old", "older")] == [0, 0, 0]
+    store.close()
+
+
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     with pytest.raises(LocalStoreFailed, match="open"):
