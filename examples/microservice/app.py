@@ -51,7 +51,9 @@ answer_errors(app)
 
 
 @app.post("/payments/{account}")
-async def pay(account: str, cents: int, idempotency_key: Annotated[str, Header(max_length=200)]) -> dict[str, Any]:
+async def pay(
+    account: str, cents: int, idempotency_key: Annotated[str, Header(min_length=1, max_length=200)]
+) -> dict[str, Any]:
     """Book a payment. The same Idempotency-Key again gets the same answer, and books nothing."""
     paid = await client.ask_with_receipt(Payment(account, cents), key=account, reply=Booked, id=idempotency_key)
     return {"account": account, "balance": paid.value.balance, "receipt": str(paid.receipt)}

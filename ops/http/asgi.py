@@ -1,25 +1,30 @@
 """The ops routes as a plain ASGI application, to be mounted in FastAPI, Starlette, Django or served alone.
 
-It needs no further package. A thread answers each request, so that the host's event loop is never blocked.
+It needs no further package. A thread answers each request, so that the host's event loop is never blocked. The threads
+are its own, because a read that waits on a thread of the host may wait for an answer of these routes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 from urllib.parse import quote
 
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, fields_of
 from statehold.ops.http.guard import RequestGuard
-from statehold.ops.http.routes import Routes
+from statehold.ops.http.routes import Routes, is_state
 from statehold.service import Service
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-_PATH_BYTES = 4096
+_PATH_BYTES: Final = 4096
+#: threads that look up state, some of which wait, and threads of all other routes
+_STATE_THREADS: Final = 16
+_THREADS: Final = 4
 
 
 class OpsApplication:
@@ -33,13 +38,17 @@ class OpsApplication:
     def __init__(self, service: Service, *, guarded: bool = False) -> None:
         self._routes = Routes(service, RequestGuard(service.settings.ops, exposed=not guarded))
         service.url = service.settings.ops.advertised
+        self._state_threads = ThreadPoolExecutor(_STATE_THREADS, "ops-state")
+        self._threads = ThreadPoolExecutor(_THREADS, "ops")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
             try:
-                answer = await asyncio.to_thread(self._answer, _request(scope))
+                request = _request(scope)
+                threads = self._state_threads if is_state(request.path) else self._threads
+                answer = await asyncio.get_running_loop().run_in_executor(threads, self._answer, request)
             except Rejected as refused:
                 answer = refused.answer
             await _send(answer, scope["method"], send)

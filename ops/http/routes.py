@@ -92,7 +92,7 @@ class Routes:
             name = path[1:] or "index.html"
             kind = _TYPES[Path(name).suffix]
             return HttpAnswer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
-        if path == "/state" or path.startswith("/state/"):
+        if is_state(path):
             return self._state(request)
         known = ", ".join(["/", *self._routes, "/state/<table>", "/state/<table>/<key>"])
         raise Rejected(404, f"there is no {path}; there are {known}")
@@ -164,6 +164,11 @@ class Routes:
                 "queries": self._service.settings.ops.state == "on",
             }
         )
+
+
+def is_state(path: str) -> bool:
+    """Return whether a path is of state queries, which may wait."""
+    return path == "/state" or path.startswith("/state/")
 
 
 def number(request: HttpRequest, name: str, default: int = 0) -> int:

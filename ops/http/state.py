@@ -7,8 +7,9 @@ and finds its owner in the group.
 from __future__ import annotations
 
 import heapq
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote, unquote_to_bytes
@@ -34,6 +35,8 @@ _BREATH: Final = 0.001
 #: seconds for which an answer waits until the partition has committed the record in `after`, and between two looks
 _LONGEST: Final = 1.0
 _STEP: Final = 0.005
+#: most answers that wait at a time: fewer than the server's connections, so that probes pass
+_WAITING: Final = 8
 
 States = dict[int, Committed]
 
@@ -44,6 +47,7 @@ class Queries:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._finder = Finder(service)
+        self._room = threading.BoundedSemaphore(_WAITING)
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """:raises Rejected: its status names the reason."""
@@ -92,19 +96,21 @@ class Queries:
         return as_json({"key": key, **shown, **_aged(age)})
 
     def _found(self, table: PartitionTable[Any, Any], key: Any, request: HttpRequest) -> Found:
-        """Find a key, once the record in `after` is committed. Wait for that for a second at most.
+        """Find a key, once the record in `after` is committed. Wait for that for a second at most, if there is room.
 
         :raises LookupError: as `Finder.find`.
         """
         partition, after = _after(request)
-        until = time.monotonic() + (_LONGEST if after >= 0 else 0.0)
-        while True:
-            try:
-                return self._finder.find(table.name, key, partition, self._oldest(request), after)
-            except NotLive as error:
-                if error.phase != BEHIND or time.monotonic() >= until:
-                    raise
-            time.sleep(_STEP)
+        find = partial(self._finder.find, table.name, key, partition, self._oldest(request), after)
+        try:
+            return find()
+        except NotLive as error:
+            if error.phase != BEHIND or not self._room.acquire(blocking=False):
+                raise
+        try:
+            return _awaited(find)
+        finally:
+            self._room.release()
 
     # Keys by prefix
 
@@ -173,9 +179,23 @@ def _aged(age: float | None) -> dict[str, Any]:
     return {} if age is None else {"age": round(age, 3)}
 
 
+def _awaited(find: Callable[[], Found]) -> Found:
+    """:raises LookupError: as `Finder.find`; NotLive also if the record is not committed within a second."""
+    until = time.monotonic() + _LONGEST
+    while True:
+        time.sleep(_STEP)
+        try:
+            return find()
+        except NotLive as error:
+            if error.phase != BEHIND or time.monotonic() >= until:
+                raise
+
+
 def _sent_on(where: Elsewhere, request: HttpRequest) -> HttpAnswer:
     if request.query.get("redirect") in ("1", "true") and where.url:
-        return HttpAnswer(307, b"", headers={"Location": f"{where.url}{request.path}?partition={where.partition}"})
+        after = f"&after={request.query['after']}" if request.query.get("after") else ""
+        place = f"{where.url}{request.path}?partition={where.partition}{after}"
+        return HttpAnswer(307, b"", headers={"Location": place})
     raise Rejected(421, str(where), partition=where.partition, held_by=where.holder, instances=where.others) from where
 
 

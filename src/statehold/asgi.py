@@ -13,6 +13,7 @@ from typing import Any, Final
 from statehold.client.client import Client
 from statehold.errors import (
     KafkaTrouble,
+    MessageRefused,
     NoAnswerInTime,
     RequestConflict,
     RequestFailed,
@@ -29,6 +30,7 @@ _STATUS: Final[tuple[tuple[type[StateholdError], int], ...]] = (
     (RequestFailed, 422),
     (NoAnswerInTime, 504),
     (StateUnavailable, 503),
+    (MessageRefused, 400),
     (KafkaTrouble, 503),
     (TopicMissing, 503),
     (UsageError, 400),
@@ -51,8 +53,10 @@ def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncC
         try:
             yield
         finally:
-            await asyncio.to_thread(client.close)
-            await asyncio.to_thread(service.stop)
+            try:
+                await asyncio.to_thread(client.close)
+            finally:
+                await asyncio.to_thread(service.stop)
 
     return run
 
@@ -61,7 +65,7 @@ def status_of(error: StateholdError) -> tuple[int, dict[str, str]]:
     """Return the HTTP status of an error of a `Client`, and the headers that belong to it.
 
     409: the id has another value. 422: the handler has failed at the request. 504: no answer in time. 503: Kafka or
-    the owner cannot be reached now. 400: a wrong argument. Any other error is 500.
+    the owner cannot be reached now. 400: a wrong argument, or a record that Kafka rejects. Any other error is 500.
     """
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
     return status, {"Retry-After": _RETRY_AFTER} if status in (503, 504) else {}

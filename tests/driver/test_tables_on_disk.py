@@ -496,3 +496,33 @@ def test_a_long_key_of_a_sorted_table_is_the_fault_of_its_record() -> None:
     driver.feed(Move("a" * 600, 1))
     with pytest.raises(Exception, match="sorted table on disk"):
         driver.commit()
+
+
+@pytest.mark.parametrize("storage", ["disk", "memory"])
+def test_an_empty_key_and_bounds_that_are_no_keys(storage: Any) -> None:
+    class Odd(Handler[str]):
+        counts = Table(key=str, value=int, storage=storage)
+        pairs = Table(key=tuple[str, int], value=int, storage=storage, sorted=True)
+        numbers = Table(key=int, value=int, storage=storage, sorted=True)
+        out = Output("out", value=str)
+
+        def on_record(self, record: Record[str]) -> None:
+            self.counts[record.value] = self.counts.get(record.value, 0) + 1
+            self.pairs[record.value, record.offset] = self.numbers[record.offset] = 1
+            bounds: list[Any] = [("",), ("a",), ("a", float("inf")), ("b", 0.5)]
+            found = [[key for key, _ in self.pairs.range(low, high)] for low in bounds for high in bounds]
+            wide: list[Any] = [-(10**30), 0.5, float("inf")]
+            numbers = [[key for key, _ in self.numbers.range(low, high)] for low in wide for high in wide]
+            self.out.send(f"{found} {numbers}")
+
+    driver = Driver(Odd)
+    for value in ("a", "", "b", "a", ""):
+        driver.feed(value)
+        driver.commit()
+    assert driver.table("counts") == {"a": 2, "": 2, "b": 1}
+    last = driver.outputs("out")[-1]
+    assert last.startswith("[[], [('', 1), ('', 4)], [('', 1), ('', 4), ('a', 0), ('a', 3)], [('', 1), ")
+    assert last.endswith("[[], [0], [0, 1, 2, 3, 4], [], [], [1, 2, 3, 4], [], [], []]")
+    driver.crash()
+    driver.restore()
+    assert driver.table("counts") == {"a": 2, "": 2, "b": 1}

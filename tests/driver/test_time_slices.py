@@ -22,7 +22,7 @@ from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, OutcomeUnknown, SinkRefused, StateholdError, TransactionAborted
-from statehold.messages.command import FINISH_UPGRADE, SLICE, BadCommand, command_of
+from statehold.messages.command import FINISH_UPGRADE, GO_ON, PAUSE, SLICE, BadCommand, command_of
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.snapshot.format import frame
@@ -421,6 +421,26 @@ def test_commands_wait_for_the_record(rows: Callable[[int], None], monkeypatch: 
     assert len(slices(driver)) == 2
 
 
+def test_a_pause_that_commits_inside_a_boundary_can_be_ended(rows: Callable[[int], None]) -> None:
+    """The transaction in flight carries it, while slices fill the next one: the record waits for `resume`."""
+    rows(2)
+    driver = Driver(Windowed, autocommit=False, settings=settings(10))
+    at, keys = later(driver, 0), [f"k{number:02}" for number in range(35)]
+    for key in keys[:-1]:
+        driver.feed(key, timestamp=at)
+    driver.commit()
+    driver.command(PAUSE, via_control_topic=True)
+    for key in ("k00",) * 9:
+        driver.feed(key, timestamp=at)
+    driver.feed(keys[-1], timestamp=at)  # the transaction is full, and takes the command
+    driver.command(GO_ON, via_control_topic=True)
+    driver.feed("next", timestamp=at + 1000)
+    driver.advance(1.0)
+    assert any(record.paused is not None for record in commit_records(driver))
+    assert driver.commit_record().paused is None
+    assert closed(driver)[-len(keys) - 1 :] == [*(f"{key} closed" for key in keys), "record next"]
+
+
 def test_a_command_of_the_input_closes_windows_in_slices(rows: Callable[[int], None]) -> None:
     rows(2)
     driver = with_windows()
@@ -459,17 +479,20 @@ class Booked(Handler[str]):
         self.kept.put(Kept(number, key))
 
 
-@pytest.mark.parametrize("size", [2, ALL], ids=["slices", "one call"])
-def test_a_rejected_row_of_a_window_is_found_in_the_same_way(rows: Callable[[int], None], size: int) -> None:
+@pytest.mark.parametrize(("size", "room", "kept"), [(2, 3, 4), (2, 100, 0), (ALL, 3, 0)])
+def test_a_rejected_row_of_a_window_is_found_in_the_same_way(
+    rows: Callable[[int], None], size: int, room: int, kept: int
+) -> None:
+    """`kept`: rows of slices that have committed. A boundary of many slices may fit one transaction."""
     rows(size)
-    driver = Driver(Booked, settings=settings(3))
+    driver = Driver(Booked, settings=settings(room))
     driver.database.refuses = lambda table, row: "check constraint" if row["text"] == "k4" else ""
     for key in KEYS:
         driver.feed(key, timestamp=later(driver, 0))
     driver.feed("next", timestamp=later(driver))
     driver.commit()
     assert [letter.offset for letter in driver.dead_letters()] == [9]
-    assert [row.text for row in driver.rows("kept")] == KEYS[: 4 if size == 2 else 0]
+    assert [row.text for row in driver.rows("kept")] == KEYS[:kept]
     driver.database.refuses = lambda table, row: ""
     driver.feed("last", timestamp=later(driver, 2))
     driver.commit()
@@ -558,6 +581,8 @@ def test_a_rebuild_has_closed_the_windows_that_the_service_has_closed(
     with closing(Rebuild(source, Windowed, RebuildOptions("beginning"))) as work, work.turn(0, ends=True) as made:
         work.finish(made, last, work.present(made))
         assert digest.to_bytes(made.state.digest) == last.digest
+        (obstacle,) = made.report.obstacles
+        assert "let the service go on" in obstacle
 
 
 @pytest.mark.parametrize("interval", ["commit", 60.0])

@@ -126,6 +126,7 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
         reply = first.ask(path, method=method)
         assert reply is not None
         assert reply.status == status, reply  # no Idempotency-Key, no receipt
+    assert first.pay(ACCOUNTS[0], 1, "").status == 422, "an empty Idempotency-Key would book each time"
 
     second.process.send_signal(signal.SIGKILL)
     second.process.wait()

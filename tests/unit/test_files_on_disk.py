@@ -268,6 +268,18 @@ def test_a_limit_and_what_is_kept(tmp_path: Path) -> None:
     assert reopened(tmp_path)[0] == b"o"
 
 
+def test_tables_that_the_code_no_longer_has_leave_no_rows(tmp_path: Path) -> None:
+    store = local(tmp_path).open(PLACE, ["a", "old", "older"])
+    store.apply({each: {b"1": b"x"} for each in ("a", "old", "older")}, b"m")
+    store.close()
+    store = local(tmp_path).open(PLACE, ["a"])
+    store.clear()
+    store.close()
+    store = local(tmp_path).open(PLACE, ["a", "old", "older"])
+    assert [store.count(each) for each in ("a", "old", "older")] == [0, 0, 0]
+    store.close()
+
+
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     with pytest.raises(LocalStoreFailed, match="open"):
@@ -293,12 +305,40 @@ def test_the_bytes_of_keys_have_their_order(kind: object) -> None:
     keys = KEYS[kind]
     assert [codec.decode(codec.encode(key)) for key in keys] == keys
     assert sorted(keys) == sorted(keys, key=codec.encode)  # type: ignore[type-var]
+    assert all(map(codec.encode, keys)), "LMDB has no empty key"
     for wrong in (None, 1.5, "x", b"x", 7, ("x",), (1, 2)):
         if wrong not in keys and not (kind is str and wrong == "x"):
             try:
                 codec.encode(wrong)
             except NO_KEY:
                 continue
+
+
+BOUNDS: dict[object, list[object]] = {
+    str: KEYS[str],
+    bytes: KEYS[bytes],
+    int: [*KEYS[int], 0.5, -1.5, 1.0, float("inf"), float("-inf"), -(2**63) - 1, 2**64, 10**30, -(10**30)],
+    tuple[str, int]: [
+        *KEYS[tuple[str, int]],
+        (),
+        ("a",),
+        ("a", 5, 0),
+        ("a", -5.5),
+        ("a", float("inf")),
+        ("a", -(10**30)),
+    ],
+    tuple[int, bytes, str]: [(1,), (1.0,), (1.5, b"x"), (1, b"\0"), (-(2**63), b""), (float("-inf"), b"z"), (10**30,)],
+}
+
+
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_a_bound_of_a_range_need_not_be_a_key(kind: object) -> None:
+    codec = key_codec(kind)
+    assert codec is not None
+    for bound in BOUNDS[kind]:
+        place = codec.cut(bound)
+        for key in KEYS[kind]:
+            assert (codec.encode(key) >= place) == (key >= bound), (key, bound)  # type: ignore[operator]
 
 
 def test_rows_of_short_and_long_keys() -> None:

@@ -1,12 +1,27 @@
-"""What a state query may see of a table: what has committed, neither what was written nor what is committing."""
+"""What a state query sees of a table: what has committed, not what was written or is committing; its waits."""
 
 from __future__ import annotations
 
-from statehold import Table
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.inside import lane
+
+from statehold import Handler, Record, Service, Table
 from statehold.bound.table import bind
-from statehold.ops.http.key_lookup import _stored
-from statehold.ops.http.state import _matching, _several
+from statehold.config import Settings
+from statehold.errors import StateUnavailable
+from statehold.ops.http import state
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, answered
+from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotLive, _stored
+from statehold.ops.http.state import Queries, _matching, _several
+from statehold.runtime.local_reads import read_here
 from statehold.state.partition_table import PartitionTable
+from statehold.testing import Driver
+from statehold.worker.replicas.queries import Committed
 
 
 def seen(table: PartitionTable[str, int], key: str) -> tuple[list[str], list[int | None]]:
@@ -33,3 +48,70 @@ def test_only_what_has_committed_is_seen() -> None:
     assert seen(table, "ann") == (["ann"], [1, 1])
     table.commit()
     assert seen(table, "ann") == (["ann"], [3, 3])
+
+
+class Sums(Handler[int]):
+    totals = Table(key=str, value=int)
+    blobs = Table(key=bytes, value=int)
+    numbers = Table(key=int, value=int)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.totals["5"] = self.blobs[b"5"] = self.numbers[5] = record.value
+
+
+def query(queries: Queries, **fields: str) -> HttpAnswer:
+    return answered(queries.answer, HttpRequest("GET", "/state/totals/ann", fields))
+
+
+def test_a_few_queries_wait_for_a_record_and_the_others_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = threading.Event()
+
+    def find(*_: Any) -> Found:
+        if committed.is_set():
+            return Found(7, 0, 1, 6)
+        raise NotLive("behind", 0, BEHIND)
+
+    monkeypatch.setattr(Finder, "find", find)
+    monkeypatch.setattr(state, "_LONGEST", 60.0)
+    queries = Queries(Service("s", input="i", handler=Sums, settings=Settings()))
+    with ThreadPoolExecutor(12) as threads:
+        waiting = as_completed([threads.submit(query, queries, after="0:5") for _ in range(12)])
+        try:
+            for _ in range(4):
+                answer = next(waiting).result(20)
+                assert (answer.status, answer.headers) == (503, {"Retry-After": "1"})
+        finally:
+            committed.set()
+        assert [each.result(20).status for each in waiting] == [200] * 8
+
+
+def test_a_redirect_keeps_the_record_that_the_answer_must_include(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(*_: Any) -> Found:
+        raise Elsewhere("it is elsewhere", 2, {"url": "http://b:1"}, [])
+
+    monkeypatch.setattr(Finder, "find", find)
+    queries = Queries(Service("s", input="i", handler=Sums, settings=Settings()))
+    answer = query(queries, redirect="1", after="2:48211")
+    assert answer.headers["Location"] == "http://b:1/state/totals/ann?partition=2&after=2:48211"
+    assert query(queries, redirect="1").headers["Location"] == "http://b:1/state/totals/ann?partition=2"
+
+
+def test_a_read_in_the_owners_process_takes_a_key_as_a_path_does_and_waits_for_no_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver(Sums)
+    driver.feed(7, "5")
+    driver.commit()
+    live, record = lane(driver).engine().state, driver.commit_record(0)
+    overview: Any = SimpleNamespace(committed=lambda: {0: Committed(live, lambda: record)})
+
+    def read(table: str, key: str | bytes | int) -> tuple[Any] | None:
+        return read_here(lambda: overview, "input", table, key, 0, -1)
+
+    for table in ("totals", "blobs", "numbers"):
+        assert [read(table, key) for key in ("5", b"5", 5)] == [(7,)] * 3
+    with pytest.raises(StateUnavailable, match=r"numbers\['ann'\]: no key of this table"):
+        read("numbers", "ann")
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr(live, "version", live.version + 1)  # a commit is being applied
+    assert read("totals", "5") is None

@@ -67,8 +67,7 @@ class TimeSlices:
         self._ticks = message is None
         if message is not None and self.until is not None and at(message) != self.at:
             self.reached()
-        if self.live is not None and self.live():
-            self.left = ROWS
+        self.left = ROWS if self.live is not None and self.live() else math.inf
 
     def end(self) -> None:
         """Let event time reach its records."""
@@ -108,6 +107,11 @@ def without_slices(pinned: Sequence[Pinned]) -> tuple[int, Sequence[Pinned]]:
     """Return how many entries are slices before a record, and the others."""
     others = [each for each in pinned if each.headers != _HEADERS or each.key == _TICK]
     return len(pinned) - len(others), others
+
+
+def is_inside(pinned: Sequence[Pinned]) -> bool:
+    """Return whether a transaction with these entries ended inside a boundary: before its record, or its tick."""
+    return any(each.headers == _HEADERS for each in pinned)
 
 
 def rows_of(value: bytes | None) -> int:

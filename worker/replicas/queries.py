@@ -51,7 +51,7 @@ class Committed:
         """Return the tables for their declarations; read values inside `read`."""
         return self._state.tables
 
-    def read(self, look: Callable[[Tables], T]) -> tuple[T, CommitRecord]:
+    def read(self, look: Callable[[Tables], T], tries: int = _TRIES) -> tuple[T, CommitRecord]:
         """Return what `look` finds in `Table.stored`, all of one commit, and the mark of that commit.
 
         A commit during `look` makes it run again, so it should be short.
@@ -59,7 +59,7 @@ class Committed:
         :raises Busy: a commit came during every try.
         """
         state = self._state
-        for _ in range(_TRIES):
+        for left in reversed(range(tries)):
             version, commit_record = state.version, self._commit_record()
             if version % 2 == 0:
                 try:
@@ -68,7 +68,8 @@ class Committed:
                     raise Busy from None  # the partition has left
                 if state.version == version:
                     return found, commit_record
-            time.sleep(_PAUSE)
+            if left:
+                time.sleep(_PAUSE)
         raise Busy
 
 

@@ -230,7 +230,8 @@ class TransactionPipeline:
         none = NO_SIDE_INPUTS if len(before.positions) == 1 else SideInputs.unchanged(before, self._tools.place.names)
         work = SideWork(before, state.position, state.policy.since is None, self._send_side_outputs, none)
         slices = self._engine.slices
-        work.inside = slices is not None and slices.inside and not self.participants.blocked()
+        if slices is not None and before.paused is None:  # while paused, what ends the pause waits for no record
+            work.inside = slices.inside and not self.participants.blocked()
         if state.buffer.failure is not None:  # the first failure comes first
             return work.done
         try:

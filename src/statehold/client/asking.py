@@ -33,6 +33,12 @@ class RequestInProgress:
         #: coordinates, as `NotAnswered` has them; the offset is -1 until Kafka has acknowledged the record
         self.where: dict[str, Any] = {"id": id, "topic": topic, "partition": partition, "offset": -1}
         self.reply: Future[Reply] = Future()
+        self.began = time.monotonic()
+
+    def fail(self, cause: str) -> None:
+        """End the wait without a reply."""
+        with suppress(InvalidStateError):  # its caller waits no more
+            self.reply.set_exception(no_answer(time.monotonic() - self.began, self.where, cause))
 
 
 class OpenRequests:
@@ -80,8 +86,12 @@ class OpenRequests:
             return self._admin
 
     def reads(self, partition: int) -> bool:
-        """Return whether the replies of this partition are read already."""
-        return partition in self._lanes
+        """Return whether the replies of this partition are read already, and keep them so for the request to come."""
+        with self._lock:
+            if partition not in self._lanes:
+                return False
+            self._used[partition] = time.monotonic()
+            return True
 
     def read(self, partition: int, seconds: float) -> None:
         """Read the replies of this partition from their present end on. Blocks for a request to the brokers.
@@ -113,19 +123,18 @@ class OpenRequests:
         :raises KafkaTrouble: it cannot be handed to the client.
         """
         address = f"{self._process}/{next(self._numbers)}".encode()
-        request = self._waiting[address] = RequestInProgress(self._names.input, partition, id)
-        self._used[partition] = time.monotonic()
-        self._leave_idle()
-
-        began = time.monotonic()
+        request = RequestInProgress(self._names.input, partition, id)
+        with self._lock:  # from here on the partition is busy
+            self._waiting[address] = request
+            self._used[partition] = time.monotonic()
 
         def delivered(offset: int, cause: str) -> None:
             request.where["offset"] = offset
             if cause:
-                with suppress(InvalidStateError):  # its caller waits no more
-                    request.reply.set_exception(no_answer(time.monotonic() - began, request.where, cause))
+                request.fail(cause)
 
         try:
+            self._leave_idle()
             self.producer().send(value, key, partition, headers_of(id, address), delivered, until)
         except BaseException:
             self.forget(address)
@@ -169,21 +178,22 @@ class OpenRequests:
         if feed is not None:
             feed.close()
         for request in list(self._waiting.values()):
-            request.reply.cancel()
+            request.fail("the client was closed")
 
     def _take(self, reply: Reply) -> None:
         """Hand a reply to its request, on the feed's thread. Those of other processes have other addresses."""
-        request = self._waiting.pop(reply.address, None)
+        request = self._waiting.get(reply.address)
         if request is not None and reply.id == request.where["id"]:
+            self.forget(reply.address)
             with suppress(InvalidStateError):  # its caller waits no more
                 request.reply.set_result(reply)
 
     def _leave_idle(self) -> None:
         """Stop reading partitions without a request for some time: a reply that comes later is stored by its id."""
-        now = time.monotonic()
-        if all(now - used < _IDLE for used in self._used.values()):
-            return
         with self._lock:
+            now = time.monotonic()
+            if all(now - used < _IDLE for used in self._used.values()):
+                return
             busy = {request.where["partition"] for request in list(self._waiting.values())}
             for partition in [each for each, used in self._used.items() if now - used >= _IDLE and each not in busy]:
                 del self._used[partition]

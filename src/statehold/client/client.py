@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
@@ -29,6 +30,11 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 _TIMEOUT: Final = 10.0
+#: most serdes that are kept
+_MOST_SERDES: Final = 256
+#: threads on which coroutines wait for owners, and for the brokers before a first request
+_READERS: Final = 32
+_PREPARERS: Final = 8
 #: (table, key, partition, offset that the state must include, or -1) -> the value as a tuple of one; None: not here
 ReadHere = Callable[[str, str | bytes | int, int, int], tuple[Any] | None]
 
@@ -73,6 +79,8 @@ class Client:
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
         self._here = here
+        # Its own threads, because an owner in this process may answer on those of the event loop.
+        self._readers, self._preparers = _pools()
 
     # Ask
 
@@ -111,7 +119,9 @@ class Client:
         until = time.monotonic() + timeout
         data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
         partition = await self._prepared(blob, timeout)
-        address, request = self._asking.ask(data, blob, partition, name, until)
+        address, request = await self._handed_over(
+            self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
+        )
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(request.reply), max(0.0, until - time.monotonic()))
         except TimeoutError:
@@ -153,8 +163,6 @@ class Client:
             found = request.reply.result(max(0.0, until - time.monotonic()))
         except FutureTimeout:
             raise no_answer(timeout, request.where) from None
-        except CancelledError:
-            raise no_answer(timeout, request.where, "the client was closed") from None
         finally:
             self._asking.forget(address)
         return self._answer(found, reply, request)
@@ -168,9 +176,9 @@ class Client:
         """
         until, data, blob = time.monotonic() + timeout, self._encoded(value), _blob(key)
         partition = await self._chosen(blob)
-        receipt = asyncio.wrap_future(self._asking.send(data, blob, partition, until))
+        receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
-            return await asyncio.wait_for(receipt, max(0.0, until - time.monotonic()))
+            return await asyncio.wait_for(asyncio.wrap_future(receipt), max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise self._unacknowledged(partition, timeout) from None
 
@@ -218,18 +226,20 @@ class Client:
     ) -> Any:
         """Return the committed value of a key of a table; None if the table does not have it.
 
-        `table` is its stored name, `value` the type of its values. With `after` the value includes the effects of that
-        record, and of all before it in its partition. The owner of the partition answers, over its ops server
-        (`ops.state`, `ops.token`, `ops.advertised`); without `after` that is the partition of a record with this key. A
-        takeover or a restore is waited out.
+        `table` is its stored name, `value` the type of its values; its keys are the keys of the records. The owner of
+        the key's partition answers, over its ops server (`ops.state`, `ops.token`, `ops.advertised`). With `after` the
+        value includes the effects of that record, and of all before it in this partition. A takeover or a restore is
+        waited out.
 
-        :raises StateUnavailable: no answer within `timeout`.
+        :raises StateUnavailable: no answer within `timeout`. :raises UsageError: `after` is a record of another
+            partition or input.
         """
         until = time.monotonic() + timeout
-        partition = after.partition if after is not None else await self._chosen(table_key(key))
-        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+        partition = self._home(table, key, after, await self._count())
+        here = partial(self._read_here, table, key, partition, after)
+        if (found := here()) is not None:
             return found[0]
-        return await asyncio.to_thread(self._reads.get, table, key, value, partition, after, until)
+        return await _on(self._readers, self._reads.get, table, key, value, partition, after, until, here)
 
     def get_blocking(
         self,
@@ -242,10 +252,11 @@ class Client:
     ) -> Any:
         """Do the same as `get`, on this thread."""
         until = time.monotonic() + timeout
-        partition = after.partition if after is not None else murmur2(table_key(key), self._asking.partitions())
-        if self._here is not None and (found := self._read_here(table, key, partition, after)) is not None:
+        partition = self._home(table, key, after, self._asking.partitions())
+        here = partial(self._read_here, table, key, partition, after)
+        if (found := here()) is not None:
             return found[0]
-        return self._reads.get(table, key, value, partition, after, until)
+        return self._reads.get(table, key, value, partition, after, until, here)
 
     # End
 
@@ -253,6 +264,10 @@ class Client:
         """Wait a few seconds for acknowledgements and end the clients. Requests in progress get no answer any more."""
         self._asking.close()
         self._reads.close()
+        readers, preparers = self._readers, self._preparers
+        self._readers, self._preparers = _pools()
+        for threads in (readers, preparers):
+            threads.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self
@@ -273,19 +288,53 @@ class Client:
     def _read_here(
         self, table: str, key: str | bytes | int, partition: int, after: Receipt | None
     ) -> tuple[Any] | None:
-        assert self._here is not None
-        return self._here(table, key, partition, -1 if after is None else after.offset)
+        """Look once, without a wait: an event loop may call it."""
+        return None if self._here is None else self._here(table, key, partition, -1 if after is None else after.offset)
+
+    def _home(self, table: str, key: str | bytes | int, after: Receipt | None, count: int) -> int:
+        """Return the partition of a key.
+
+        :raises UsageError: the receipt is of another one, so a read could not include its record.
+        """
+        partition = murmur2(table_key(key), count)
+        if after is not None and (after.partition != partition or after.topic not in ("", self.names.input)):
+            raise UsageError(
+                f"{table}[{key!r}]: the receipt {after} is of {after.topic or self.names.input}[{after.partition}], "
+                f"and the key is in {self.names.input}[{partition}]. Nothing was read. Next: give the receipt of a "
+                f"record with this key"
+            )
+        return partition
 
     async def _chosen(self, key: bytes) -> int:
-        count = self._asking.partitions() if self._asking.ready else await asyncio.to_thread(self._asking.partitions)
-        return murmur2(key, count)
+        return murmur2(key, await self._count())
+
+    async def _count(self) -> int:
+        """Return the number of partitions of the input."""
+        return self._asking.partitions() if self._asking.ready else await _on(self._preparers, self._asking.partitions)
 
     async def _prepared(self, key: bytes, timeout: float) -> int:
         """Return the partition of a key, whose replies are read."""
         partition = await self._chosen(key)
         if not self._asking.reads(partition):
-            await asyncio.to_thread(self._asking.read, partition, timeout)
+            await _on(self._preparers, self._asking.read, partition, timeout)
         return partition
+
+    async def _handed_over(
+        self, hand_over: Callable[..., V], record: tuple[Any, ...], until: float, forget: Callable[[V], None]
+    ) -> V:
+        """Hand a record to the Kafka client: at once, or on a thread, which waits while the client's queue is full.
+
+        `forget` gets what the thread returns to a caller that was cancelled meanwhile.
+        """
+        try:
+            return hand_over(*record, 0.0)
+        except KafkaTrouble:
+            waiting = self._preparers.submit(hand_over, *record, until)
+        try:
+            return await asyncio.wrap_future(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(partial(_forgotten, forget))
+            raise
 
     def _encoded(self, value: Any) -> bytes | None:
         if self._serde is not None:
@@ -296,9 +345,12 @@ class Client:
 
     def _serde_of(self, kind: Any, topic: str) -> serde.Serde[Any]:
         """Return the serde of a type, or a serde itself; it is made once, because that takes longer than a request."""
-        if (kind, topic) not in self._serdes:
-            self._serdes[kind, topic] = serde.for_messages(kind, topic)
-        return self._serdes[kind, topic]
+        found = self._serdes.get((kind, topic))
+        if found is None:
+            if len(self._serdes) >= _MOST_SERDES:  # each call may give a new instance
+                self._serdes.clear()
+            found = self._serdes[kind, topic] = serde.for_messages(kind, topic)
+        return found
 
     def _answer(self, found: Reply, reply: Any, request: RequestInProgress) -> Answered[Any]:
         value = answer_in(found, self._serde_of(reply, self.names.replies), request.where)
@@ -309,6 +361,20 @@ class Client:
             f"{self.names.input}[{partition}]: Kafka has not acknowledged the record within {seconds:g} s; it may be "
             f"written"
         )
+
+
+def _pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Return the threads of reads and those of preparations; none starts before it has work."""
+    return ThreadPoolExecutor(_READERS, "client-reads"), ThreadPoolExecutor(_PREPARERS, "client")
+
+
+async def _on(threads: ThreadPoolExecutor, call: Callable[..., V], *arguments: Any) -> V:
+    return await asyncio.get_running_loop().run_in_executor(threads, call, *arguments)
+
+
+def _forgotten(forget: Callable[[V], None], done: Future[V]) -> None:
+    if not done.cancelled() and done.exception(0) is None:
+        forget(done.result(0))
 
 
 def _blob(key: str | bytes) -> bytes:

@@ -23,6 +23,8 @@ _KEPT: Final = 5.0
 #: seconds between two tries, and between two questions to the group about the owner
 _PAUSE: Final = 0.02
 _ASK_AGAIN: Final = 0.3
+#: most seconds between two tries that an owner may ask for with Retry-After
+_LONGEST_PAUSE: Final = 1.0
 #: most unused connections to one owner
 _MOST_IDLE: Final = 16
 #: most bytes of an answer
@@ -32,7 +34,7 @@ _LARGEST: Final = 64_000_000
 class _Body(msgspec.Struct):
     """The answer about a key. For a key that is absent, it has the partition that was searched."""
 
-    value: msgspec.Raw = msgspec.Raw(b"null")
+    value: msgspec.Raw = msgspec.Raw()
     partition: int | None = None
     error: str = ""
 
@@ -59,38 +61,49 @@ class OwnerReads:
         self._closed = False
 
     def get(
-        self, table: str, key: str | bytes | int, kind: Any, partition: int, after: Receipt | None, until: float
+        self,
+        table: str,
+        key: str | bytes | int,
+        kind: Any,
+        partition: int,
+        after: Receipt | None,
+        until: float,
+        here: Callable[[], tuple[Any] | None] = lambda: None,
     ) -> Any:
         """Return the value of a key as `kind`; None if it is absent. Blocks until this monotonic time at most.
 
+        `here` looks into this process before each question to the owner.
+
         :raises StateUnavailable:
         """
-        began, cause = time.monotonic(), "the owner is not known yet"
+        began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
         query = f"?partition={partition}" + (f"&after={after}" if after is not None else "")
         path = f"/state/{quote(table, safe='')}/{_in_path(key)}{query}"
-        while (left := until - time.monotonic()) > 0:
-            url = self._owner(partition)
+        while time.monotonic() < until:
+            if (found := here()) is not None:
+                return found[0]
+            url, asked, pause = self._owner(partition), time.monotonic(), _PAUSE
             if url:
+                tried = True
                 try:
-                    status, data = self._request(url, path, left)
+                    status, data, pause = self._request(url, path, until)
                 except (OSError, http.client.HTTPException) as error:
                     self._forget(partition)
-                    if time.monotonic() < until:  # otherwise the cause before it says more
+                    if time.monotonic() < until or not answered:  # otherwise the answer before it says more
                         cause = f"{url}: {type(error).__name__}: {error}"
                 else:
-                    body = _read(data)
-                    if status == 200:
-                        return _as(kind, body.value, table, key)
-                    if status == 404 and body.partition is not None:
-                        return None
+                    body, answered = _read(data), True
                     cause = f"{url}: {status}: {body.error}"
                     if status < 500 and status != 421:
-                        raise StateUnavailable(f"{table}[{key!r}]: {cause}")
+                        return _answer(status, body, kind, f"{table}[{key!r}]", cause)
                     if status == 421:
                         self._forget(partition)
             else:
-                cause = f"no member of {self._names.group} that owns partition {partition} advertises an address"
-            time.sleep(max(0.0, min(_PAUSE, until - time.monotonic())))
+                unknown = f"no member of {self._names.group} that owns partition {partition} advertises an address"
+                cause = cause if tried else unknown
+            # The pause counts from the question, because an owner that waited for the record may be asked at once.
+            pause = max(_PAUSE, pause - (time.monotonic() - asked))
+            time.sleep(max(0.0, min(pause, until - time.monotonic())))
         raise StateUnavailable(
             f"{table}[{key!r}], partition {partition}: not read within {time.monotonic() - began:.3g} s: {cause}. "
             f"Next: `statehold status --name {self._names.service}`; the owner needs ops.state = 'on', ops.token and "
@@ -120,23 +133,28 @@ class OwnerReads:
         with self._lock:
             self._owners.pop(partition, None)
 
-    def _request(self, url: str, path: str, seconds: float) -> tuple[int, bytes]:
-        """Ask on a kept connection, if there is one; one that the server has closed meanwhile is opened again."""
+    def _request(self, url: str, path: str, until: float) -> tuple[int, bytes, float]:
+        """Return status, body, and the seconds after which to ask again.
+
+        Ask on a kept connection, if there is one; one that the server has closed meanwhile is opened again.
+
+        :raises TimeoutError: no answer until this monotonic time.
+        """
         parts = urlsplit(url)
         token = self._settings.ops.token.reveal()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         while True:
             connection, kept = self._connection(parts.scheme, parts.netloc)
-            connection.timeout = max(0.01, seconds)
+            connection.timeout = max(0.01, until - time.monotonic())
             if connection.sock is not None:
                 connection.sock.settimeout(connection.timeout)
             try:
                 connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
                 answer = connection.getresponse()
-                found = answer.status, answer.read(_LARGEST)
-            except (OSError, http.client.HTTPException):
+                found = answer.status, answer.read(_LARGEST), _pause_of(answer.getheader("Retry-After", ""))
+            except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                if not kept:
+                if not kept or isinstance(error, TimeoutError):  # an owner that hangs does so on each connection
                     raise
                 continue
             except BaseException:
@@ -175,6 +193,11 @@ def _in_path(key: str | bytes | int) -> str:
     return str(key) if isinstance(key, int) else quote(key, safe="")
 
 
+def _pause_of(text: str) -> float:
+    """Return the seconds of a Retry-After, which any server may have written."""
+    return min(float(text), _LONGEST_PAUSE) if text.isdecimal() and len(text) < 10 else _PAUSE
+
+
 def _read(data: bytes) -> _Body:
     try:
         return _decode(data)
@@ -182,12 +205,18 @@ def _read(data: bytes) -> _Body:
         return _Body(error=f"the answer cannot be read: {error}")
 
 
-def _as(kind: Any, value: msgspec.Raw, table: str, key: str | bytes | int) -> Any:
-    """:raises StateUnavailable: the value is of another type."""
+def _answer(status: int, body: _Body, kind: Any, what: str, cause: str) -> Any:
+    """Return the value in an answer that another try would not change; None if the key is absent.
+
+    :raises StateUnavailable: the answer has no value, or one of another type.
+    """
+    if status == 404 and body.partition is not None:
+        return None
+    if status != 200 or body.error:
+        raise StateUnavailable(f"{what}: {cause}")
     try:
-        return msgspec.json.decode(value, type=kind)
+        return msgspec.json.decode(body.value, type=kind)
     except UNREADABLE as error:
         raise StateUnavailable(
-            f"{table}[{key!r}]: the value is no {kind!r:.100}: {error}. Next: give `value` the type of the table's "
-            f"values"
+            f"{what}: the value is no {kind!r:.100}: {error}. Next: give `value` the type of the table's values"
         ) from error

@@ -57,7 +57,8 @@ class LocalStores:
 def _failure(place: Place, base: Path, doing: str, cause: str) -> LocalStoreFailed:
     return LocalStoreFailed(
         f"{doing} {base}: {cause}. Nothing is lost, because the state is in Kafka; it is retried every {_RETRY} s. "
-        f"Next: free space, or fix the directory; `statehold retry {place.partition}` retries now",
+        f"Next: free space, fix the directory, or raise state.disk_limit if that is full; `statehold retry "
+        f"{place.partition}` retries now",
         topic=place.names.input,
         partition=place.partition,
     )

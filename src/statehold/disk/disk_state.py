@@ -26,7 +26,11 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 def _codec_of_copies(kind: Any) -> KeyCodec:
     decode = key_decoder(kind)
-    return KeyCodec(lambda key: _encode([key]), lambda data: decode(data)[0])
+
+    def encode(key: Any) -> bytes:
+        return _encode([key])
+
+    return KeyCodec(encode, lambda data: decode(data)[0], encode)
 
 
 class DiskState(State):

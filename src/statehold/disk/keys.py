@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
 _SHIFT: Final = 1 << 63
 _INT_BYTES: Final = 9
+#: begins a text that is a whole key, because LMDB has no empty one
+_FIRST: Final = b"\1"
+#: behind every key
+_LAST: Final = b"\xff"
 #: a zero byte within a text is followed by _INSIDE, the end of a text is two zero bytes
 _ZERO: Final = b"\0"
 _INSIDE: Final = b"\0\xff"
@@ -16,10 +21,13 @@ NO_KEY: Final = (TypeError, ValueError, OverflowError, AttributeError)
 
 
 class KeyCodec(NamedTuple):
-    """Both directions. `encode` raises one of `NO_KEY` for a value of another type."""
+    """Both directions. `encode` and `cut` raise one of `NO_KEY` for a value of another type."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+    #: returns the bytes behind which are exactly the keys that are not less than a bound, which may be no key itself:
+    #: a number that is no int of 64 bits, a shorter tuple or a longer one
+    cut: Callable[[Any], bytes]
 
 
 def key_codec(kind: Any) -> KeyCodec | None:
@@ -29,7 +37,7 @@ def key_codec(kind: Any) -> KeyCodec | None:
     parts = get_args(kind) if get_origin(kind) is tuple else ()
     if not parts or any(part not in _SINGLE for part in parts):
         return None
-    return KeyCodec(_encoder(parts), _decoder(parts))
+    return KeyCodec(_encoder(parts), _decoder(parts), _cutter(parts))
 
 
 def _bytes(key: bytes) -> bytes:
@@ -46,38 +54,72 @@ def _decode_int(data: bytes) -> int:
     return int.from_bytes(data, "big") - _SHIFT
 
 
+def _is_int(number: float) -> bool:
+    """Return whether a number equals an int of a key."""
+    return -_SHIFT <= number < 2 * _SHIFT and number == math.ceil(number)
+
+
+def _cut_int(bound: float) -> bytes:
+    if bound <= -_SHIFT:
+        return b""
+    return _LAST if bound >= 2 * _SHIFT else _encode_int(math.ceil(bound))
+
+
+def _encode_part(kind: Any, value: Any) -> bytes:
+    if kind is int:
+        return _encode_int(value)
+    data: bytes = value.encode() if kind is str else _bytes(value)
+    return data.replace(_ZERO, _INSIDE) + _END
+
+
+def _str(key: str) -> bytes:
+    return _FIRST + str.encode(key)
+
+
+def _whole(key: bytes) -> bytes:
+    return _FIRST + _bytes(key)
+
+
 _SINGLE: Final[dict[Any, KeyCodec]] = {
-    str: KeyCodec(str.encode, bytes.decode),
-    bytes: KeyCodec(_bytes, _bytes),
-    int: KeyCodec(_encode_int, _decode_int),
+    str: KeyCodec(_str, lambda data: data[1:].decode(), _str),
+    bytes: KeyCodec(_whole, lambda data: data[1:], _whole),
+    int: KeyCodec(_encode_int, _decode_int, _cut_int),
 }
 
 
 def _encoder(parts: tuple[Any, ...]) -> Callable[[Any], bytes]:
-    single = [_SINGLE[part].encode for part in parts]
-
     def encode(key: Any) -> bytes:
-        if len(key) != len(single):
-            raise ValueError(f"a tuple of {len(single)}")
-        pieces = []
-        for part, value, coded in zip(parts, key, single, strict=True):
-            data = coded(value)
-            pieces.append(data if part is int else data.replace(_ZERO, _INSIDE) + _END)
-        return b"".join(pieces)
+        if len(key) != len(parts):
+            raise ValueError(f"a tuple of {len(parts)}")
+        return b"".join(map(_encode_part, parts, key))
 
     return encode
 
 
+def _cutter(parts: tuple[Any, ...]) -> Callable[[Any], bytes]:
+    def cut(bound: Any) -> bytes:
+        before = b""
+        for part, value in zip(parts, bound, strict=False):
+            if part is int and not _is_int(value):
+                return before + _cut_int(value)
+            before += _encode_part(part, int(value) if part is int else value)
+        return before + b"\0" if len(bound) > len(parts) else before
+
+    return cut
+
+
 def _decoder(parts: tuple[Any, ...]) -> Callable[[bytes], Any]:
     def decode(data: bytes) -> Any:
-        values, at = [], 0
+        values: list[Any] = []
+        at = 0
         for part in parts:
             if part is int:
                 values.append(_decode_int(data[at : at + _INT_BYTES]))
                 at += _INT_BYTES
                 continue
             end = data.index(_END, at)
-            values.append(_SINGLE[part].decode(data[at:end].replace(_INSIDE, _ZERO)))
+            text = data[at:end].replace(_INSIDE, _ZERO)
+            values.append(text.decode() if part is str else text)
             at = end + len(_END)
         return tuple(values)
 

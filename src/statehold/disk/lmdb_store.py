@@ -17,6 +17,7 @@ from statehold.disk.port import Batch, StoreClosed
 from statehold.disk.usage import Usage
 from statehold.errors import LocalStoreFailed
 
+_META: Final = b"statehold"
 _LABEL: Final = b"label"
 _DATA: Final = "data.mdb"
 #: rows that a reader takes at once: at first, later, and their bytes
@@ -64,7 +65,7 @@ class LmdbStore:
             self._env = lmdb.open(
                 str(directory),
                 map_size=limit,
-                max_dbs=len(tables) + 1,
+                max_dbs=len(tables) + 2,  # those, the label, and one that is dropped
                 sync=False,
                 metasync=False,
                 readahead=False,
@@ -72,8 +73,8 @@ class LmdbStore:
                 mode=0o600,
             )
             self._check_pages(self._env)
-            self._meta = self._env.open_db(b"statehold")
-            self._tables = {table: self._env.open_db(b"t." + table.encode()) for table in tables}
+            self._meta = self._env.open_db(_META)
+            self._tables = {table: self._env.open_db(_name_of(table)) for table in tables}
             self._reader = self._env.begin()
         except BaseException as error:
             if self._env is not None:
@@ -135,9 +136,17 @@ class LmdbStore:
                     writer.delete(_LABEL, db=self._meta)
                     for table in self._tables.values():
                         writer.drop(table, delete=False)
+                    for name in self._unknown(writer):
+                        writer.drop(env.open_db(name, txn=writer, create=False), delete=True)
             except (lmdb.Error, OSError) as error:
                 raise self._failure("clear", str(error)) from error
             self._renew(env)
+
+    def _unknown(self, writer: lmdb.Transaction) -> list[bytes]:
+        """Return the tables that the code no longer has."""
+        known = {_name_of(table) for table in self._tables}
+        with writer.cursor() as cursor:
+            return [name for name in cursor.iternext(values=False) if name != _META and name not in known]
 
     def size(self) -> int:
         with suppress(OSError):
@@ -264,6 +273,10 @@ def _some(pairs: Iterator[tuple[bytes, bytes]], most: int) -> list[tuple[bytes, 
         if len(found) == most or size > _BYTES:
             break
     return found
+
+
+def _name_of(table: str) -> bytes:
+    return b"t." + table.encode()
 
 
 def _lock(path: Path) -> int:

@@ -71,10 +71,11 @@ class StoredOnDisk(Mapping[Any, bytes]):
 
     def between(self, low: Any, high: Any, above: Iterable[Any], *, reverse: bool) -> Iterator[Any]:
         """Yield the keys with low <= key < high of the files, and those of `above`, in order, each once."""
-        encode = self.codec.encode
-        first, last = (None if bound is None else encode(bound) for bound in (low, high))
+        cut = self.codec.cut
+        first, last = (None if bound is None else cut(bound) for bound in (low, high))
+        held = iter(()) if last == b"" else self._keys(first or None, last, reverse=reverse)
         previous = _ABSENT
-        for key in heapq.merge(self._keys(first, last, reverse=reverse), above, reverse=reverse):
+        for key in heapq.merge(held, above, reverse=reverse):
             if key != previous:
                 yield key
             previous = key

@@ -14,7 +14,7 @@ import xxhash
 from statehold.api.record import Message, Request
 from statehold.api.values.serde import Serde
 from statehold.common.decoding import UNREADABLE
-from statehold.errors import NoAnswerInTime, RequestConflict, RequestFailed
+from statehold.errors import NoAnswerInTime, NotAnswered, RequestConflict, RequestFailed
 from statehold.messages.dead_letter import TEXT, Failure
 from statehold.messages.sent import Sent
 
@@ -155,11 +155,18 @@ _OUTCOMES: Final[dict[bytes | None, Outcome]] = {
 def answer_in(reply: Reply, serde: Serde[Any], where: dict[str, Any]) -> Any:
     """Return the answer in a reply. `where`: id and coordinates of the request, as the errors name them.
 
-    :raises RequestFailed: :raises RequestConflict: :raises UNREADABLE: the answer is of another type.
+    :raises RequestFailed: :raises RequestConflict: :raises NotAnswered: the answer is of another type.
     """
     if reply.outcome == "answered":
         data: Any = reply.value
-        return serde.decode(data)
+        try:
+            return serde.decode(data)
+        except UNREADABLE as error:
+            raise NotAnswered(
+                f"the answer is of another type than `reply`: {error}. The request took effect. Next: give `reply` the "
+                f"type that the handler answers with, and ask again with the same value, key and id={reply.id!r}",
+                **where,
+            ) from error
     problem = reply.problem
     if reply.outcome == "conflict":
         raise RequestConflict(

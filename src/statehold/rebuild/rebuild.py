@@ -26,6 +26,7 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.restore.discovery import require_commit_record
 from statehold.state import digest
+from statehold.worker.handler.time_slices import is_inside
 
 #: seconds of work that may be left when the service stops, and between two lines about the progress
 _NEAR: Final = 5.0
@@ -198,6 +199,11 @@ class Rebuild:
         report.keys, report.digest = made.state.keys, digest.show(made.state.digest)
         report.old_digest = digest.show(last.digest)
         report.obstacles += made.failures.unresolved(made.state)
+        if is_inside(last.pinned):
+            report.obstacles.append(
+                f"transaction {last.n} has handed over a part of the rows that are due at one time, and other code may "
+                f"have others: let the service go on until it has handed over all"
+            )
         report.seconds = made.seconds
         report.conclude()
 

@@ -124,11 +124,11 @@ class Comparison:
                 expected |= {
                     (changes.table, key): value for key, value in zip(changes.keys, changes.values, strict=True)
                 }
-        found = [
-            (self._offset(self.wrote.get(at), commit_record.start), at)
-            for at in {**self.wrote, **expected}
-            if at not in expected or self._value(at) != expected[at]
-        ]
+        keys = {**self.wrote, **expected}
+        wrong = [at for at in keys if self._value(at) != expected.get(at)]
+        if not wrong and digest.to_bytes(self.state.digest) != commit_record.digest:
+            wrong = [at for at in keys if at not in expected]  # gone here; most came and left since the last delta
+        found = [(self._offset(self.wrote.get(at), commit_record.start), at) for at in wrong]
         for offset, at in sorted(found, key=lambda each: each[0]):
             was = self._shown(at, expected[at]) if at in expected else "the delta does not have it"
             self._key_differs(offset, commit_record.n, at, was)

@@ -102,6 +102,7 @@ class MemoryStore:
 
     def apply(self, batch: Batch, label: bytes | None) -> None:
         files = self._open()
+        assert all(place for rows in batch.values() for place in rows), "LMDB has no empty place"
         self._stores.on_write("before")
         if self._stores.full:
             raise self._failure("write: No space left on device")

@@ -1,0 +1,263 @@
+"""What a `Client` does apart from Kafka: its threads, its reads of owners that hang or answer oddly, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statehold import Client, Receipt
+from statehold.asgi import lifespan, status_of
+from statehold.client import asking
+from statehold.common.partitioner import murmur2
+from statehold.config import Settings
+from statehold.errors import KafkaTrouble, MessageRefused, NoAnswerInTime, NotAnswered, StateUnavailable, UsageError
+from statehold.messages.request import Reply
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
+from statehold.ops.http.bounded_server import BoundedServer
+
+PARTITIONS = 2
+
+
+class Owner:
+    """An instance that owns all partitions, as the group describes it; its HTTP server gives these answers."""
+
+    def __init__(self, answer: Callable[[HttpRequest], HttpAnswer]) -> None:
+        self.server = BoundedServer(("127.0.0.1", 0), answer)
+        self.server.begin("owner")
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def admin(self, *_: Any) -> Any:
+        member = SimpleNamespace(url=self.url, partitions=tuple(range(PARTITIONS)))
+        return SimpleNamespace(
+            describe=lambda topics: dict.fromkeys(topics, SimpleNamespace(partitions=PARTITIONS)),
+            describe_group=lambda _: SimpleNamespace(members=(member,)),
+            bounds=lambda *_: (0, 0),
+        )
+
+
+@pytest.fixture
+def owned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[HttpRequest], HttpAnswer]], Owner]]:
+    owners: list[Owner] = []
+
+    def owned(answer: Callable[[HttpRequest], HttpAnswer]) -> Owner:
+        owners.append(Owner(answer))
+        monkeypatch.setattr(asking, "Admin", owners[-1].admin)
+        return owners[-1]
+
+    yield owned
+    for each in owners:
+        each.server.end()
+
+
+Owned = Callable[[Callable[[HttpRequest], HttpAnswer]], Owner]
+
+
+def test_a_read_does_not_wait_for_the_threads_of_the_event_loop(owned: Owned) -> None:
+    owned(lambda _: as_json({"value": 7, "partition": 0}))
+    held = threading.Event()
+
+    async def read() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        busy = asyncio.create_task(asyncio.to_thread(held.wait, 60))
+        with Client("s", Settings()) as client:
+            read = client.get("balances", "ann", value=int, timeout=20)
+            assert await asyncio.wait_for(read, 20) == 7
+            assert not busy.done()
+        held.set()
+        await busy
+
+    asyncio.run(read())
+
+
+def test_a_receipt_of_another_partition_or_input_is_rejected_at_once(owned: Owned) -> None:
+    owned(lambda _: as_json({"error": "no such key", "partition": 0}, 404))
+    home = murmur2(b"ann", PARTITIONS)
+    with Client("s", Settings()) as client:
+        for after in (Receipt("", 1 - home, 0), Receipt.of("99999999:0"), Receipt("another", home, 0)):
+            with pytest.raises(UsageError, match=r"balances\['ann'\]: the receipt .* Nothing was read"):
+                client.get_blocking("balances", "ann", value=int, after=after)
+            with pytest.raises(UsageError):
+                asyncio.run(client.get("balances", "ann", value=int, after=after))
+        assert client.get_blocking("balances", "ann", value=int, after=Receipt("", home, 0)) is None
+
+
+def test_a_read_looks_into_this_process_in_each_turn(owned: Owned) -> None:
+    looks = iter([None, None, (7,)])
+    owned(lambda _: as_json({"error": "behind"}, 503))
+    with Client("s", Settings(), here=lambda *_: next(looks)) as client:
+        assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
+
+
+def test_an_owner_that_hangs_is_asked_once_and_named(owned: Owned) -> None:
+    together, held, asked = threading.Barrier(8), threading.Event(), []
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        if request.path.endswith("/hangs"):
+            asked.append(request.path)
+            held.wait(60)
+        else:
+            together.wait(20)  # so each read has a connection of its own, which the client keeps
+        return as_json({"value": 1})
+
+    owner = owned(answer)
+    with Client("s", Settings()) as client, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: client.get_blocking("balances", "ann", value=int, timeout=20), range(8)))
+        with pytest.raises(StateUnavailable, match=f"{owner.url}: TimeoutError"):
+            client.get_blocking("balances", "hangs", value=int, timeout=0.3)
+        assert len(asked) == 1
+        held.set()
+
+
+@pytest.mark.parametrize("data", [b"<html>log in</html>", b"{}"])
+def test_an_answer_without_a_value_is_no_absent_key(owned: Owned, data: bytes) -> None:
+    owned(lambda _: HttpAnswer(200, data))
+    with Client("s", Settings()) as client, pytest.raises(StateUnavailable):
+        client.get_blocking("balances", "ann", value=int | None, timeout=20)
+
+
+def test_an_owner_is_asked_again_when_it_says(owned: Owned) -> None:
+    asked: list[str] = []
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        asked.append(request.path)
+        return as_json({"error": "restoring"}, 503, {"Retry-After": "99"})
+
+    owned(answer)
+    with Client("s", Settings()) as client, pytest.raises(StateUnavailable, match="503: restoring"):
+        client.get_blocking("balances", "ann", value=int, timeout=0.5)
+    assert len(asked) == 1
+
+
+class Requests:
+    """In place of the Kafka producer: keeps the headers of what was sent, and may be full."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, bytes]] = []
+        self.room = threading.Event()
+        self.room.set()
+
+    def send(self, *arguments: Any) -> None:
+        if not self.room.wait(max(0.0, arguments[-1] - time.monotonic())):
+            raise KafkaTrouble("the client's queue is full")
+        self.sent.append(dict(arguments[3]))
+
+    def close(self, seconds: float) -> None:
+        """It has nothing open."""
+
+
+class Replies:
+    """In place of the Kafka consumer of replies."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.take: Callable[[Reply], None] = arguments[-1]
+
+    def lane(self, partition: int, position: int) -> Any:
+        return SimpleNamespace(close=lambda: None)
+
+    def close(self) -> None:
+        """It has nothing open."""
+
+
+@pytest.fixture
+def kafka(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> tuple[Requests, list[Replies]]:
+    """Return the producer of the test's client, and its readers of replies."""
+    owned(lambda _: as_json({}))
+    requests, readers = Requests(), list[Replies]()
+    monkeypatch.setattr(asking, "RequestProducer", lambda *_: requests)
+
+    def reader(*given: Any) -> Replies:
+        readers.append(Replies(*given))
+        return readers[-1]
+
+    monkeypatch.setattr(asking, "ReplyFeed", reader)
+    return requests, readers
+
+
+Kafka = tuple[Requests, list[Replies]]
+
+
+def test_a_request_in_progress_gets_an_error_when_its_client_closes(kafka: Kafka) -> None:
+    async def ask() -> None:
+        client = Client("s", Settings())
+        request = asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=20))
+        while not kafka[0].sent:
+            await asyncio.sleep(0.001)
+        client.close()
+        with pytest.raises(NoAnswerInTime, match="the client was closed"):
+            await request
+
+    asyncio.run(ask())
+
+
+def test_a_full_queue_does_not_block_the_event_loop(kafka: Kafka) -> None:
+    async def ask() -> None:
+        with Client("s", Settings()) as client:
+            kafka[0].room.clear()
+            request = asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=20))
+            while not kafka[1]:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)
+            assert not request.done()
+            kafka[0].room.set()
+            while not kafka[0].sent:
+                await asyncio.sleep(0.001)
+            address = kafka[0].sent[0]["statehold-reply-to"]
+            name = kafka[0].sent[0]["statehold-request"].decode()
+            kafka[1][0].take(Reply("of another request", address, "answered", 1, b"1"))
+            kafka[1][0].take(Reply(name, address, "answered", 1, b"2"))
+            assert await request == 2
+
+    asyncio.run(ask())
+
+
+def test_an_answer_of_another_type_names_its_request(kafka: Kafka) -> None:
+    async def ask() -> None:
+        with Client("s", Settings()) as client:
+            request = asyncio.create_task(client.ask(b"1", key="ann", reply=list[int], timeout=20, id="order-17"))
+            while not kafka[0].sent:
+                await asyncio.sleep(0.001)
+            kafka[1][0].take(Reply("order-17", kafka[0].sent[0]["statehold-reply-to"], "answered", 1, b'"x"'))
+            with pytest.raises(NotAnswered, match=r"another type .* id='order-17'"):
+                await request
+
+    asyncio.run(ask())
+
+
+class Both:
+    """A service and its client; the client cannot close."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def start(self) -> None:
+        """It starts."""
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def close(self) -> None:
+        raise RuntimeError("the client cannot close")
+
+
+def test_a_service_stops_although_its_client_cannot_close() -> None:
+    both: Any = Both()
+
+    async def run() -> None:
+        async with lifespan(both, both)(None):
+            pass
+
+    with pytest.raises(RuntimeError, match="cannot close"):
+        asyncio.run(run())
+    assert both.stopped
+
+
+def test_a_rejected_record_is_no_outage() -> None:
+    assert status_of(MessageRefused("too large")) == (400, {})
+    assert status_of(KafkaTrouble("away"))[0] == 503
