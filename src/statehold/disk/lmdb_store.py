@@ -146,7 +146,8 @@ class LmdbStore:
         """Return the tables that the code no longer has."""
         known = {_name_of(table) for table in self._tables}
         with writer.cursor() as cursor:
-            return [name for name in cursor.iternext(values=False) if name != _META and name not in known]
+            names = map(bytes, cursor.iternext(values=False))
+            return [name for name in names if name != _META and name not in known]
 
     def size(self) -> int:
         with suppress(OSError):
