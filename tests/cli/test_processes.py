@@ -281,6 +281,7 @@ def test_no_process_outlives_a_killed_supervisor(desk: Desk) -> None:
     desk.await_that(lambda: not any(map(runs, pids)), "both ended")
 
 
+@pytest.mark.long
 def test_a_process_that_ignores_its_stop_does_not_outlive_a_killed_supervisor(desk: Desk) -> None:
     desk.write("slow", "")
     desk.start("1")
@@ -301,6 +302,7 @@ def test_a_stop_ends_all_and_keeps_the_exit_code(desk: Desk, code: int) -> None:
     assert list(desk.sockets.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_process_that_does_not_stop_in_time_is_killed(desk: Desk) -> None:
     desk.start("2")
     desk.write("slow", "")
@@ -362,6 +364,7 @@ def test_a_release_that_does_not_go_live_keeps_the_old_processes(
     assert [row["release"] for row in desk.ask("/status")["partitions"]] == ["fixed"] * 3
 
 
+@pytest.mark.long
 def test_a_release_that_restores_for_long_gets_no_second_process(desk: Desk) -> None:
     desk.start("2")
     desk.write("release", "restores")

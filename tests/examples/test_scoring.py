@@ -88,7 +88,7 @@ def test_each_score_counts_once_whenever_the_service_is_killed(kafka: Cluster, t
             decisions[:] = [decode(value) for _, _, value in committed(kafka.bootstrap_servers, "decisions")]
             return len(decisions) >= number
 
-        await_true(decided, f"{number} decisions", 120)
+        await_true(decided, f"{number} decisions", 300)
 
     try:
         for _ in range(3):

@@ -147,6 +147,7 @@ def test_money_moves_between_partitions_through_kills(books: Callable[[int], Boo
     found.verify()
 
 
+@pytest.mark.long
 def test_lag_counts_what_is_on_its_way_inside(books: Callable[[int], Books]) -> None:
     found = books(2)
     found.feed(50)
@@ -256,6 +257,7 @@ def test_states_that_do_not_fit_together_are_not_restored(
         put_back(restored, tmp_path / "files", cut={0: 0}, dry_run=True)
 
 
+@pytest.mark.long
 def test_partitions_are_added_once_nothing_is_on_its_way(books: Callable[[int], Books]) -> None:
     found, size = books(2), 4
     stage, process = found.stage, found.process("one", **SHORT)
@@ -290,6 +292,7 @@ def without(topic: str) -> type[Handler[None]]:
     return Silent
 
 
+@pytest.mark.long
 def test_a_release_adds_and_removes_one(stages: StageFactory) -> None:
     stage = stages(2)
     settings, kind = stage.settings(), without(stage.names.input)

@@ -53,6 +53,7 @@ def test_a_kill_at_a_write(stages: StageFactory, moment: str) -> None:
     stage.verify()
 
 
+@pytest.mark.long
 def test_kills_at_random_between_two_processes_with_one_directory(stages: StageFactory, seed: int) -> None:
     """Each partition goes from one to the other: the files of its last owner there are older, or another's."""
     stage = stages(2).create_topics()
@@ -158,6 +159,7 @@ def fill(path: Path) -> None:
             return
 
 
+@pytest.mark.long
 def test_a_lookup_and_the_keys_by_prefix(stage: Stage) -> None:
     """They are answered from the files while the service commits."""
     settings = on_disk(stage.directory / "state", STATEHOLD_OPS__STATE="on", STATEHOLD_OPS__TOKEN=TOKEN)
@@ -175,6 +177,7 @@ def test_a_lookup_and_the_keys_by_prefix(stage: Stage) -> None:
         assert sum(each["keys"]["totals"] for each in counts) == 50
 
 
+@pytest.mark.long
 def test_a_limit_of_the_files(stage: Stage) -> None:
     settings = on_disk(stage.directory / "state", STATEHOLD_STATE__DISK_LIMIT="1048576")
     process = stage.process("a", **settings).await_live(0, 1, 2, 3)
