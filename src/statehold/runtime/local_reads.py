@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from statehold.common.decoding import UNREADABLE
+from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.errors import StateUnavailable
 from statehold.runtime.introspection import Overview
 from statehold.worker.replicas.queries import Busy, Tables
@@ -47,7 +47,7 @@ def _as_key(kind: Any, key: str | bytes | int, table: str) -> Any:
     try:
         if kind is bytes:
             return data
-        return data.decode() if kind is str else msgspec.json.decode(data, type=kind)
+        return data.decode() if kind is str else make_decoder(msgspec.json.Decoder, kind).decode(data)
     except UNREADABLE as error:
         raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {error}") from error
 
