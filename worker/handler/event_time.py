@@ -187,16 +187,16 @@ class EventTime:
     def _fire(self, now: int) -> bool:
         """Hand over what is due at or before `now`, in order; return whether that is done: a slice may end before."""
         slices = self.slices
-        while self.due <= now:
+        while (due := self.due) <= now:
             if (slices.left <= 0 or not slices.goes_on) and slices.full():
                 slices.stop(now)
                 return False
-            self._fire_first(now)
+            self._fire_first(due)
         return True
 
-    def _fire_first(self, until: float) -> None:
-        """Hand over the first row that is due at or before `until`; an entry of none leaves the index."""
-        self._fire_timer(until)
+    def _fire_first(self, due: float) -> None:
+        """Hand over the first row, which is due at this time; an entry of none leaves the index."""
+        self._fire_timer(due)
 
     def _fire_timer(self, until: float) -> None:
         """Fire the first timer that is due at or before `until`, if there is one."""
@@ -236,8 +236,7 @@ class WindowTime(EventTime):
             table.follow(clock, on_late)
         self._dated += [table for table in self.windows if isinstance(table, WindowTable) or table.reported]
 
-    def _fire_first(self, until: float) -> None:
-        due = self.due
+    def _fire_first(self, due: float) -> None:
         first = next((table for table in self.windows if table.earliest == due), None)
         if first is None:
             self._fire_timer(due)
