@@ -15,7 +15,7 @@ from tests.support.apps.chained import following
 from tests.support.apps.keyed import KeyLink
 from tests.support.apps.keyed import keyed as keyed_handler
 from tests.support.brokers import started
-from tests.support.processes import Process
+from tests.support.processes import Process, await_true
 from tests.support.stage import Feeder, Stage, StageFactory
 from tests.system.test_dead_letter_requests import statehold
 from tests.system.test_several_inputs import SHORT, Pair
@@ -144,6 +144,11 @@ def require_moved(pair: Keyed, before: list[dict[str, dict[Any, bytes]]]) -> Non
             assert {murmur2(key.encode(), len(after)) for key in keys_of(each, name)} == {partition}
 
 
+def partitions_of(admin: Admin, topic: str) -> int:
+    found = admin.describe([topic])[topic]
+    return 0 if found is None else found.partitions
+
+
 def test_a_repartition_grows_both_inputs_and_moves_windows_and_joins(keyed: Keyed) -> None:
     words = ("state", "repartition", "--to", "3", "--quiet", "0.2", *WHY, "--yes")
     assert "add --key minutes=MODULE:FUNCTION" in keyed.command(*words, code=1)
@@ -154,9 +159,9 @@ def test_a_repartition_grows_both_inputs_and_moves_windows_and_joins(keyed: Keye
         assert f"{topic}: records are not processed yet: partition 0 at" in said
         keyed.run(f"rest-{number}")
     before = keyed.tables()
-    TopicAdmin(Admin(keyed.stage.settings(), keyed.names.group)).grow(
-        keyed.second, 3
-    )  # as an operator, or a killed run
+    admin = Admin(keyed.stage.settings(), keyed.names.group)
+    TopicAdmin(admin).grow(keyed.second, 3)  # as an operator, or a killed run
+    await_true(lambda: partitions_of(admin, keyed.second) == 3, "the added partitions", 30)
     with pytest.raises(TopicMismatch, match="state repartition MODULE:SERVICE --to 3"):
         keyed.service().start()
     done = keyed.ask(*words, *KEYS)
