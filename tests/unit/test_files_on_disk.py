@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -312,6 +314,27 @@ def test_the_bytes_of_keys_have_their_order(kind: object) -> None:
                 codec.encode(wrong)
             except NO_KEY:
                 continue
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "equals"),
+    [
+        (int, 1, [1.0, True, Fraction(1), Decimal(1)]),
+        (str, "a", [type("Text", (str,), {})("a")]),
+        (bytes, b"a", [memoryview(b"a")]),
+        (tuple[str, int], ("a", 1), [("a", 1.0), ("a", True)]),
+    ],
+)
+def test_equal_values_are_one_key_as_in_a_dict(kind: object, key: object, equals: list[object]) -> None:
+    codec = key_codec(kind)
+    assert codec is not None
+    for each in equals:
+        assert {key: 1}[each] == 1
+        assert codec.encode(each) == codec.encode(key)
+    for other in (1.5, "1", float("inf"), float("nan")):
+        if kind is int:
+            with pytest.raises(NO_KEY):
+                codec.encode(other)
 
 
 BOUNDS: dict[object, list[object]] = {

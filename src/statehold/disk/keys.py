@@ -21,7 +21,10 @@ NO_KEY: Final = (TypeError, ValueError, OverflowError, AttributeError)
 
 
 class KeyCodec(NamedTuple):
-    """Both directions. `encode` and `cut` raise one of `NO_KEY` for a value of another type."""
+    """Both directions. `encode` and `cut` raise one of `NO_KEY` for a value of another type.
+
+    Values that are equal, such as 1, 1.0 and True, have the same bytes, because they are one key of a dict.
+    """
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
@@ -41,13 +44,16 @@ def key_codec(kind: Any) -> KeyCodec | None:
 
 
 def _bytes(key: bytes) -> bytes:
-    if not isinstance(key, bytes):
+    if not isinstance(key, bytes | memoryview):
         raise TypeError(f"{type(key).__name__} is not bytes")
-    return key
+    return bytes(key)
 
 
-def _encode_int(key: int) -> bytes:
-    return (key + _SHIFT).to_bytes(_INT_BYTES, "big")
+def _encode_int(key: float) -> bytes:
+    number = int(key)
+    if number != key:
+        raise ValueError(f"{key!r} equals no int")
+    return (number + _SHIFT).to_bytes(_INT_BYTES, "big")
 
 
 def _decode_int(data: bytes) -> int:
@@ -102,7 +108,7 @@ def _cutter(parts: tuple[Any, ...]) -> Callable[[Any], bytes]:
         for part, value in zip(parts, bound, strict=False):
             if part is int and not _is_int(value):
                 return before + _cut_int(value)
-            before += _encode_part(part, int(value) if part is int else value)
+            before += _encode_part(part, value)
         return before + b"\0" if len(bound) > len(parts) else before
 
     return cut
