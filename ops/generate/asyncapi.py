@@ -12,9 +12,8 @@ from statehold.api.values.serde import OfTopic, Serde, is_pydantic, without_none
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import value_types
 from statehold.bound.reference import references
-from statehold.bound.topics import class_of
+from statehold.bound.topics import class_of, replies_of
 from statehold.service import Service
-from statehold.state.kinds.replies import RepliesTable
 
 Json = dict[str, Any]
 _PLAIN: dict[Any, Json] = {
@@ -66,8 +65,8 @@ def _topics(service: Service) -> list[tuple[str, str, Any]]:
     read = [(topic, "receive", kind) for topic, kind in types.items()]
     read += [(topic, "send", types[topic]) for topic in service.names.rekeys]
     looked_up = [(each.topic, "receive", each.value_type) for each in references(class_of(service.handler)).values()]
-    tables = tables_and_outputs(class_of(service.handler))[0].values()
-    answers = [(service.names.replies, "send", each.reply_type) for each in tables if isinstance(each, RepliesTable)]
+    replies = replies_of(class_of(service.handler))
+    answers = [] if replies is None else [(service.names.replies, "send", replies.reply_type)]
     return [*read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs), *answers]
 
 

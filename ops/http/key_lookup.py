@@ -84,8 +84,7 @@ class Finder:
             if (age := committed.age) is not None:
                 ages.append(age)
             data, commit_record = committed.read(partial(_stored, table, key))
-            if commit_record.positions[self._service.names.input] <= after:
-                reached = commit_record.positions[self._service.names.input]
+            if (reached := commit_record.positions.get(self._service.names.input, 0)) <= after:
                 raise NotLive(f"partition {number} has committed {reached}, and not yet {after}", number, BEHIND)
             if data is not None:
                 value = committed.tables[table].decoded(key, data)

@@ -18,7 +18,9 @@ import msgspec
 
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
+from statehold.client.receipt import Receipt
 from statehold.disk.port import StoreClosed
+from statehold.errors import UsageError
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotFound, NotLive
 from statehold.service import Service
@@ -247,12 +249,13 @@ def _after(request: HttpRequest) -> tuple[int | None, int]:
     chosen, text = _chosen(request), request.query.get("after", "")
     if not text:
         return chosen, -1
-    partition, colon, offset = text.partition(":")
-    if not (colon and partition.isdecimal() and offset.isdecimal() and len(text) <= 28):
-        raise Rejected(400, f"after={text}: write PARTITION:OFFSET, such as 2:48211")
-    if chosen not in (None, int(partition)):
+    try:
+        after = Receipt.of(text)
+    except UsageError as error:
+        raise Rejected(400, f"after={error}") from error
+    if chosen not in (None, after.partition):
         raise Rejected(400, f"after={text} names another partition than partition={chosen}")
-    return int(partition), int(offset)
+    return after.partition, after.offset
 
 
 def _chosen(request: HttpRequest) -> int | None:

@@ -131,7 +131,7 @@ ALLOWED: dict[str, str] = {
     "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops.explain": "",
     "ops.remote": "errors config ports",
-    "ops.generate": "errors common api.values state.kinds bound service",
+    "ops.generate": "errors common api.values bound service",
     "admin.inspection": (
         "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients "
         "snapshot.store snapshot snapshot.restore admin worker.handler worker.failures worker.inputs "
@@ -177,7 +177,7 @@ ALLOWED: dict[str, str] = {
         "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
     ),
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format disk worker.replicas service __init__ "
+        "errors config.sections common state bound ports snapshot.format client disk worker.replicas service __init__ "
         "ops.remote ops.http.console"
     ),
     "ops": "ops.http",

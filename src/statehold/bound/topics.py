@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.api.handler import Handler, HandlerFactory
-from statehold.api.output import Replies
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
 from statehold.common.names import Names
+from statehold.state.kinds.replies import RepliesTable
 
 
 def class_of(handler: HandlerFactory) -> type[Handler[Any]]:
@@ -24,12 +24,12 @@ def output_topics(handler: HandlerFactory, names: Names) -> list[str]:
     """
     kind = class_of(handler)
     topics = [output.topic for output in tables_and_outputs(kind)[1].values()]
-    return topics + failure_topics(kind, names) + ([names.replies] if answers_requests(kind) else [])
+    return topics + failure_topics(kind, names) + ([] if replies_of(kind) is None else [names.replies])
 
 
-def answers_requests(kind: type[Handler[Any]]) -> bool:
-    """Return whether the handler declares `Replies`."""
-    return any(isinstance(table, Replies) for table in tables_and_outputs(kind)[0].values())
+def replies_of(kind: type[Handler[Any]]) -> RepliesTable[Any] | None:
+    """Return the `Replies` that the handler declares; None if it answers no requests."""
+    return next((each for each in tables_and_outputs(kind)[0].values() if isinstance(each, RepliesTable)), None)
 
 
 def reference_topics(handler: HandlerFactory) -> list[str]:

@@ -15,10 +15,10 @@ import msgspec
 
 from statehold.api.values import serde
 from statehold.client.asking import OpenRequests, RequestInProgress
-from statehold.client.owner_reads import OwnerReads, table_key
+from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
 from statehold.common.names import Names
-from statehold.common.partitioner import murmur2
+from statehold.common.partitioner import key_bytes, murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.messages.request import LONGEST_ID, Reply, answer_in, no_answer
@@ -117,7 +117,7 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
+        data, blob, name = self._encoded(value), key_bytes(key), _checked(id) or self._asking.new_id()
         partition = await self._prepared(blob, timeout)
         address, request = await self._handed_over(
             self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
@@ -155,7 +155,7 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask_with_receipt`, on this thread."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), _blob(key), _checked(id) or self._asking.new_id()
+        data, blob, name = self._encoded(value), key_bytes(key), _checked(id) or self._asking.new_id()
         partition = murmur2(blob, self._asking.partitions())
         self._asking.read(partition, timeout)
         address, request = self._asking.ask(data, blob, partition, name, until)
@@ -174,7 +174,7 @@ class Client:
 
         :raises KafkaTrouble: Kafka has not acknowledged it; it may be written.
         """
-        until, data, blob = time.monotonic() + timeout, self._encoded(value), _blob(key)
+        until, data, blob = time.monotonic() + timeout, self._encoded(value), key_bytes(key)
         partition = await self._chosen(blob)
         receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
@@ -184,7 +184,7 @@ class Client:
 
     def send_blocking(self, value: Any, *, key: str | bytes, timeout: float = _TIMEOUT) -> Receipt:
         """Do the same as `send`, on this thread."""
-        until, data, blob = time.monotonic() + timeout, self._encoded(value), _blob(key)
+        until, data, blob = time.monotonic() + timeout, self._encoded(value), key_bytes(key)
         partition = murmur2(blob, self._asking.partitions())
         try:
             return self._asking.send(data, blob, partition, until).result(max(0.0, until - time.monotonic()))
@@ -296,7 +296,7 @@ class Client:
 
         :raises UsageError: the receipt is of another one, so a read could not include its record.
         """
-        partition = murmur2(table_key(key), count)
+        partition = murmur2(key_bytes(key), count)
         if after is not None and (after.partition != partition or after.topic not in ("", self.names.input)):
             raise UsageError(
                 f"{table}[{key!r}]: the receipt {after} is of {after.topic or self.names.input}[{after.partition}], "
@@ -375,10 +375,6 @@ async def _on(threads: ThreadPoolExecutor, call: Callable[..., V], *arguments: A
 def _forgotten(forget: Callable[[V], None], done: Future[V]) -> None:
     if not done.cancelled() and done.exception(0) is None:
         forget(done.result(0))
-
-
-def _blob(key: str | bytes) -> bytes:
-    return key.encode() if isinstance(key, str) else key
 
 
 def _checked(id: str) -> str:

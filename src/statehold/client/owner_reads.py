@@ -6,13 +6,14 @@ import http.client
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from statehold.client.receipt import Receipt
-from statehold.common.decoding import UNREADABLE
+from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, StateUnavailable
@@ -27,6 +28,8 @@ _ASK_AGAIN: Final = 0.3
 _LONGEST_PAUSE: Final = 1.0
 #: most unused connections to one owner
 _MOST_IDLE: Final = 16
+#: most types of values whose decoders are kept
+_MOST_KINDS: Final = 256
 #: most bytes of an answer
 _LARGEST: Final = 64_000_000
 
@@ -68,7 +71,7 @@ class OwnerReads:
         partition: int,
         after: Receipt | None,
         until: float,
-        here: Callable[[], tuple[Any] | None] = lambda: None,
+        here: Callable[[], tuple[Any] | None],
     ) -> Any:
         """Return the value of a key as `kind`; None if it is absent. Blocks until this monotonic time at most.
 
@@ -184,9 +187,9 @@ class OwnerReads:
             each.close()
 
 
-def table_key(key: str | bytes | int) -> bytes:
-    """Return the record key that a table's key is."""
-    return key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else b"%d" % key
+@lru_cache(_MOST_KINDS)
+def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
+    return make_decoder(msgspec.json.Decoder, kind).decode
 
 
 def _in_path(key: str | bytes | int) -> str:
@@ -215,7 +218,7 @@ def _answer(status: int, body: _Body, kind: Any, what: str, cause: str) -> Any:
     if status != 200 or body.error:
         raise StateUnavailable(f"{what}: {cause}")
     try:
-        return msgspec.json.decode(body.value, type=kind)
+        return _decoder(kind)(body.value)
     except UNREADABLE as error:
         raise StateUnavailable(
             f"{what}: the value is no {kind!r:.100}: {error}. Next: give `value` the type of the table's values"

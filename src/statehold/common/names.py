@@ -44,7 +44,7 @@ class Names:
         return (self.input, *self.others)
 
     def full(self, topic: str) -> str:
-        """Return the name of a topic as `api.rekey.rekey_suffix` gives its end; any other name as it is."""
+        """Return the name of a topic as `api.output.rekey_suffix` gives its end; any other name as it is."""
         return f"{self.group}{topic}" if topic.startswith(".") and topic.endswith(REKEY) else topic
 
     @cached_property

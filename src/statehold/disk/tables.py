@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from statehold.api.handler import Handler
 from statehold.api.values.difference import brief
 from statehold.bound.attributes import bound_tables
-from statehold.disk.keys import KeyCodec, key_codec
+from statehold.disk.keys import NO_KEY, KeyCodec, key_codec
 from statehold.disk.port import PartitionStore
 from statehold.disk.rows import LONGEST
 from statehold.disk.stored import StoredOnDisk
@@ -232,7 +232,7 @@ class SortedDiskTable(SortedTable[K, V], DiskTable[K, V]):
         for key in keys:
             try:
                 length = len(self.stored.codec.encode(key))
-            except (TypeError, ValueError, OverflowError, AttributeError):
+            except NO_KEY:
                 continue  # `check_keys` says what is wrong
             if length >= LONGEST:
                 raise self._unstorable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from statehold.api.record import MemoryMessage
+from statehold.common.partitioner import key_bytes
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of, header
 from statehold.messages.dead_letter import BLOCKED_KEYS, DISCARD, REPLAY, RESOLVED, DeadLetter, read, request_of
 from statehold.messages.pinned_command import Pinned, PinnedMessage
@@ -39,7 +40,7 @@ class RebuildFailures(NewFailures):
         for topic, value, key, _, _, _, _, headers in outputs:
             if topic != self._names.dead:
                 continue
-            blob = key.encode() if isinstance(key, str) else key
+            blob = key_bytes(key)
             found = read(MemoryMessage(topic, self._partition, 0, value, blob, list(headers or ())))
             if isinstance(found, DeadLetter) and not found.ordered:
                 self._dead[found.topic, found.offset] = found.place

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from statehold.common.decoding import UNREADABLE, make_decoder
+from statehold.common.partitioner import key_bytes
 from statehold.errors import StateUnavailable
 from statehold.runtime.introspection import Overview
 from statehold.worker.replicas.queries import Busy, Tables
@@ -43,7 +44,7 @@ def _as_key(kind: Any, key: str | bytes | int, table: str) -> Any:
     """:raises StateUnavailable: it is no key of this type."""
     if type(key) is kind:
         return key
-    data = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else b"%d" % key
+    data = key_bytes(key)
     try:
         if kind is bytes:
             return data

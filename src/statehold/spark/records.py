@@ -15,6 +15,7 @@ from statehold.api.values import serde
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.output import ORIGIN, ORIGIN_HEADER
 from statehold.bound.topics import class_of
+from statehold.common.partitioner import key_bytes
 from statehold.errors import TopicMissing, UsageError
 from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Resolution, read
 from statehold.ports import Reader
@@ -166,7 +167,7 @@ class OutputRecords(_Rows):
                 key = message.key()
                 yield (
                     *(work.topic, task.partition, message.offset(), moment(message.timestamp()[1])),
-                    *(key.encode() if isinstance(key, str) else key, _text(typed.message(codec, message.value()))),
+                    *(key_bytes(key), _text(typed.message(codec, message.value()))),
                     *origin_of(message),
                 )
 

@@ -19,9 +19,10 @@ from statehold.bound.inputs import plain_inputs, value_types
 from statehold.bound.output import ORIGIN_HEADER
 from statehold.bound.reference import references
 from statehold.bound.rekey import rekeys_of, with_rekeys
-from statehold.bound.topics import class_of
+from statehold.bound.topics import class_of, replies_of
 from statehold.common.class_body import class_attributes
 from statehold.common.names import Names
+from statehold.common.partitioner import key_bytes
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
@@ -145,9 +146,7 @@ class Driver(Wiring):
         topic = self._input(input)
         data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
         moment = int(self.clock.wall() * 1000) if timestamp is None else timestamp
-        offset = self.broker.log(topic, partition).append(
-            data, key.encode() if isinstance(key, str) else key, headers, moment
-        )
+        offset = self.broker.log(topic, partition).append(data, key_bytes(key), headers, moment)
         lane.deliver(flush=False)
         return offset
 
@@ -193,8 +192,7 @@ class Driver(Wiring):
         raise no_answer(0.0, where)
 
     def _replies(self) -> RepliesTable[Any]:
-        tables = tables_and_outputs(self._kind)[0].values()
-        found = next((table for table in tables if isinstance(table, RepliesTable)), None)
+        found = replies_of(self._kind)
         if found is None:
             raise UsageError(
                 f"{self._kind.__name__} answers no requests. Next: declare replies = Replies(TYPE, keep=1)"
@@ -264,7 +262,7 @@ class Driver(Wiring):
 
         The partition does it at the next commit, or in the next idle second.
         """
-        wanted = key.encode() if isinstance(key, str) else key
+        wanted = key_bytes(key)
         what, log = DISCARD if discard else REPLAY, self.broker.log(self.names.control, partition)
         asked = [
             dead_letter for dead_letter in self.dead_letters(partition) if wanted is None or dead_letter.key == wanted

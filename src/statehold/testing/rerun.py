@@ -12,7 +12,7 @@ from statehold.api.record import Message
 from statehold.bound.handler import new_state
 from statehold.bound.reference import Version
 from statehold.common.names import Names
-from statehold.common.partitioner import murmur2
+from statehold.common.partitioner import key_bytes, murmur2
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, TimeLimit, in_order
 from statehold.state import digest
 from statehold.state.state import State
@@ -77,7 +77,7 @@ class Past:
         for batch in in_order(self._batches(sizes), self.pinned):
             self._handle(engine, batch)
             for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
-                blob = key.encode() if isinstance(key, str) else key
+                blob = key_bytes(key)
                 if topic in outputs:  # the others are dead letters
                     outputs[topic].append((value, blob, tuple(headers or ()), partition))
             effects += [effect.key for effect in engine.effects.take()]

@@ -89,8 +89,7 @@ class _Replay:
                 f"long ago cannot be shown to them again. `statehold snapshot verify` without --replay proves the state"
             )
         self.typed = Typed(tables_and_outputs(kind)[0])
-        wanted = output_topics(kind, place.names)
-        wanted += place.names.rekeys
+        wanted = [*output_topics(kind, place.names), *place.names.rekeys]
         self.topics = view.facts_of([*wanted, place.names.dead])
         self.dead = self.topics[place.names.dead] is not None
         if place.names.dead not in wanted and not self.dead:

@@ -8,7 +8,7 @@ from typing import Any
 from statehold.api.output import Headers
 from statehold.api.record import Message
 from statehold.common.names import Names
-from statehold.common.partitioner import murmur2
+from statehold.common.partitioner import key_bytes, murmur2
 from statehold.errors import OutcomeUnknown
 from statehold.messages.command import BadCommand
 from statehold.messages.retry_record import Retried
@@ -45,7 +45,7 @@ class MemoryTransactions:
 
     def send(self, messages: Sequence[Sent]) -> None:
         for topic, value, key, partition, _, _, timestamp, headers in messages:
-            blob = key.encode() if isinstance(key, str) else key
+            blob = key_bytes(key)
             moment = timestamp or int(self._broker.clock.wall() * 1000)
             with self._broker.call("send"):
                 # One log per output topic, so that its order is the order of sending.

@@ -14,6 +14,7 @@ from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import plain_inputs, value_types
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
+from statehold.common.partitioner import key_bytes
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.testing.simulation.process import ProcessLife
@@ -135,7 +136,7 @@ class SimulatedCluster:
         if topic not in self._encoders:
             raise UsageError(f"no input {topic!r}; there are: {', '.join(self._encoders)}")
         data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
-        blob = key.encode() if isinstance(key, str) else key
+        blob = key_bytes(key)
         self._simulation.feed(InputRecord(self.now, partition, data, blob, topic, headers=headers))
 
     def outputs(self, topic: str) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from statehold.api.output import Headers
 from statehold.common.names import Names
-from statehold.common.partitioner import murmur2
+from statehold.common.partitioner import key_bytes, murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
 from statehold.messages.sent import Sent
@@ -91,7 +91,7 @@ class SimulatedTransactions:
 
     def send(self, messages: Sequence[Sent]) -> None:
         for topic, value, key, partition, _, _, timestamp, headers in messages:
-            blob = key.encode() if isinstance(key, str) else key
+            blob = key_bytes(key)
             self._put(topic, partition, value, blob, headers or (), timestamp)
 
     def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
