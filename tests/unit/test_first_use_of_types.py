@@ -76,7 +76,10 @@ def test_without_make_decoder_the_process_crashes() -> None:
 
 #: what the others call, and a tool with one thread
 ITSELF = {"statehold.common.decoding", "statehold.snapshot.state_edits"}
-ROOMS = {"api", "balancer", "bound", "common", "health", "kafka", "messages", "runtime", "snapshot", "state", "worker"}
+ROOMS = {
+    *("api", "balancer", "bound", "client", "common", "disk", "health", "kafka", "messages", "runtime", "snapshot"),
+    *("state", "worker"),
+}
 
 
 def test_a_function_lets_msgspec_read_types_in_one_place() -> None:

@@ -26,6 +26,9 @@ class _Note(msgspec.Struct, frozen=True):
     damage: str = ""
 
 
+_decode: Final = msgspec.json.Decoder(_Note).decode
+
+
 class Usage:
     """Used by the process that holds the lock of the directory. Each method may raise OSError."""
 
@@ -36,7 +39,7 @@ class Usage:
     def check(self) -> None:
         """:raises UnfitFiles: the files may not hold what was written (rule X3), or were found damaged."""
         try:
-            self._note = msgspec.json.decode(self._path.read_bytes(), type=_Note)
+            self._note = _decode(self._path.read_bytes())
         except FileNotFoundError:
             raise UnfitFiles("the file usage is missing") from None
         except msgspec.DecodeError as error:
