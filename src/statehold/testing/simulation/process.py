@@ -75,9 +75,9 @@ class Application:
         made.database, made.disks = self.database, self.disks
         return made
 
-    def disk_of(self, life: str, scheduler: TaskScheduler) -> SimulatedDisk:
+    def disk_of(self, process: str, scheduler: TaskScheduler) -> SimulatedDisk:
         """Return the disk of a process, which each life of it finds again."""
-        return self.disks.setdefault(life.rstrip("0123456789"), SimulatedDisk(scheduler))
+        return self.disks.setdefault(process, SimulatedDisk(scheduler))
 
     def place(self, kafka: SimulatedKafka, partition: int, instance: str) -> Place:
         """Return the identity of a partition as the brokers' topics are now."""
@@ -131,6 +131,7 @@ class ProcessLife(TaskHost):
         application: Application,
         kafka: SimulatedKafka,
         scheduler: TaskScheduler,
+        disk: SimulatedDisk,
         events: LogEvents,
         on_edge: Callable[[Phase, Event], None] = lambda phase, event: None,
     ) -> None:
@@ -144,7 +145,7 @@ class ProcessLife(TaskHost):
         self.log = Log(_EventLog(self, events, {}))
         self.speeds = Speeds()
         self.memory = Memory()
-        self.disk = application.disk_of(name, scheduler)
+        self.disk = disk
         self.workers: list[PartitionWorker] = []
         self.ended = False
         self.failure: BaseException | None = None

@@ -410,6 +410,7 @@ class Simulation:
             self.releases.get(name, self.application),
             self.kafka,
             self.scheduler,
+            self.application.disk_of(name, self.scheduler),
             self.observer.on_log,
             self.observer.on_edge,
         )
