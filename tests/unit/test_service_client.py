@@ -16,7 +16,7 @@ from statehold import Client, Receipt
 from statehold.asgi import lifespan, status_of
 from statehold.client import asking
 from statehold.common.partitioner import murmur2
-from statehold.config import Settings
+from statehold.config import Settings, load
 from statehold.errors import KafkaTrouble, MessageRefused, NoAnswerInTime, NotAnswered, StateUnavailable, UsageError
 from statehold.messages.request import Reply
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
@@ -36,7 +36,7 @@ class Owner:
     def admin(self, *_: Any) -> Any:
         member = SimpleNamespace(url=self.url, partitions=tuple(range(PARTITIONS)))
         return SimpleNamespace(
-            describe=lambda topics: dict.fromkeys(topics, SimpleNamespace(partitions=PARTITIONS)),
+            describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=PARTITIONS)),
             describe_group=lambda _: SimpleNamespace(members=(member,)),
             bounds=lambda *_: (0, 0),
         )
@@ -261,3 +261,18 @@ def test_a_service_stops_although_its_client_cannot_close() -> None:
 def test_a_rejected_record_is_no_outage() -> None:
     assert status_of(MessageRefused("too large")) == (400, {})
     assert status_of(KafkaTrouble("away"))[0] == 503
+
+
+@pytest.mark.parametrize("call", ["ask", "send", "get"])
+def test_brokers_that_are_away_are_named_within_the_time_with_what_to_check(call: str) -> None:
+    settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+    with Client("payments", settings) as client:
+        calls = {
+            "ask": lambda: client.ask_blocking(b"x", key="ann", reply=bytes, timeout=0.2),
+            "send": lambda: client.send_blocking(b"x", key="ann", timeout=0.2),
+            "get": lambda: client.get_blocking("balances", "ann", value=int, timeout=0.2),
+        }
+        with pytest.raises(
+            KafkaTrouble, match=r"127\.0\.0\.1:1: ask for payments: .*Next: check kafka\.bootstrap_servers"
+        ):
+            calls[call]()

@@ -13,6 +13,7 @@ from statehold.config.settings import Settings
 from statehold.errors import AccessRefused, KafkaTrouble, Misconfigured, StartError, TopicMismatch, TopicMissing
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.admin.topics import TopicAdmin
+from statehold.kafka.common.error_advice import advice_to_connect
 from statehold.kafka.common.retry import call_patiently
 from statehold.telemetry.log_events import Log
 
@@ -62,12 +63,11 @@ def reaching(settings: Settings) -> Iterator[None]:
         yield
     except Misconfigured as error:
         raise AccessRefused(
-            f"{servers}: connect: the brokers reject the request: {error}. Next: check kafka.security and the ACLs"
+            f"{servers}: connect: the brokers reject the request: {error}. Next: {advice_to_connect(error)}"
         ) from error
     except KafkaTrouble as error:
         raise StartError(
-            f"{servers}: connect: the brokers do not answer: {error}. Next: check kafka.bootstrap_servers; for brokers "
-            f"on this machine run `statehold dev status`"
+            f"{servers}: connect: the brokers do not answer: {error}. Next: {advice_to_connect(error)}"
         ) from error
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
 from statehold.client.receipt import Receipt
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, TopicMissing
-from statehold.kafka.admin.admin import Admin
+from statehold.errors import KafkaTrouble, RestoreTimeout, TopicMissing
+from statehold.kafka.admin.admin import Admin, TopicFacts
+from statehold.kafka.common.error_advice import advice_to_connect
 from statehold.kafka.feeds.reply_feed import ReplyFeed, ReplyLane
 from statehold.kafka.tools.request_producer import RequestProducer
 from statehold.messages.request import Reply, headers_of, no_answer
+from statehold.ports import Cancelled
 from statehold.telemetry.log_events import Log
 
 #: seconds without a request after which a partition of the replies is read no more
@@ -64,13 +67,13 @@ class OpenRequests:
         """Whether `partitions` returns at once."""
         return self._partitions > 0
 
-    def partitions(self) -> int:
-        """Return the number of partitions of the input. The first call asks the brokers.
+    def partitions(self, until: float) -> int:
+        """Return the number of partitions of the input. The first call asks the brokers, until this monotonic time.
 
         :raises TopicMissing: the input does not exist. :raises KafkaTrouble: the brokers do not answer.
         """
         if not self._partitions:
-            found = self.admin().describe([self._names.input])[self._names.input]
+            found = self._described(self._names.input, until)
             if found is None:
                 raise TopicMissing(
                     f"{self._names.input}: the input does not exist. Next: check the names of the client's service "
@@ -78,6 +81,22 @@ class OpenRequests:
                 )
             self._partitions = found.partitions
         return self._partitions
+
+    def _described(self, topic: str, until: float) -> TopicFacts | None:
+        with self._reaching(topic):
+            return self.admin().describe([topic], lambda: time.monotonic() >= until)[topic]
+
+    @contextmanager
+    def _reaching(self, topic: str) -> Iterator[None]:
+        """Let an error of a request about a topic say what to check. :raises KafkaTrouble:"""
+        try:
+            yield
+        except (KafkaTrouble, RestoreTimeout, Cancelled) as error:
+            cause = error if isinstance(error, KafkaTrouble) else error.__cause__
+            trouble = cause if isinstance(cause, KafkaTrouble) else KafkaTrouble("no answer in time")
+            servers = self._settings.kafka.bootstrap_servers
+            text = f"{servers}: ask for {topic}: {trouble}. No record was sent. Next: {advice_to_connect(trouble)}"
+            raise type(trouble)(text) from error
 
     def admin(self) -> Admin:
         with self._lock:
@@ -93,21 +112,24 @@ class OpenRequests:
             self._used[partition] = time.monotonic()
             return True
 
-    def read(self, partition: int, seconds: float) -> None:
-        """Read the replies of this partition from their present end on. Blocks for a request to the brokers.
+    def read(self, partition: int, until: float) -> None:
+        """Read the replies of this partition from their present end on.
 
-        :raises TopicMissing: the service has no topic of replies. :raises RestoreTimeout: the brokers do not answer.
+        Blocks for requests to the brokers, until this monotonic time at most.
+
+        :raises TopicMissing: the service has no topic of replies. :raises KafkaTrouble: the brokers do not answer.
         """
         if self.reads(partition):
             return
-        admin, topic = self.admin(), self._names.replies
-        if admin.describe([topic])[topic] is None:
+        topic = self._names.replies
+        if self._described(topic, until) is None:
             raise TopicMissing(
                 f"{topic}: the topic of replies does not exist, so the service answers no requests. Nothing was sent. "
                 f"Next: declare replies = Replies(TYPE, keep=SECONDS) in the handler and run `statehold topics create "
                 f"MODULE:SERVICE --start-at end`"
             )
-        _, end = admin.bounds(topic, partition, seconds, lambda: False)
+        with self._reaching(topic):
+            _, end = self.admin().bounds(topic, partition, max(0.0, until - time.monotonic()), lambda: False)
         with self._lock:
             if self._feed is None:
                 self._feed = ReplyFeed(self._settings, self._names.group, topic, self._log, self._take)

@@ -118,7 +118,7 @@ class Client:
         """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
         until = time.monotonic() + timeout
         data, blob, name = self._encoded(value), key_bytes(key), _checked(id) or self._asking.new_id()
-        partition = await self._prepared(blob, timeout)
+        partition = await self._prepared(blob, until)
         address, request = await self._handed_over(
             self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
         )
@@ -156,8 +156,8 @@ class Client:
         """Do the same as `ask_with_receipt`, on this thread."""
         until = time.monotonic() + timeout
         data, blob, name = self._encoded(value), key_bytes(key), _checked(id) or self._asking.new_id()
-        partition = murmur2(blob, self._asking.partitions())
-        self._asking.read(partition, timeout)
+        partition = murmur2(blob, self._asking.partitions(until))
+        self._asking.read(partition, until)
         address, request = self._asking.ask(data, blob, partition, name, until)
         try:
             found = request.reply.result(max(0.0, until - time.monotonic()))
@@ -175,7 +175,7 @@ class Client:
         :raises KafkaTrouble: Kafka has not acknowledged it; it may be written.
         """
         until, data, blob = time.monotonic() + timeout, self._encoded(value), key_bytes(key)
-        partition = await self._chosen(blob)
+        partition = await self._chosen(blob, until)
         receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(receipt), max(0.0, until - time.monotonic()))
@@ -185,7 +185,7 @@ class Client:
     def send_blocking(self, value: Any, *, key: str | bytes, timeout: float = _TIMEOUT) -> Receipt:
         """Do the same as `send`, on this thread."""
         until, data, blob = time.monotonic() + timeout, self._encoded(value), key_bytes(key)
-        partition = murmur2(blob, self._asking.partitions())
+        partition = murmur2(blob, self._asking.partitions(until))
         try:
             return self._asking.send(data, blob, partition, until).result(max(0.0, until - time.monotonic()))
         except FutureTimeout:
@@ -235,7 +235,7 @@ class Client:
             partition or input.
         """
         until = time.monotonic() + timeout
-        partition = self._home(table, key, after, await self._count())
+        partition = self._home(table, key, after, await self._count(until))
         here = partial(self._read_here, table, key, partition, after)
         if (found := here()) is not None:
             return found[0]
@@ -252,7 +252,7 @@ class Client:
     ) -> Any:
         """Do the same as `get`, on this thread."""
         until = time.monotonic() + timeout
-        partition = self._home(table, key, after, self._asking.partitions())
+        partition = self._home(table, key, after, self._asking.partitions(until))
         here = partial(self._read_here, table, key, partition, after)
         if (found := here()) is not None:
             return found[0]
@@ -305,18 +305,19 @@ class Client:
             )
         return partition
 
-    async def _chosen(self, key: bytes) -> int:
-        return murmur2(key, await self._count())
+    async def _chosen(self, key: bytes, until: float) -> int:
+        return murmur2(key, await self._count(until))
 
-    async def _count(self) -> int:
+    async def _count(self, until: float) -> int:
         """Return the number of partitions of the input."""
-        return self._asking.partitions() if self._asking.ready else await _on(self._preparers, self._asking.partitions)
+        count = self._asking.partitions
+        return count(until) if self._asking.ready else await _on(self._preparers, count, until)
 
-    async def _prepared(self, key: bytes, timeout: float) -> int:
+    async def _prepared(self, key: bytes, until: float) -> int:
         """Return the partition of a key, whose replies are read."""
-        partition = await self._chosen(key)
+        partition = await self._chosen(key, until)
         if not self._asking.reads(partition):
-            await _on(self._preparers, self._asking.read, partition, timeout)
+            await _on(self._preparers, self._asking.read, partition, until)
         return partition
 
     async def _handed_over(

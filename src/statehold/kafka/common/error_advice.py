@@ -6,6 +6,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from statehold.errors import KafkaTrouble, Misconfigured
+
 _E = KafkaError
 
 #: code -> what to change; only for errors that a setting, a right or an operator can fix
@@ -96,3 +98,10 @@ def advice(code: int) -> str:
     """Return `: what to change`, or an empty string if there is no advice."""
     change = ADVICE.get(code)
     return f": {change}" if change else ""
+
+
+def advice_to_connect(error: KafkaTrouble) -> str:
+    """Return what to check if the first request of a program to its brokers has failed."""
+    if isinstance(error, Misconfigured):
+        return "check kafka.security and the ACLs"
+    return "check kafka.bootstrap_servers; for brokers on this machine run `statehold dev status`"
