@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from examples.around.booking import Bookings
@@ -76,7 +77,20 @@ class Scene:
             consumer.close()
 
     def await_handled(self, records: int) -> None:
-        await_true(lambda: self.handled(records), f"{records} records are handled", 120)
+        self.await_true(lambda: self.handled(records), f"{records} records are handled")
+
+    def await_true(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait until `condition` is true while the newest process lives; a failure shows the end of its log."""
+
+        def met() -> bool:
+            assert self.processes[-1].poll() is None, f"the process ended before {what}"
+            return bool(condition())
+
+        try:
+            await_true(met, what, 120)
+        except AssertionError:
+            print((self.directory / "log").read_text(errors="replace")[-20_000:])
+            raise
 
 
 def committed(servers: str, topic: str) -> list[tuple[int, int, bytes]]:

@@ -205,10 +205,10 @@ def test_every_movement_is_in_one_statement_though_the_clock_closes_the_day(kafk
             feed.send(movements(100 * kill, 100, run))
             scene.await_handled(100 * (kill + 1))
             if kill == 1:
-                await_true(lambda: closed(200), "the clock has closed the day", 120)
+                scene.await_true(lambda: closed(200), "the clock has closed the day")
             scene.kill(process)
             process = scene.run(target)
-        await_true(lambda: closed(300), "the clock has closed the last day", 120)
+        scene.await_true(lambda: closed(300), "the clock has closed the last day")
         process.terminate()
         assert process.wait(60) == 0
     finally:

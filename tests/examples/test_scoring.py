@@ -15,7 +15,6 @@ from examples.feeding import Feed
 from examples.scoring import app
 from examples.scoring.scorer import Scorer
 from tests.examples.around import STATEHOLD, Scene, committed
-from tests.support.desk import await_true
 
 from statehold.dev import Cluster
 from statehold.dev.ports import free_ports
@@ -88,7 +87,7 @@ def test_each_score_counts_once_whenever_the_service_is_killed(kafka: Cluster, t
             decisions[:] = [decode(value) for _, _, value in committed(kafka.bootstrap_servers, "decisions")]
             return len(decisions) >= number
 
-        await_true(decided, f"{number} decisions", 300)
+        scene.await_true(decided, f"{number} decisions")
 
     try:
         for _ in range(3):

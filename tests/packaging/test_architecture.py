@@ -47,7 +47,9 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
-    "client": "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.feeds kafka.tools",
+    "client": (
+        "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.feeds kafka.tools"
+    ),
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
         "kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io"

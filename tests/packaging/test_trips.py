@@ -220,7 +220,8 @@ class Trip:
             # An installed package has the folders that a checkout links to.
             home = next((home for home in (INSTALLED, ROOT) if resolved.is_relative_to(home)), None)
             inside = "" if home is None or path.startswith("<") else str(resolved.relative_to(home))
-            others = inside.startswith(("testing/", "tests/", ".venv/"))
+            # The driver places records on partitions, as a producer does.
+            others = inside.startswith(("testing/", "tests/", ".venv/", "common/partitioner.py"))
             self._known[path] = "" if others else inside
         return self._known[path]
 
