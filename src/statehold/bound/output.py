@@ -161,5 +161,6 @@ def origin_of(headers: Iterable[tuple[str, Any]] | None) -> Origin | None:
     for i in range(len(found) - 1, -1, -1):
         name, data = found[i]
         if name == ORIGIN_HEADER and isinstance(data, bytes) and len(data) == ORIGIN.size:
-            return Origin(*ORIGIN.unpack(data), found[:i] + found[i + 1 :])
+            partition, n, ordinal = ORIGIN.unpack(data)
+            return Origin(partition, n, ordinal, found[:i] + found[i + 1 :])
     return None
