@@ -135,10 +135,8 @@ def _run_once(
     else:
         result.rates.append(outcome.rate)
         result.warm.append(outcome.warm)
-        console.print(
-            f"({contender.letter}) {contender.title}: {rate_text([outcome.rate])}/s, warm {rate_text([outcome.warm])}/s, "
-            f"all outputs right"
-        )
+        rate, warm = rate_text([outcome.rate]), rate_text([outcome.warm])
+        console.print(f"({contender.letter}) {contender.title}: {rate}/s, warm {warm}/s, all outputs right")
     kafka.delete(bootstrap, target)
 
 
