@@ -12,7 +12,7 @@ from tests.chaos.rows import Row
 from tests.chaos.workload import ACCOUNTS, Sent, Trade
 
 from statehold import Handler, Output, Record, Rekey, Table, on
-from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.output import origin_of
 
 #: points of a run at which the sum is taken
 POINTS = 40
@@ -68,8 +68,9 @@ def rekeyed(topic: str, output: str) -> type[Handler[None]]:
             account, movement = record.key, record.value
             before = self.accounts.get(account, Account())
             after = self.accounts[account] = Account(before.total + movement.amount, before.count + 1)
-            partition, transaction, _ = ORIGIN.unpack(dict(record.headers)[ORIGIN_HEADER])
-            sender = partition, transaction
+            origin = origin_of(record.headers)
+            assert origin is not None
+            sender = origin.partition, origin.n
             answer = Moved(movement.id, account, after.total, after.count, movement.amount, sender)
             self.answers.send(answer, key=account)
 
