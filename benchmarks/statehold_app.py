@@ -31,6 +31,13 @@ class Total(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int = 0
 
 
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the first of two stages sends to the second."""
+
+    id: str
+    amount: int
+
+
 NOTHING = Total()
 
 
@@ -99,7 +106,7 @@ def rekeyed(source: str, output: str) -> type[Handler[None]]:
     """Return the handler of two stages: it counts by symbol, then gives the totals by account."""
 
     class Rekeyed(Handler[None]):
-        by_account = Rekey("by_account", key=str, value=Trade)
+        by_account = Rekey("by_account", key=str, value=Change)
         symbols = Table(key=str, value=int)
         totals = Table(key=str, value=Total)
         running = Output(output, value=Running)
@@ -108,16 +115,15 @@ def rekeyed(source: str, output: str) -> type[Handler[None]]:
         def trade(self, record: Record[Trade]) -> None:
             trade = record.value
             self.symbols[trade.symbol] = self.symbols.get(trade.symbol, 0) + 1
-            self.by_account.send(trade, trade.account)
+            amount = trade.quantity * trade.price
+            self.by_account.send(Change(trade.id, amount if trade.side == "BUY" else -amount), trade.account)
 
         @on(by_account)
-        def account(self, record: Record[Trade, str]) -> None:
-            trade, account = record.value, record.key
+        def account(self, record: Record[Change, str]) -> None:
+            change, account = record.value, record.key
             old = self.totals.get(account, NOTHING)
-            amount = trade.quantity * trade.price
-            new = Total(old.total + (amount if trade.side == "BUY" else -amount), old.count + 1)
-            self.totals[account] = new
-            self.running.send(Running(trade.id, account, new.total, new.count), account)
+            new = self.totals[account] = Total(old.total + change.amount, old.count + 1)
+            self.running.send(Running(change.id, account, new.total, new.count), account)
 
     return Rekeyed
 
