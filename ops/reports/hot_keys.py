@@ -33,7 +33,7 @@ class HotKey(msgspec.Struct, frozen=True):
     partition: int
     #: as text; None: the records without a key
     key: str | None
-    #: records of the backlog with this key, estimated if the backlog was sampled; at least so many
+    #: records of the backlog with this key, estimated if the backlog was sampled; a lower bound
     records: int
     #: their part of the partition's backlog, 0 to 1
     share: float

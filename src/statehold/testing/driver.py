@@ -37,11 +37,12 @@ from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
 from statehold.testing.memory.calls import DriverCalls, OpenCall
+from statehold.testing.memory.keys import key_encoders
 from statehold.testing.recorded import Recorded
 from statehold.testing.replay import Replay
 from statehold.testing.rerun import Past, Seen
 from statehold.testing.stepped import EffectCall
-from statehold.testing.wiring import Wiring, key_encoders
+from statehold.testing.wiring import Wiring
 
 T = TypeVar("T")
 K = TypeVar("K")

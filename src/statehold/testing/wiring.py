@@ -8,14 +8,11 @@ from itertools import count
 from typing import Any
 
 from statehold.api.handler import Handler
-from statehold.api.values.keys import KeySerde
 from statehold.bound.attributes import schemas, sinks_of, table_types
 from statehold.bound.handler import new_state
-from statehold.bound.inputs import key_types
 from statehold.bound.reference import references
 from statehold.bound.sink import SinkPosition
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes
 from statehold.config.settings import Settings
 from statehold.disk.disk_tables import disk_tables
 from statehold.ports import Membership, WorkerReport
@@ -49,16 +46,6 @@ from statehold.worker.common.memory_guard import Memory
 from statehold.worker.replicas.reference import References, Sources
 from statehold.worker.replicas.standby import Standbys, StandbyTools
 from statehold.worker.sinks.position import note_of
-
-
-def key_encoders(kind: type[Handler[Any]], names: Names) -> dict[str, Callable[[Any], bytes | None]]:
-    """Return what writes the keys of each input: by their declared type, but bytes are taken as they are."""
-    declared = {topic: KeySerde(key, topic).encode for topic, key in key_types(kind, names).items()}
-    return {topic: _or_bytes(declared[topic]) if topic in declared else key_bytes for topic in names.inputs}
-
-
-def _or_bytes(encode: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
-    return lambda key: key if key is None or isinstance(key, bytes) else encode(key)
 
 
 class Wiring:

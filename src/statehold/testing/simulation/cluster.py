@@ -16,11 +16,11 @@ from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
+from statehold.testing.memory.keys import key_encoders
 from statehold.testing.simulation.process import ProcessLife
 from statehold.testing.simulation.schedule import Intervention, Schedule
 from statehold.testing.simulation.shrink import lines_of
 from statehold.testing.simulation.simulation import InputRecord, Scenario, Simulation
-from statehold.testing.wiring import key_encoders
 
 
 def quick_settings(settings: Settings | None = None) -> Settings:
