@@ -56,6 +56,8 @@ class Subject(NamedTuple):
     settings: Settings
     names: Names
     service: Service | None
+    #: module:service; empty without the code
+    target: str = ""
 
     @property
     def typed(self) -> Typed:
@@ -90,7 +92,7 @@ def subject_of(settings: Settings, target: str | None, name: str | None, input_t
     if target is None:
         return Subject(settings, names, None)
     service = find_service(target)
-    return Subject(service.settings, names, service)
+    return Subject(service.settings, names, service, target)
 
 
 class Choice(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
-from statehold.ops.cli.common.spark import spark_options
+from statehold.ops.cli.common.spark import SparkMemory, importing_session
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
 from statehold.ops.cli.state.acting import SHOWN, DryRun, StateChange, Yes, acts, with_change
@@ -62,9 +61,7 @@ def migrate(
             "[default: in this process, a partition at a time]",
         ),
     ] = None,
-    spark_memory: Annotated[
-        str, typer.Option("--spark-memory", metavar="SIZE", help="Set the heap of a local Spark.")
-    ] = "1g",
+    spark_memory: SparkMemory = "1g",
     who: Who = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -90,14 +87,9 @@ def migrate(
     if spark_master is None:
         done = migration.migrate(*what, dry_run=not act)
     else:
-        options = spark_options("--spark-master needs", spark_master, spark_memory)
-        from statehold.admin.state import migrate_spark
-        from statehold.snapshot.spark.io.session import spark_session
+        with importing_session("statehold state migrate", spark_master, spark_memory) as spark:
+            from statehold.admin.state import migrate_spark
 
-        if options.local:  # its Python workers import from the current directory, too
-            path = filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", "")))
-            os.environ["PYTHONPATH"] = os.pathsep.join(path)
-        with spark_session("statehold state migrate", options) as spark:
             done = migrate_spark.migrate(spark, *what, dry_run=not act)
     if as_json:
         output.print_json(done)
