@@ -210,7 +210,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.cli.snapshots": "errors common snapshot.inspect admin.inspection ops.cli.common",
     "ops.cli.state": (
-        "errors config common messages bound snapshot.format snapshot snapshot.spark.io admin service "
+        "errors config common messages bound snapshot snapshot.spark.io admin service "
         "snapshot.spark.export "
         "admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports ops.process ops.cli.common "
         "ops.cli.service ops.cli.release ops.cli.snapshots rehearsal rebuild spread"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,20 +12,16 @@ import typer
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.bound.attributes import sinks_of
 from statehold.bound.topics import class_of
-from statehold.common.names import Names
-from statehold.config.settings import Settings
-from statehold.errors import ToolRefused
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.spark import SparkMaster, SparkMemory, importing_session
 from statehold.ops.cli.release.rehearse import Shown, line_of, print_example
 from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
-from statehold.ops.reports.sinks import compared
+from statehold.ops.reports.sinks import require_level
 from statehold.rebuild import replacing
 from statehold.rebuild.kept_transactions import TOOL
 from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.rebuild.report import RebuiltState
 from statehold.rehearsal.source import LiveTopics
-from statehold.snapshot.format.records import CommitRecord
 
 if TYPE_CHECKING:
     from statehold.service import Service
@@ -66,6 +62,7 @@ def rebuild_(
     """
     settings, service, act = change.settings, change.service, change.acts()
     has_sinks = bool(sinks_of(class_of(service.handler)))
+    compare_sinks = partial(require_level, settings, "rebuild the state", "the service", service.names)
 
     def show(found: RebuiltState) -> None:
         if not change.as_json:
@@ -86,7 +83,7 @@ def rebuild_(
             change.reason(TOOL),
             show,
             dry_run=not act,
-            compare_sinks=_sinks_compared(settings, service.names) if has_sinks else None,
+            compare_sinks=compare_sinks if has_sinks else None,
         )
     if change.as_json:
         output.print_json(done)
@@ -106,19 +103,6 @@ def _rebuild(
 
     code = ReleaseCode(target, service.settings, service.names)
     return SpreadRebuild(spark, topics, service.handler, code, options, output.complain)
-
-
-def _sinks_compared(settings: Settings, names: Names) -> replacing.CompareSinks:
-    def compare(commit_records: Sequence[CommitRecord]) -> None:
-        for each in compared(settings, names, commit_records):
-            if each.trouble or each.position != each.commit_record:
-                raise ToolRefused(
-                    f"{names.input}[{each.partition}]@{each.commit_record}: rebuild the state: the database of the "
-                    f"sinks is at {each.position}: {each.trouble or 'ahead, by one transaction'}. Nothing was changed. "
-                    f"Next: start the service, which repeats that transaction, and stop it"
-                )
-
-    return compare
 
 
 def _print(found: RebuiltState) -> None:
