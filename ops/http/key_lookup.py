@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from statehold.common.partitioner import murmur2
 from statehold.ops.http.whereabouts import Whereabouts
 from statehold.service import Service
-from statehold.worker.replicas.queries import Tables
+from statehold.snapshot.format.records import CommitRecord
+from statehold.worker.replicas.queries import Committed, Tables
 
 #: the phase of a partition here that has not committed a record yet
 BEHIND: Final = "behind"
@@ -84,13 +85,27 @@ class Finder:
             if (age := committed.age) is not None:
                 ages.append(age)
             data, commit_record = committed.read(partial(_stored, table, key))
-            if (reached := commit_record.positions.get(self._service.names.input, 0)) <= after:
-                raise NotLive(f"partition {number} has committed {reached}, and not yet {after}", number, BEHIND)
+            self._require_reached(number, commit_record, after)
             if data is not None:
                 value = committed.tables[table].decoded(key, data)
                 return Found(value, number, commit_record.n, commit_record.position(self._service.names.input), age)
         home = self._home(key) if partition is None else partition
         raise self._why_not(table, key, home, set(states), max(ages, default=None))
+
+    def require(self, partition: int, after: int, committed: Committed | None) -> None:
+        """Check that a partition is here and has committed the record at the offset `after` of the input.
+
+        :raises LookupError: NotLive or Elsewhere. :raises Busy: commits came too fast to read between them.
+        """
+        if committed is None:
+            raise self._not_here(partition)
+        _, commit_record = committed.read(lambda _: None)
+        self._require_reached(partition, commit_record, after)
+
+    def _require_reached(self, number: int, commit_record: CommitRecord, after: int) -> None:
+        """:raises NotLive: the partition has not committed this record yet."""
+        if (reached := commit_record.positions.get(self._service.names.input, 0)) <= after:
+            raise NotLive(f"partition {number} has committed {reached}, and not yet {after}", number, BEHIND)
 
     def _why_not(self, table: str, key: Any, home: int | None, here: set[int], age: float | None) -> LookupError:
         overview = self._service.overview
@@ -99,6 +114,9 @@ class Finder:
         if home is None:
             others = [self._whereabouts.shown(member) for member in self._whereabouts.others()]
             return Elsewhere(f"key {key!r} is in no partition that is here", None, None, others)
+        return self._not_here(home)
+
+    def _not_here(self, home: int) -> LookupError:
         if (phase := self._phase(home)) is not None:
             return NotLive(f"partition {home} is here and {phase}", home, phase)
         holder = self._whereabouts.holder(home)

@@ -114,6 +114,8 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Client", frozenset({"settings", "names"})),
             Entry("statehold.Answered", made=False),
             Entry("statehold.Receipt"),
+            Entry("statehold.RowPage", made=False),
+            Entry("statehold.TableRow", made=False),
             *(Entry(f"statehold.asgi.{name}") for name in ("lifespan", "answer_errors", "status_of")),
         ],
     ),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from statehold.api.windows import Hopping, Session, Tumbling
     from statehold.client.client import Answered, Client
     from statehold.client.receipt import Receipt
+    from statehold.client.rows import RowPage, TableRow
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
     from statehold.health.freeze_guard import FreezeGuard
@@ -52,6 +53,7 @@ __all__ = [
     "Rekey",
     "Replies",
     "Retired",
+    "RowPage",
     "Serde",
     "Service",
     "Session",
@@ -59,6 +61,7 @@ __all__ = [
     "StateholdError",
     "StoredReply",
     "Table",
+    "TableRow",
     "Timer",
     "Tumbling",
     "__version__",
@@ -96,6 +99,7 @@ _HOMES = {
     "Rekey": "api.output",
     "Replies": "api.output",
     "Retired": "api.table",
+    "RowPage": "client.rows",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",
@@ -103,6 +107,7 @@ _HOMES = {
     "StateholdError": "errors",
     "StoredReply": "api.output",
     "Table": "api.table",
+    "TableRow": "client.rows",
     "Timer": "api.timer",
     "Tumbling": "api.windows",
     "__version__": "common.version",

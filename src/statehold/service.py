@@ -36,7 +36,7 @@ from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
 from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.runtime.introspection import Overview
-from statehold.runtime.local_reads import read_here
+from statehold.runtime.local_reads import LocalReads
 from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
@@ -222,7 +222,7 @@ class Service:
     def client(self) -> Client:
         """Return a new `Client` of this service, with its settings and the type of its (first) input's values."""
         value = value_types(class_of(self.handler), self.names)[self.input]
-        here = partial(read_here, lambda: self.overview, self.input)
+        here = LocalReads(lambda: self.overview, self.input)
         return Client(self.name, self._settings, input=self.input, value=value, here=here)
 
     def retry(self, partition: int | None = None) -> None:

@@ -48,7 +48,8 @@ ALLOWED: dict[str, str] = {
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
     "client": (
-        "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.feeds kafka.tools"
+        "errors config common api.values messages ports telemetry kafka.common kafka.admin snapshot.format kafka.feeds "
+        "kafka.tools"
     ),
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
@@ -94,9 +95,9 @@ ALLOWED: dict[str, str] = {
         "worker.participants worker.sinks worker.full_snapshots worker.recovery"
     ),
     "runtime": (
-        "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore disk admin balancer worker.common worker.replicas worker.sinks "
-        "worker"
+        "errors config common api state bound ports telemetry health kafka.admin snapshot.format kafka.clients "
+        "kafka.feeds snapshot.store snapshot.restore disk client admin balancer worker.common worker.replicas "
+        "worker.sinks worker"
     ),
     "service": (
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot client admin "
@@ -179,7 +180,7 @@ ALLOWED: dict[str, str] = {
         "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
     ),
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format client disk worker.replicas service __init__ "
+        "errors config.sections common state bound ports snapshot.format disk client worker.replicas service __init__ "
         "ops.remote ops.http.console"
     ),
     "ops": "ops.http",
