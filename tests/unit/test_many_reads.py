@@ -68,10 +68,10 @@ class Owners:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parts = {number: Part() for number in range(COUNT)}
         service = Service("s", input="s", handler=Balances, settings=Settings())
-        self.overview: Any = SimpleNamespace(
+        overview: Any = SimpleNamespace(
             committed=lambda _=None: {n: each.committed() for n, each in self.parts.items()}, partitions=COUNT
         )
-        service.overview = self.overview
+        self.overview = service.overview = overview
         self.asked: list[HttpRequest] = []
         queries = Queries(service)
 
