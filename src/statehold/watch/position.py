@@ -43,7 +43,7 @@ def as_text(position: WatchPosition) -> str:
 
 
 def parse(text: str) -> dict[int, WatchedTo]:
-    """Return the position with this text; '' is none of any partition.
+    """Return the position with this text; '' has no partition.
 
     :raises UsageError: it is no such text.
     """
