@@ -17,7 +17,6 @@ from urllib.parse import unquote, urlencode
 
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
-from statehold.client.watch_position import WatchedTo
 from statehold.disk.port import StoreClosed
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, NotFound, NotLive
@@ -25,6 +24,7 @@ from statehold.ops.http.query_fields import MOST, after_of, bounds_of, key_of, k
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
 from statehold.state.partition_table import PartitionTable
+from statehold.watch.position import WatchedTo
 from statehold.worker.replicas.listing import KeyBounds, Listing, rows_of, rows_within
 from statehold.worker.replicas.queries import Busy, Committed
 

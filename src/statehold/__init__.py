@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from statehold.errors import StateholdError
     from statehold.health.freeze_guard import FreezeGuard
     from statehold.service import Service
+    from statehold.watch.changes import TableChange
 
 __all__ = [
     "Answered",
@@ -61,6 +62,7 @@ __all__ = [
     "StateholdError",
     "StoredReply",
     "Table",
+    "TableChange",
     "TableRow",
     "Timer",
     "Tumbling",
@@ -107,6 +109,7 @@ _HOMES = {
     "StateholdError": "errors",
     "StoredReply": "api.output",
     "Table": "api.table",
+    "TableChange": "watch.changes",
     "TableRow": "client.rows",
     "Timer": "api.timer",
     "Tumbling": "api.windows",

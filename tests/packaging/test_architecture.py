@@ -47,9 +47,10 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
+    "watch": "errors common api.values ports snapshot.format snapshot.restore",
     "client": (
-        "errors config common api.values messages ports telemetry kafka.common kafka.admin snapshot.format kafka.feeds "
-        "kafka.tools"
+        "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.clients kafka.feeds "
+        "kafka.tools watch"
     ),
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
@@ -96,7 +97,7 @@ ALLOWED: dict[str, str] = {
     ),
     "runtime": (
         "errors config common api state bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore disk client admin balancer worker.common worker.replicas "
+        "kafka.feeds snapshot.store snapshot.restore disk watch client admin balancer worker.common worker.replicas "
         "worker.sinks worker"
     ),
     "service": (
@@ -180,8 +181,8 @@ ALLOWED: dict[str, str] = {
         "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
     ),
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format disk client worker.replicas service __init__ "
-        "ops.remote ops.http.console"
+        "errors config.sections common state bound ports snapshot.format disk watch client worker.replicas service "
+        "__init__ ops.remote ops.http.console"
     ),
     "ops": "ops.http",
     "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",

@@ -13,7 +13,6 @@ from statehold import Client, Handler, Receipt, Record, Service, Table
 from statehold.bound.attributes import tables_and_outputs
 from statehold.client import asking
 from statehold.client.rows import RowPage
-from statehold.client.watch_position import WatchedTo, parse
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings
 from statehold.errors import StateUnavailable, UsageError
@@ -23,6 +22,9 @@ from statehold.ops.http.bounded_server import BoundedServer
 from statehold.ops.http.state import Queries
 from statehold.runtime.local_reads import LocalReads
 from statehold.snapshot.format.records import CommitRecord
+from statehold.watch.position import WatchedTo, parse
+from statehold.worker.replicas import listing
+from statehold.worker.replicas.listing import KeyBounds, rows_within
 from statehold.worker.replicas.queries import Committed
 
 NAMES = [f"{country}-{i}" for country in ("AT", "DE", "FR") for i in range(40)] + ["a,b", "50%", "ü/ö", ""]
@@ -193,6 +195,21 @@ def test_rows_include_the_records_of_the_receipts(owners: Owners, monkeypatch: p
             client.get_many_blocking("balances", NAMES, value=int, after=Receipt("another", 0, 0))
         with pytest.raises(UsageError, match="a page has 1 to 1000 rows"):
             client.get_range_blocking("balances", value=int, limit=1001)
+
+
+def test_a_page_names_the_transaction_before_its_keys_were_read(
+    owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners.fill()
+
+    def added_meanwhile(_: float) -> None:
+        owners.parts[0].tables["balances"]["new"] = 7
+        owners.parts[0].commit()
+
+    monkeypatch.setattr(listing, "time", SimpleNamespace(sleep=added_meanwhile))
+    page = rows_within(owners.parts[0].committed(), "balances", KeyBounds(), 1000)
+    assert (page.since.n, page.commit_record.n) == (1, 2)
+    assert "new" not in dict(page.rows), "a watch from transaction 1 on has it"
 
 
 def test_a_partition_that_is_not_there_is_asked_again_and_named(owners: Owners) -> None:

@@ -21,7 +21,7 @@ from statehold.ops.http.state import Queries
 from statehold.runtime.local_reads import LocalReads
 from statehold.state.partition_table import PartitionTable
 from statehold.testing import Driver
-from statehold.worker.replicas.listing import KeyBounds, _within, several
+from statehold.worker.replicas.listing import KeyBounds, keys_within, several
 from statehold.worker.replicas.queries import Committed
 
 
@@ -29,7 +29,7 @@ def seen(table: PartitionTable[str, int], key: str) -> tuple[list[str], list[int
     """The keys that a list shows, and the value by both ways of asking."""
     tables = {"totals": table}
     found = [_stored("totals", key, tables), *several("totals", [key], tables)]
-    return list(_within(table, KeyBounds())), [None if data is None else table.decode(data) for data in found]
+    return list(keys_within(table, KeyBounds())), [None if data is None else table.decode(data) for data in found]
 
 
 def test_only_what_has_committed_is_seen() -> None:

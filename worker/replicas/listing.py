@@ -51,7 +51,7 @@ def rows_within(committed: Committed, table: str, bounds: KeyBounds, limit: int)
     :raises Busy: commits came too fast.
     """
     _, since = committed.read(_nothing)
-    keys = heapq.nsmallest(limit + 1, _within(committed.tables[table], bounds))
+    keys = heapq.nsmallest(limit + 1, keys_within(committed.tables[table], bounds))
     values, commit_record = committed.read(partial(several, table, keys[:limit]))
     return Listing(_found(keys, values), len(keys) > limit, since, commit_record)
 
@@ -79,7 +79,7 @@ def several(table: str, keys: Sequence[Any], tables: Tables) -> list[bytes | Non
     return [stored.get(key) for key in keys]
 
 
-def _within(table: PartitionTable[Any, Any], bounds: KeyBounds) -> Iterator[Any]:
+def keys_within(table: PartitionTable[Any, Any], bounds: KeyBounds) -> Iterator[Any]:
     """Yield the keys as of the start."""
     for some in table.listed(_SLICE):
         yield from (key for key in some if bounds.hold(key) and key in table.stored)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import aclosing
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
@@ -18,11 +19,13 @@ from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
 from statehold.client.rows import LocalState, ManyReads, RowBounds, RowPage, page_of, receipts
+from statehold.client.watching import Watches, WatchOrder
 from statehold.common.names import Names
 from statehold.common.partitioner import key_bytes, murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.messages.request import LONGEST_ID, Reply, answer_in, no_answer
+from statehold.watch.changes import TableChange, WatchedTable
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -81,6 +84,7 @@ class Client:
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
         self._here, self._many = here, ManyReads(self._reads, self.names.input, here)
+        self._watches = Watches(self.settings, self.names, self._asking.admin)
         # Its own threads, because an owner in this process may answer on those of the event loop.
         self._readers, self._preparers = _pools()
 
@@ -339,6 +343,48 @@ class Client:
         jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
         return page_of(self._all_blocking(jobs, until), limit)
 
+    async def watch(
+        self,
+        table: str,
+        *,
+        value: type[V] | TypeForm[V] | serde.Serde[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> AsyncIterator[TableChange[V]]:
+        """Yield the committed changes of a table, in order within each partition, from now on.
+
+            async for change in client.watch("balances", value=int, prefix="DE-", after=page.position):
+                ...
+
+        `after` continues behind the `position` of a change or of a `RowPage`, without a gap or a repetition, in any
+        process. The client reads the changelog, so a takeover does not matter, and an outage of Kafka is waited out.
+        It needs the right to read that topic. `key` and `value` are the types of the table; no partitions: all.
+
+        :raises ChangesLost: changes after the position are not kept any more, or a tool replaced the state.
+        :raises KafkaTrouble: the brokers do not answer at the beginning. :raises UnreadableValue: `key` is wrong.
+        """
+        order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
+        existing = await self._count(time.monotonic() + _TIMEOUT)
+        async with aclosing(self._watches.on_a_thread(order, existing)) as changes:
+            async for change in changes:
+                yield change
+
+    def watch_blocking(
+        self,
+        table: str,
+        *,
+        value: type[V] | TypeForm[V] | serde.Serde[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> Iterator[TableChange[V]]:
+        """Do the same as `watch`, on this thread; `close` of the client ends it."""
+        order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
+        yield from self._watches.blocking(order, self._asking.partitions(time.monotonic() + _TIMEOUT))
+
     async def _all(self, jobs: Sequence[Callable[[], V]]) -> list[V]:
         return await asyncio.gather(*(_on(self._readers, job) for job in jobs))
 
@@ -351,6 +397,7 @@ class Client:
 
     def close(self) -> None:
         """Wait a few seconds for acknowledgements and end the clients. Requests in progress get no answer any more."""
+        self._watches.close()
         self._asking.close()
         self._reads.close()
         readers, preparers = self._readers, self._preparers

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from statehold.client.rows import RowBounds, RowPage, TableRow
-from statehold.client.watch_position import WatchedTo
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.partitioner import key_bytes
 from statehold.errors import StateUnavailable
 from statehold.runtime.introspection import Overview
 from statehold.state.partition_table import PartitionTable
+from statehold.watch.position import WatchedTo
 from statehold.worker.replicas.listing import KeyBounds, rows_within, several
 from statehold.worker.replicas.queries import Busy, Committed
 
