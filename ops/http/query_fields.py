@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote, unquote_to_bytes
 
@@ -18,6 +19,12 @@ MOST: Final = 1000
 _USUAL: Final = 100
 #: most keys of one request
 _MOST_KEYS: Final = 100
+
+
+def named_table(name: str, declared: Mapping[str, PartitionTable[Any, Any]]) -> PartitionTable[Any, Any]:
+    if name not in declared:
+        raise Rejected(404, f"there is no table {name!r}; there are {', '.join(declared) or 'none'}")
+    return declared[name]
 
 
 def key_of(table: PartitionTable[Any, Any], text: str) -> Any:
@@ -47,10 +54,12 @@ def keys_of(table: PartitionTable[Any, Any], request: HttpRequest) -> list[Any] 
 def bounds_of(table: PartitionTable[Any, Any], request: HttpRequest) -> KeyBounds:
     """Return the keys that `prefix=`, `start=` and `end=` choose; the last two are written as in a path."""
     start, end = (key_of(table, text) if (text := request.query.get(name)) else None for name in ("start", "end"))
-    return KeyBounds(_prefix(table, request.query.get("prefix", "")), start, end)
+    return KeyBounds(prefix_of(table, request), start, end)
 
 
-def _prefix(table: PartitionTable[Any, Any], text: str) -> Any:
+def prefix_of(table: PartitionTable[Any, Any], request: HttpRequest) -> Any:
+    """Return the bytes or text in `prefix=`; None: no prefix."""
+    text = request.query.get("prefix", "")
     if not text:
         return None
     if table.key_type is str:

@@ -20,7 +20,7 @@ from statehold.bound.topics import class_of
 from statehold.disk.port import StoreClosed
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, NotFound, NotLive
-from statehold.ops.http.query_fields import MOST, after_of, bounds_of, key_of, keys_of, limit_of, name_of
+from statehold.ops.http.query_fields import MOST, after_of, bounds_of, key_of, keys_of, limit_of, name_of, named_table
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
 from statehold.state.partition_table import PartitionTable
@@ -58,7 +58,7 @@ class Queries:
         try:
             if not parts or not parts[0]:
                 return self._tables(states)
-            table = self._declaration(unquote(parts[0]))
+            table = named_table(unquote(parts[0]), self._declared())
             if len(parts) == 1:
                 return self._many(table, request)
             return self._by_key(table, parts[1], request)
@@ -174,12 +174,6 @@ class Queries:
 
     def _declared(self) -> dict[str, PartitionTable[Any, Any]]:
         return tables_and_outputs(class_of(self._service.handler))[0]
-
-    def _declaration(self, name: str) -> PartitionTable[Any, Any]:
-        declared = self._declared()
-        if name not in declared:
-            raise Rejected(404, f"there is no table {name!r}; there are {', '.join(declared) or 'none'}")
-        return declared[name]
 
     def _elsewhere(self, states: Mapping[int, Any]) -> list[int]:
         overview = self._service.overview

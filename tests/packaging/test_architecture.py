@@ -106,7 +106,7 @@ ALLOWED: dict[str, str] = {
     ),
     "asgi": "errors client service",
     "service_lookup": "errors service",
-    "__init__": "errors common api.values api health client service",
+    "__init__": "errors common api.values api health watch client service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
         "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
@@ -181,8 +181,8 @@ ALLOWED: dict[str, str] = {
         "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
     ),
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format disk watch client worker.replicas service "
-        "__init__ ops.remote ops.http.console"
+        "errors config.sections common state bound ports telemetry kafka.admin snapshot.format disk watch client "
+        "worker.replicas service __init__ ops.remote ops.http.console"
     ),
     "ops": "ops.http",
     "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",

@@ -17,9 +17,13 @@ from statehold.common.partitioner import murmur2
 from statehold.config import Settings
 from statehold.errors import StateUnavailable, UsageError
 from statehold.ops.http import state as state_queries
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, answered
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered, as_json
 from statehold.ops.http.bounded_server import BoundedServer
+from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.state import Queries
+from statehold.ops.supervisor import routes as supervisor
+from statehold.ops.supervisor.asking import passed_on
+from statehold.ops.supervisor.routes import FleetRoutes
 from statehold.runtime.local_reads import LocalReads
 from statehold.snapshot.format.records import CommitRecord
 from statehold.watch.position import WatchedTo, parse
@@ -220,6 +224,17 @@ def test_a_partition_that_is_not_there_is_asked_again_and_named(owners: Owners) 
         pytest.raises(StateUnavailable, match=r"partition 1: not read within .* not there"),
     ):
         client.get_range_blocking("balances", value=int, timeout=0.5)
+
+
+def test_of_several_processes_the_one_with_the_partition_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {1: as_json({"error": "elsewhere"}, 421), 2: as_json({"rows": [], "partitions": {"1": {}}})}
+    processes: Any = SimpleNamespace(members=lambda: {number: SimpleNamespace(number=number) for number in answers})
+    monkeypatch.setattr(supervisor, "gathered", lambda *_: answers)
+    routes = FleetRoutes(processes, RequestGuard(Settings().ops, exposed=False))
+    query = {"keys": "ann", "partition": "1", "after": "1:7"}
+    assert routes.answer(HttpRequest("GET", "/state/balances", query)).status == 200
+    with pytest.raises(Rejected, match=r"streams no changes. Next: use Client\.watch"):
+        passed_on(processes.members()[1], HttpRequest("GET", "/watch/balances"))
 
 
 def test_an_owner_bounds_what_it_is_asked(owners: Owners) -> None:

@@ -25,6 +25,10 @@ _BATCH: Final = 500
 _numbers: Final = count(1)
 
 
+#: a position, and the change before it; None: all that was committed has been handed over
+Look = tuple[str, TableChange[Any] | None]
+
+
 class WatchOrder(NamedTuple):
     """What to watch: `after` is the text of a position, '' from now on; no partitions: all."""
 
@@ -57,8 +61,14 @@ class Watches:
 
     def blocking(self, order: WatchOrder, existing: int) -> Iterator[TableChange[Any]]:
         """Yield changes on this thread until `close`, or until the generator is closed."""
+        with closing(self.looks(order, existing)) as looks:
+            yield from (change for _, change in looks if change is not None)
+
+    def looks(self, order: WatchOrder, existing: int) -> Generator[Look, None, None]:
+        """Do the same as `blocking`, with the position behind each change, and after each look without a change."""
         with self._watcher(order, existing) as (watcher, _), closing(watcher.changes()) as changes:
-            yield from (change for change in changes if change is not None)
+            for change in changes:
+                yield watcher.position, change
 
     async def on_a_thread(self, order: WatchOrder, existing: int) -> AsyncGenerator[TableChange[Any], None]:
         """Do the same as `blocking`, on a thread of its own."""

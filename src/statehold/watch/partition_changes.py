@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final, NoReturn
 
 from statehold.common.names import Names
-from statehold.errors import ChangesLost, UsageError
+from statehold.errors import ChangesLost, DamagedIncrement, UsageError
 from statehold.ports import OutOfRange, Reader
-from statehold.snapshot.format import records
+from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header
@@ -66,7 +66,7 @@ class PartitionChanges:
 
         Each is handed over when the next one is asked for.
 
-        :raises ChangesLost: changes are missing. :raises StateRefused, BadFrame: the changelog is damaged.
+        :raises ChangesLost: changes are missing. :raises StateRefused: the changelog is damaged.
         """
         names, partition = self._place.names, self._place.partition
         if end < self._offset:
@@ -83,7 +83,7 @@ class PartitionChanges:
         self._offset = max(self._offset, end)  # only markers are in between
 
     def _fed(self, offset: int, data: bytes | None) -> Increment | None:
-        record, last = records.unpack(data), self._chain.last
+        record, last = self._record(offset, data), self._chain.last
         self._offset = offset + 1
         if self._searching and isinstance(record, Header):
             self._searching = False
@@ -95,6 +95,13 @@ class PartitionChanges:
         if increment is not None:
             self._require_changes(increment)
         return increment
+
+    def _record(self, offset: int, data: bytes | None) -> records.Record:
+        try:
+            return records.unpack(data)
+        except frame.BadFrame as error:
+            topic, partition = self._chain.topic, self._chain.partition
+            raise DamagedIncrement(str(error), topic=topic, partition=partition, position=offset) from error
 
     def _require_changes(self, increment: Increment) -> None:
         record, reached = increment.commit_record, self.reached
