@@ -63,7 +63,7 @@ class Watched:
         self.changes: Iterator[TableChange[Any] | None] = self.watcher.changes()
 
     def look(self, most: int = 1_000_000) -> list[TableChange[Any]]:
-        """Take the changes that are there, and at most so many."""
+        """Take the changes that are there, up to `most`."""
         found: list[TableChange[Any]] = []
         while len(found) < most:
             if (change := next(self.changes)) is None:
@@ -311,7 +311,7 @@ def test_a_watch_ends_when_a_tool_replaces_the_state() -> None:
     lost(watched, "replaced the state: test 1, ann")
 
 
-def test_a_position_of_another_state_is_refused() -> None:
+def test_a_position_of_another_state_ends_a_watch() -> None:
     driver = fed("ann", "bob")
     n = driver.commit_record().n
     for after in (f"0:{n}:01234567", f"0:{n}.0:01234567"):

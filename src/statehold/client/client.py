@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import aclosing
@@ -352,7 +352,7 @@ class Client:
         prefix: str | bytes | None = None,
         after: str = "",
         partitions: Iterable[int] = (),
-    ) -> AsyncIterator[TableChange[V]]:
+    ) -> AsyncGenerator[TableChange[V], None]:
         """Yield the committed changes of a table, in order within each partition, from now on.
 
             async for change in client.watch("balances", value=int, prefix="DE-", after=page.position):
@@ -380,7 +380,7 @@ class Client:
         prefix: str | bytes | None = None,
         after: str = "",
         partitions: Iterable[int] = (),
-    ) -> Iterator[TableChange[V]]:
+    ) -> Generator[TableChange[V], None, None]:
         """Do the same as `watch`, on this thread; `close` of the client ends it."""
         order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
         yield from self._watches.blocking(order, self._asking.partitions(time.monotonic() + _TIMEOUT))
