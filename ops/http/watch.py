@@ -12,8 +12,6 @@ from collections.abc import Generator
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
-
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
 from statehold.client.watching import Look, Watches, WatchOrder
@@ -25,6 +23,7 @@ from statehold.service import Service
 from statehold.state.partition_table import PartitionTable, key_decoder
 from statehold.telemetry import metrics
 from statehold.watch.changes import WatchedTable
+from statehold.watch.events import as_event
 
 #: most streams of one server: fewer than its connections, so that probes and queries pass
 MOST: Final = 8
@@ -101,12 +100,12 @@ class WatchRoutes:
         try:
             for position, change in looks:
                 if change is not None:
-                    piece.append(_event("change", position, change))
+                    piece.append(as_event("change", position, change))
                     size += len(piece[-1])
                     if size < _PIECE:
                         continue
                 elif not piece and time.monotonic() - sent >= _QUIET:
-                    piece.append(_event("position", position, {}))
+                    piece.append(as_event("position", position, {}))
                 if not piece:
                     continue
                 began = time.monotonic()
@@ -116,19 +115,14 @@ class WatchRoutes:
                 size, sent = 0, time.monotonic()
                 if sent - began > _SLOW:
                     meters.inc(metrics.WATCHES_SLOW)
-                    yield _event("end", position, {"error": "the reader is too slow; continue by the last id"})
+                    yield as_event("end", position, {"error": "the reader is too slow; continue by the last id"})
                     return
         except StateholdError as error:
             if not position:
                 raise
-            yield b"".join([*piece, _event("end", position, {"error": f"{type(error).__name__}: {error}"})])
+            yield b"".join([*piece, as_event("end", position, {"error": f"{type(error).__name__}: {error}"})])
         finally:
             looks.close()
-
-
-def _event(kind: str, position: str, data: Any) -> bytes:
-    text = msgspec.json.encode(data, enc_hook=str)  # JSON has no line ends
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (position.encode(), kind.encode(), text)
 
 
 def _rejected(error: BaseException) -> BaseException:

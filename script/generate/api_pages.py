@@ -117,7 +117,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.RowPage", made=False),
             Entry("statehold.TableRow", made=False),
             Entry("statehold.TableChange", made=False),
-            *(Entry(f"statehold.asgi.{name}") for name in ("lifespan", "answer_errors", "status_of")),
+            *(Entry(f"statehold.asgi.{name}") for name in ("lifespan", "answer_errors", "status_of", "stream_changes")),
         ],
     ),
     "failures": Page(

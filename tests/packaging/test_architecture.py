@@ -104,7 +104,7 @@ ALLOWED: dict[str, str] = {
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot client admin "
         "balancer runtime"
     ),
-    "asgi": "errors client service",
+    "asgi": "errors watch client service",
     "service_lookup": "errors service",
     "__init__": "errors common api.values api health watch client service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
