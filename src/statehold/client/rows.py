@@ -13,7 +13,7 @@ import msgspec
 
 from statehold.client.owner_reads import OwnerReads, RowsAnswer
 from statehold.client.receipt import Receipt
-from statehold.common.partitioner import key_bytes, murmur2
+from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
 
 V_co = TypeVar("V_co", covariant=True)
@@ -82,8 +82,9 @@ class RowBounds(NamedTuple):
 class ManyReads:
     """Divides reads among partitions. Each job asks one partition, and blocks. Any thread."""
 
-    def __init__(self, owners: OwnerReads, input: str, here: LocalState | None) -> None:
-        self._owners, self._input, self._here = owners, input, here
+    def __init__(self, owners: OwnerReads, input: str, key: Callable[[Any], Any], here: LocalState | None) -> None:
+        """`key` encodes a key as those of the records are."""
+        self._owners, self._input, self._key, self._here = owners, input, key, here
 
     def of_keys(
         self, table: str, keys: Iterable[Key], kind: Any, after: Iterable[Receipt], count: int, until: float
@@ -91,7 +92,7 @@ class ManyReads:
         """Return jobs whose results together are the values of the keys that the table has."""
         offsets, homes = self._offsets(after), dict[int, list[Key]]()
         for key in dict.fromkeys(keys):
-            homes.setdefault(murmur2(key_bytes(key), count), []).append(key)
+            homes.setdefault(murmur2(self._key(key), count), []).append(key)
         return [
             partial(self._values, table, some, kind, home, offsets.get(home, -1), until)
             for home, wanted in homes.items()
