@@ -29,11 +29,12 @@ from benchmarks.calls_app import Payment
 from benchmarks.calls_beside_app import service
 from benchmarks.environments import Skipped
 from benchmarks.report import Figures, console, show
-from benchmarks.restate import Restate, Setup, free_port, processor, running
+from benchmarks.restate import Restate, Setup, processor, running
 from benchmarks.scorer import Log, scoring
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config import load
+from statehold.dev.ports import free_ports
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PARTITIONS: Final = 2
@@ -132,7 +133,7 @@ def _fill(servers: str, topic: str, count: int) -> None:
 
 
 def _run(servers: str, name: str, count: int, number: int, folder: Path, *, kill: bool) -> Run:
-    port, label = free_port(), f"b{number}{'k' if kill else 'w'}."
+    (port,), label = free_ports(1), f"b{number}{'k' if kill else 'w'}."
     start = _restate if name == "Restate" else _statehold
     with scoring(port, folder / "scores") as log, start(servers, port, f"beside-{name}", label) as contender:
         _await(lambda: _asked(log) > 0)

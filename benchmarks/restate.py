@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import environments
+from statehold.dev.ports import free_ports
 
 HERE: Final = Path(__file__).parent
 _PATIENCE: Final = 120.0
@@ -54,7 +54,7 @@ class Restate:
         self.setup, self._bootstrap, self._scorer = setup, bootstrap, scorer
         self._folder = tempfile.TemporaryDirectory(prefix="statehold-restate-")
         self.folder = Path(self._folder.name)
-        self.ingress, self._admin, self._node, self._app = (free_port() for _ in range(4))
+        self.ingress, self._admin, self._node, self._app = free_ports(4)
         self.server: subprocess.Popen[bytes] | None = None
         self.service: subprocess.Popen[bytes] | None = None
 
@@ -176,13 +176,6 @@ def running(setup: Setup, bootstrap: str, scorer: int = 0) -> Iterator[Restate]:
         yield restate
     finally:
         restate.close()
-
-
-def free_port() -> int:
-    """Return a port that nobody uses at this moment."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def processor(pids: list[int]) -> float:
