@@ -106,6 +106,7 @@ def _report(found: dict[str, list[dict[str, Any]]]) -> int:
 def _statehold(servers: str, options: argparse.Namespace) -> dict[str, Any]:
     environment = os.environ | {
         "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers,
+        "BENCH_INPUT": f"asked-{time.time_ns()}",
         "STATEHOLD_SERVICE__NAMESPACE": f"ask{time.time_ns()}.",
         "PYTHONPATH": str(ROOT),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import msgspec
@@ -32,4 +33,4 @@ class Payments(Handler[Payment]):
         record.reply(booked)
 
 
-service = Service("asked", input="bench-asked", handler=Payments, settings=load())
+service = Service("asked", input=os.environ.get("BENCH_INPUT", "bench-asked"), handler=Payments, settings=load())
