@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from tests.chaos import matrix, schedule, soak
+from tests.chaos import calling, matrix, schedule, soak
 from tests.chaos.arena import Shape
 from tests.chaos.faults import REGISTRY
 from tests.chaos.run import Result, run, versions
@@ -35,6 +35,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--failing", type=int, default=0, metavar="N", help="one record in N fails by design")
+    parser.add_argument(
+        "--calls", action="store_true", help="the service makes a call of an HTTP server for each record"
+    )
     parser.add_argument("--inputs", type=int, choices=(1, 2), help="of the service; by the seed if not given")
     parser.add_argument("--target", choices=TARGETS, default="statehold")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
@@ -127,6 +130,8 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
     inputs, more, order = schedule.inputs(seed) if several else (1, "", {})
     if options.inputs is not None and options.inputs != inputs:
         inputs, more, order = options.inputs, f", {options.inputs} inputs", {}
+    if options.calls:
+        inputs, more, order = 1, ", a call for each record", calling.SETTINGS
     shape = Shape(
         options.brokers,
         options.workers,
@@ -136,6 +141,7 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
         settings=settings | order,
         failing=options.failing,
         inputs=inputs,
+        calls=options.calls,
     )
     codes = options.faults.split(",") if options.faults else schedule.usual(shape)
     title += more
@@ -155,6 +161,7 @@ def _given(options: argparse.Namespace) -> list[str]:
     given = {"--faults": options.faults, "--brokers": options.brokers, "--workers": options.workers}
     given |= {"--failing": options.failing or None, "--inputs": options.inputs}
     given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
+    given |= {"--calls": "" if options.calls else None}
     return [f"{name} {value}" for name, value in given.items() if value is not None]
 
 

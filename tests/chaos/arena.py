@@ -21,6 +21,7 @@ from tests.chaos.history import History, Patience
 from tests.chaos.observer import PATIENT, Observer, committed, read_all
 from tests.chaos.operating import Operator
 from tests.chaos.points import Points
+from tests.chaos.remote import Remote
 from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
@@ -29,6 +30,7 @@ from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config import load
 from statehold.dev import BrokerFailed, Cluster, InUse
+from statehold.dev.ports import free_ports
 from statehold.errors import StateholdError
 
 #: the shortest session that the settings allow
@@ -77,6 +79,8 @@ class Shape:
     proxied: bool = True
     #: number of topics that the service reads
     inputs: int = 1
+    #: the service makes a call for each trade
+    calls: bool = False
 
 
 class Arena:
@@ -95,6 +99,7 @@ class Arena:
         self.output = f"totals-{run}"
         self.points = Points(directory / "points")
         self.calls = directory / "calls"
+        self.other_system = Remote(free_ports(1)[0] if shape.calls else 0, directory / "remote")
         self.workers: list[Worker] = []
         self.proxies: dict[int, Proxy] = {}
         #: partitions that a fault entitles to stop, and the error with which
@@ -141,6 +146,8 @@ class Arena:
             accounts=shape.accounts,
             failing=shape.failing,
         )
+        if shape.calls:
+            self.other_system.start()
         self.observer = Observer(self.servers, self.output, self.history)
         self.observer.start({f"a{number}": number % shape.partitions for number in range(shape.accounts)})
         self._stack.callback(self.observer.stop)
@@ -178,6 +185,7 @@ class Arena:
     def _end_workers(self) -> None:
         for worker in self.workers:
             worker.close()
+        self.other_system.kill()
         self.feeder.finish(0.0)
 
     def _create_topics(self) -> None:
@@ -225,6 +233,7 @@ class Arena:
             "output": self.output,
             "points": str(self.points.directory),
             "calls": str(self.calls),
+            "remote": self.other_system.port,
             "mutant": self.shape.mutant,
             "fixed": self.operator.fixed,
             "sockets": self.operator.sockets,
@@ -244,6 +253,8 @@ class Arena:
 
     def ensure_all(self) -> None:
         """Everything that was started runs again: proxies let everything through, brokers, workers."""
+        if self.shape.calls:
+            self.other_system.heal()
         for proxy in self.proxies.values():
             proxy.free()
         for number in range(1, self.shape.brokers + 1):
@@ -255,6 +266,12 @@ class Arena:
         for worker in self.workers:
             worker.signal(signal.SIGCONT)
             worker.start()
+
+    def await_answers(self, seconds: float) -> None:
+        """Let the other system answer, which comes to nothing if it misbehaves."""
+        before, until = len(self.other_system.answered()), self.history.now() + 10 * seconds
+        while len(self.other_system.answered()) == before and self.history.now() < until:
+            pause(0.05)
 
     def learn_input(self) -> None:
         """What is on the input now, before a fault deletes it; the feeder may be at work.
