@@ -105,6 +105,7 @@ class Engine:
         #: where event time stops in a call
         self.slices = None if self.event_time is None else self.event_time.slices
         if self.slices is not None:
+            self.slices.names_record = self.sends is not None
             self.slices.numberings.append(self.effects.numbering)
             if self.calls is not None:
                 self.slices.numberings += self.calls.numberings.values()

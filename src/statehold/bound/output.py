@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -23,6 +23,15 @@ V = TypeVar("V")
 #: endian (rule T3).
 ORIGIN_HEADER = "sh"
 ORIGIN = struct.Struct("<IQI")
+
+
+class Origin(NamedTuple):
+    """The transaction that wrote a record, the place of the record in it, and its headers without this one."""
+
+    partition: int
+    n: int
+    ordinal: int
+    headers: tuple[tuple[str, Any], ...]
 
 
 class PartitionOutput(Output[V]):
@@ -141,3 +150,17 @@ def with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> 
         (topic, value, key, to, None, None, at, [*(headers or ()), (ORIGIN_HEADER, origin)])
         for (topic, value, key, to, _, _, at, headers), origin in zip(outputs, origins, strict=True)
     ]
+
+
+def origin_of(headers: Iterable[tuple[str, Any]] | None) -> Origin | None:
+    """Return what the last header of that name says, because a dead letter may repeat that of another service.
+
+    None: the record names no origin. Other programs may write such headers with any value, also without one.
+    """
+    found = tuple(headers or ())
+    for i in range(len(found) - 1, -1, -1):
+        name, data = found[i]
+        if name == ORIGIN_HEADER and isinstance(data, bytes) and len(data) == ORIGIN.size:
+            partition, n, ordinal = ORIGIN.unpack(data)
+            return Origin(partition, n, ordinal, found[:i] + found[i + 1 :])
+    return None
