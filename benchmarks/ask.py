@@ -1,4 +1,4 @@
-"""`script/bench ask`: request and reply of a stateful service, alone and under load, beside Restate.
+"""`script/bench ask`: request and reply of a stateful service, alone and under load, against Restate.
 
 A service in one process, its askers in another, the broker on the same cores. Each request adds an amount to one of
 2,000 accounts and gets the new balance. At the end each account must have every amount once, and each answer must be

@@ -2,7 +2,7 @@
 
 Each record makes one call of 50 ms. The service keeps a total per account and commits with each answer; the loop by
 hand reads the records, awaits the same function and forgets the answer. Calls that do not end show the memory of each.
-Beside Restate (`benchmarks.calls_beside`) both are killed in the middle.
+Next to Restate (`benchmarks.scored`) both are killed in the middle.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.calls_app import Payment, answered, score, service
-from benchmarks.calls_beside import beside
 from benchmarks.report import Figures, console, show
+from benchmarks.scored import against_restate
 from statehold.admin.topics import ServiceTopics
 from statehold.config import load
 from statehold.dev import Cluster
@@ -42,9 +42,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--held", type=int, default=10_000, help="calls in flight whose memory is measured")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--scored", type=int, default=20_000, help="records beside Restate, which gets a fifth; 0: none"
+        "--scored", type=int, default=20_000, help="records next to Restate, which gets a fifth; 0: none"
     )
-    parser.add_argument("--only-beside", action="store_true", help="without the loop by hand")
+    parser.add_argument("--only-scored", action="store_true", help="without the loop by hand")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -52,9 +52,9 @@ def main(options: argparse.Namespace) -> int:
     rates: dict[str, list[float]] = {"statehold": [], "by hand, no state": []}
     seconds: dict[str, list[float]] = {name: [] for name in rates}
     good, figures = True, Figures("calls")
-    if options.only_beside:
+    if options.only_scored:
         with Cluster() as kafka:
-            good = beside(kafka.bootstrap_servers, options, figures)
+            good = against_restate(kafka.bootstrap_servers, options, figures)
         figures.write()
         return 0 if good else 1
     with Cluster() as kafka:
@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
                 good = good and found["good"]
                 console.print(f"{name}: {found['rate']:,.0f} calls/s, {seconds[name][-1]:.3f} s per 1,000")
         held = child(kafka.bootstrap_servers, "hold", 99, options.held, options.held)
-        good = (not options.scored or beside(kafka.bootstrap_servers, options, figures)) and good
+        good = (not options.scored or against_restate(kafka.bootstrap_servers, options, figures)) and good
     best, plain = (statistics.median(rates[name]) for name in rates)
     for name, each in rates.items():
         figures.add(name, statistics.median(each), "calls/s", each)

@@ -67,7 +67,7 @@ class Remote:
         self.start()
 
     def answered(self) -> list[tuple[str, int]]:
-        """Return the trade and the amount of each answer, also of those that nobody got."""
+        """Return the trade and the amount of each answer, also of those that never arrived."""
         file = self._directory / "answered"
         lines = file.read_text().splitlines() if file.exists() else []
         return [(trade, int(amount)) for trade, amount in map(str.split, lines)]

@@ -1,4 +1,4 @@
-"""The part of `script/bench calls` beside Restate: one scored call of 50 ms for each record, a total per account.
+"""The part of `script/bench calls` against Restate: one scored call of 50 ms for each record, a total per account.
 
 Both take the records from Kafka, call the same scorer in a process of its own, one call of an account at a time, and
 are killed with SIGKILL in the middle and started again at once. The scorer's log is the oracle: it says which calls
@@ -26,10 +26,10 @@ from confluent_kafka import Producer
 
 from benchmarks import kafka
 from benchmarks.calls_app import Payment
-from benchmarks.calls_beside_app import service
 from benchmarks.environments import Skipped
 from benchmarks.report import Figures, console, show
 from benchmarks.restate import Restate, Setup, processor, running
+from benchmarks.scored_app import service
 from benchmarks.scorer import Log, scoring
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
@@ -75,17 +75,17 @@ class Runs:
     killed: list[Run] = field(default_factory=list)
 
 
-def beside(servers: str, options: argparse.Namespace, figures: Figures) -> bool:
+def against_restate(servers: str, options: argparse.Namespace, figures: Figures) -> bool:
     """Measure both; return whether every total was right."""
     found = {"statehold": Runs(), "Restate": Runs()}
     counts = {"statehold": options.scored, "Restate": max(ACCOUNTS, options.scored // 5)}
     for name, count in counts.items():
-        _fill(servers, f"beside-{name}", count)
+        _fill(servers, f"scored-{name}", count)
     for number in range(options.rounds):
         for name, runs in found.items():
             for kill, kept in ((False, runs.whole), (True, runs.killed)):
                 try:
-                    with tempfile.TemporaryDirectory(prefix="statehold-beside-") as folder:
+                    with tempfile.TemporaryDirectory(prefix="statehold-scored-") as folder:
                         kept.append(_run(servers, name, counts[name], number, Path(folder), kill=kill))
                 except Skipped as reason:
                     console.print(f"{name} skipped: {reason}")
@@ -106,10 +106,10 @@ def _report(found: dict[str, Runs], figures: Figures) -> None:
         spent = statistics.median(run.processor for run in runs.whole)
         repeated = statistics.median(run.repeated for run in runs.killed)
         pause = statistics.median(run.pause for run in runs.killed)
-        figures.add(f"beside.{name}", rates[name], "records/s", [run.rate for run in runs.whole])
-        figures.add(f"beside.{name}.cpu", spent, "s per 1,000 records", [run.processor for run in runs.whole])
-        figures.add(f"beside.{name}.repeated", repeated, "calls", [run.repeated for run in runs.killed])
-        figures.add(f"beside.{name}.pause", pause, "s", [run.pause for run in runs.killed])
+        figures.add(f"scored.{name}", rates[name], "records/s", [run.rate for run in runs.whole])
+        figures.add(f"scored.{name}.cpu", spent, "s per 1,000 records", [run.processor for run in runs.whole])
+        figures.add(f"scored.{name}.repeated", repeated, "calls", [run.repeated for run in runs.killed])
+        figures.add(f"scored.{name}.pause", pause, "s", [run.pause for run in runs.killed])
         rows.append([name, f"{rates[name]:,.0f}", f"{spent:.2f}", f"{repeated:.0f}", f"{pause:.1f}"])
     show(
         "a scored call for each record",
@@ -117,7 +117,7 @@ def _report(found: dict[str, Runs], figures: Figures) -> None:
         rows,
     )
     if len(rates) > 1:
-        figures.add("beside.statehold/Restate", rates["statehold"] / rates["Restate"], "ratio")
+        figures.add("scored.statehold/Restate", rates["statehold"] / rates["Restate"], "ratio")
         console.print(
             f"statehold / Restate: {rates['statehold'] / rates['Restate']:.1f}; load {os.getloadavg()[0]:.1f}"
         )
@@ -135,7 +135,7 @@ def _fill(servers: str, topic: str, count: int) -> None:
 def _run(servers: str, name: str, count: int, number: int, folder: Path, *, kill: bool) -> Run:
     (port,), label = free_ports(1), f"b{number}{'k' if kill else 'w'}."
     start = _restate if name == "Restate" else _statehold
-    with scoring(port, folder / "scores") as log, start(servers, port, f"beside-{name}", label) as contender:
+    with scoring(port, folder / "scores") as log, start(servers, port, f"scored-{name}", label) as contender:
         _await(lambda: _asked(log) > 0)
         began, used = time.monotonic(), processor(contender.pids())
         pause = 0.0
@@ -152,7 +152,7 @@ def _run(servers: str, name: str, count: int, number: int, folder: Path, *, kill
         good = _becomes(lambda: contender.totals() == truth)
         seconds = time.monotonic() - began
         spent = processor(contender.pids()) - used
-        time.sleep(0.5)  # for a call that nobody waits for
+        time.sleep(0.5)  # for a late call
         log.update()
         return Run(count / seconds, spent / count * 1000, log.repeated, pause, good)
 
@@ -213,7 +213,7 @@ class _Statehold:
         self._start()
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "benchmarks.calls_beside_app"]
+        command = [sys.executable, "-m", "benchmarks.scored_app"]
         self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=subprocess.DEVNULL)
 
     def totals(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What `benchmarks.calls_beside` kills: a call of the scorer for each record, and a total per account of its points."""
+"""What `benchmarks.scored` kills: a call of the scorer for each record, and a total per account of its points."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ async def score(_: str, payment: Payment) -> int:
     return await scores.score(payment.id)
 
 
-class Beside(Handler[Payment]):
+class ScoredTotals(Handler[Payment]):
     score = Call(score, argument=Payment, result=int, per_key_order=True)
     totals = Table(key=str, value=int)
-    answers = Output(os.environ.get("BENCH_OUTPUT", "bench-beside-totals"), value=str)
+    answers = Output(os.environ.get("BENCH_OUTPUT", "bench-scored-totals"), value=str)
 
     def on_record(self, record: Record[Payment]) -> None:
         self.score(record.value)
@@ -33,7 +33,9 @@ class Beside(Handler[Payment]):
         self.answers.send(f"{done.argument.id} {account} {total}", key=account)
 
 
-service = Service("beside", input=os.environ.get("BENCH_INPUT", "bench-beside"), handler=Beside, settings=load())
+service = Service(
+    "scored-killed", input=os.environ.get("BENCH_INPUT", "bench-scored"), handler=ScoredTotals, settings=load()
+)
 
 if __name__ == "__main__":
     with service:
