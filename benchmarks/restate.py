@@ -22,7 +22,7 @@ from statehold.dev.ports import free_ports
 HERE: Final = Path(__file__).parent
 _PATIENCE: Final = 120.0
 
-#: The best found settings of the server, in addition to its defaults (docs/explanation/comparison.md has what was tried).
+#: The best found settings of the server, in addition to its defaults: docs/explanation/comparison.md has what was tried
 BEST: Final = """\
 default-num-partitions = {partitions}
 disable-telemetry = true
