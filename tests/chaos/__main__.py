@@ -39,6 +39,7 @@ def arguments() -> argparse.ArgumentParser:
         "--calls", action="store_true", help="the service makes a call of an HTTP server for each record"
     )
     parser.add_argument("--inputs", type=int, choices=(1, 2), help="of the service; by the seed if not given")
+    parser.add_argument("--rekeyed", action="store_true", help="trades move money between accounts of other partitions")
     parser.add_argument("--target", choices=TARGETS, default="statehold")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break statehold on purpose; each must be caught")
@@ -126,7 +127,7 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
     """The shape, the schedule and the mode come from the options and the seed."""
     fails = options.failing > 0
     title, settings = schedule.mode(seed, failing=fails) if options.target == "statehold" else (options.target, {})
-    several = options.target == "statehold" and not fails
+    several = options.target == "statehold" and not fails and not options.rekeyed
     inputs, more, order = schedule.inputs(seed) if several else (1, "", {})
     if options.inputs is not None and options.inputs != inputs:
         inputs, more, order = options.inputs, f", {options.inputs} inputs", {}
@@ -142,9 +143,10 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
         failing=options.failing,
         inputs=inputs,
         calls=options.calls,
+        rekeyed=options.rekeyed,
     )
     codes = options.faults.split(",") if options.faults else schedule.usual(shape)
-    title += more
+    title += ", re-keying" if options.rekeyed else more
     planned = schedule.plan(seed, options.minutes * 60, codes, shape)
     if options.directory is not None:
         return run(shape, planned, options.directory / f"seed-{seed}", seed=seed, title=title)
@@ -161,8 +163,9 @@ def _given(options: argparse.Namespace) -> list[str]:
     given = {"--faults": options.faults, "--brokers": options.brokers, "--workers": options.workers}
     given |= {"--failing": options.failing or None, "--inputs": options.inputs}
     given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
-    given |= {"--calls": "" if options.calls else None}
-    return [f"{name} {value}" for name, value in given.items() if value is not None]
+    words = [f"{name} {value}" for name, value in given.items() if value is not None]
+    flags = {"--rekeyed": options.rekeyed, "--calls": options.calls}
+    return [*words, *(name for name, chosen in flags.items() if chosen)]
 
 
 if __name__ == "__main__":

@@ -162,7 +162,9 @@ ALLOWED: dict[str, str] = {
         "admin.state admin.inspection"
     ),
     "snapshot.spark": "",
-    "testing.memory": "errors common api messages bound ports snapshot.format disk worker.common worker.calls",
+    "testing.memory": (
+        "errors common api.values api messages bound ports snapshot.format disk worker.common worker.calls"
+    ),
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
