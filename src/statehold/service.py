@@ -20,7 +20,7 @@ from statehold.balancer.manager import Manager
 from statehold.bound.inputs import key_types, value_types
 from statehold.bound.rekey import with_rekeys
 from statehold.bound.serdes import check_schemas
-from statehold.bound.topics import class_of, output_topics, reference_topics, with_keys
+from statehold.bound.topics import class_of, output_topics, reference_topics, replies_of, with_keys
 from statehold.client.client import Client
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
@@ -177,6 +177,7 @@ class Service:
             time.monotonic,
             wiring.joining(),
             unassigned=wiring.unassigned(),
+            asked=self._settings.commit.early and replies_of(class_of(self.handler)) is not None,
         )
         self._topic_monitor = TopicMonitor(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
