@@ -33,9 +33,12 @@ RATIOS = (
     ("a", "d", 0.85),
     ("b", "a", 1.15),
     ("d", "c", 1.8),
+    ("r", "a_origin", 0.6),
+    ("r", "rf", 1.5),
+    ("r", "re", 6.0),
 )
 #: of processor time, and the most that each may be
-CPU_RATIOS = (("a_origin", "f", 0.25), ("a_origin", "d", 1.2))
+CPU_RATIOS = (("a_origin", "f", 0.25), ("a_origin", "d", 1.2), ("r", "rf", 0.5))
 
 
 @dataclass
@@ -74,9 +77,9 @@ def main(options: argparse.Namespace) -> int:
     """Run it; 1 when a contender was wrong."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # of the topics' creation
     one = options.partitions == options.processes == 1
-    usual = [letter for letter, each in CONTENDERS.items() if one or each.spreads]
-    chosen = options.only.split(",") if options.only else usual
-    if alone := [letter for letter in chosen if letter not in usual]:
+    able = [letter for letter, each in CONTENDERS.items() if one or each.spreads]
+    chosen = options.only.split(",") if options.only else [letter for letter in able if CONTENDERS[letter].usual]
+    if alone := [letter for letter in chosen if letter not in able]:
         console.print(f"{', '.join(alone)}: only one partition and one process")
         return 2
     results = {letter: Result(CONTENDERS[letter]) for letter in chosen}

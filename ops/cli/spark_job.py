@@ -1,5 +1,6 @@
 """A job for spark-submit, which sets master, memory and packages: `statehold compact`, or with the name of another
-command that runs on Spark (`snapshot export`, `state migrate`) before its options, that one (docs/reference/cli.md).
+command that runs on Spark (`snapshot export`, `state migrate`, `rehearse`, `rebuild`) before its options, that one
+(docs/reference/cli.md).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
 from statehold.ops.cli.entry import main  # noqa: E402
 
 if __name__ == "__main__":
-    if sys.argv[1:2] not in (["snapshot"], ["state"], ["compact"]):
+    if sys.argv[1:2] not in (["snapshot"], ["state"], ["rehearse"], ["rebuild"], ["compact"]):
         sys.argv.insert(1, "compact")
     sys.argv += ["--spark-master", "submit"]
     main()

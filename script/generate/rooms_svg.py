@@ -21,6 +21,7 @@ PURPOSES: Final = {
     "rehearsal": "tries a release",
     "shadow": "tries it in parallel",
     "rebuild": "makes the state again",
+    "spread": "tries a release on Spark",
     "dev": "a broker for development",
     "service_lookup": "a service by its name in code",
     "service": "what a program starts",

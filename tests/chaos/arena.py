@@ -21,12 +21,15 @@ from tests.chaos.history import History, Patience
 from tests.chaos.observer import PATIENT, Observer, committed, read_all
 from tests.chaos.operating import Operator
 from tests.chaos.points import Points
+from tests.chaos.rekeyed import rekeyed
 from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
 
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.rekey import with_rekeys
 from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
 from statehold.config import load
 from statehold.dev import BrokerFailed, Cluster, InUse
 from statehold.errors import StateholdError
@@ -77,6 +80,13 @@ class Shape:
     proxied: bool = True
     #: number of topics that the service reads
     inputs: int = 1
+    #: each trade moves money between two accounts of other partitions (`tests.chaos.rekeyed`)
+    rekeyed: bool = False
+
+    @property
+    def answers(self) -> int:
+        """The number of answers to a trade."""
+        return 2 if self.rekeyed else 1
 
 
 class Arena:
@@ -93,6 +103,10 @@ class Arena:
             others=tuple(f"trades{number}-{run}" for number in range(2, shape.inputs + 1)),
         )
         self.output = f"totals-{run}"
+        if shape.rekeyed:
+            self.names = with_rekeys(self.names, rekeyed(self.names.input, self.output))
+        #: the topics that the feeder writes
+        self.fed = self.names.inputs[: shape.inputs]
         self.points = Points(directory / "points")
         self.calls = directory / "calls"
         self.workers: list[Worker] = []
@@ -134,7 +148,7 @@ class Arena:
         shape = self.shape
         self.feeder = Feeder(
             self.servers,
-            self.names.inputs,
+            self.fed,
             shape.partitions,
             self.history,
             seed=self.seed,
@@ -142,7 +156,10 @@ class Arena:
             failing=shape.failing,
         )
         self.observer = Observer(self.servers, self.output, self.history)
-        self.observer.start({f"a{number}": number % shape.partitions for number in range(shape.accounts)})
+        accounts = {f"a{number}": number % shape.partitions for number in range(shape.accounts)}
+        if shape.rekeyed:
+            accounts = {name: murmur2(name.encode(), shape.partitions) for name in accounts}
+        self.observer.start(accounts)
         self._stack.callback(self.observer.stop)
         self._stack.callback(self._end_workers)
         for number in range(shape.workers):
@@ -221,7 +238,8 @@ class Arena:
             "service": self.names.service,
             "bootstrap": self.servers,
             "input": self.names.input,
-            "others": self.names.others,
+            "others": self.fed[1:],
+            "rekeyed": self.shape.rekeyed,
             "output": self.output,
             "points": str(self.points.directory),
             "calls": str(self.calls),
@@ -261,7 +279,7 @@ class Arena:
 
         Raises AssertionError or KafkaException when it cannot be read.
         """
-        for index, topic in enumerate(self.names.inputs):
+        for index, topic in enumerate(self.fed):
             self.feeder.learn(read_all(self.servers, topic, self.history, 20.0), index)
 
     def committed_positions(self, timeout: float = 30.0, index: int = 0) -> dict[int, int]:
@@ -275,12 +293,12 @@ class Arena:
         The reader is a client like any other, and may be the one that hangs: now and then a fresh one looks.
         """
         patience, look, found = Patience(self.history, seconds), self.history.now() + _LOOK, 0
-        while len(self.observer.seen) < self.feeder.acknowledged:
+        while len(self.observer.seen) < self.feeder.acknowledged * self.shape.answers:
             now = self.history.now()
             if now > look or self.shape.failing:
                 look = now + _LOOK
                 found = self._answers()
-                if found >= self.feeder.acknowledged:
+                if found >= self.feeder.acknowledged * self.shape.answers:
                     self.history.tell("everything has an answer or a letter, as a fresh reader sees")
                     return True
             if patience.over((len(self.observer.seen), found)):

@@ -57,6 +57,15 @@ def test_nothing_is_lost_or_doubled_under_any_schedule(tmp_path: Path, seed: int
 
 
 @pytest.mark.long
+def test_a_ledger_that_re_keys_loses_and_makes_no_money(tmp_path: Path, seed: int) -> None:
+    title, settings = schedule.mode(seed)
+    shape = Shape(1, 3, 4, 200, settings=settings, rekeyed=True)
+    planned = schedule.plan(seed, 120, schedule.usual(shape), shape)
+    result = run(shape, planned, tmp_path, seed=seed, title=f"{title}, re-keying")
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+@pytest.mark.long
 def test_three_brokers_under_any_schedule(tmp_path: Path, seed: int) -> None:
     result = chaos(tmp_path, seed, 240, None, brokers=3)
     assert result.good, "\n".join(result.verdict.lines())

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 import structlog
 from tests.chaos import clock, failing, mutants, points
+from tests.chaos.rekeyed import rekeyed
 from tests.chaos.workload import EVERYTHING, Running, Trade, linked
 
 from statehold import Handler, Output, Record, Service, Table, on
@@ -143,6 +144,9 @@ def totals(output: str, calls: str, fixed_dir: str = "") -> type[Totals]:
 
 def service_of(job: dict[str, Any]) -> Service:
     """As the job says; settings come from STATEHOLD_*."""
+    if job["rekeyed"]:
+        kind = rekeyed(job["input"], job["output"])
+        return Service(job["service"], input=job["input"], handler=kind, settings=load())
     if job["others"]:
         (second,) = job["others"]
         kind = both(job["input"], second, job["output"], job["calls"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, ClassVar
@@ -21,8 +22,11 @@ from statehold.config.sections.effects_timers_sinks import TimeSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, ToolRefused, UnknownEffect, UsageError
+from statehold.rebuild.partition import RebuiltPartition
 from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.rebuild.report import RebuiltState
+from statehold.state.partition_table import Changes
+from statehold.state.state import State
 from statehold.state.types.description import of_text
 from statehold.testing import Driver
 
@@ -590,6 +594,60 @@ def test_states_of_several_partitions_leave_memory_in_turns() -> None:
                 last = driver.commit_record(partition)
                 work.finish(made, last, work.present(made))
             require_equal(made.report)
+
+
+def elsewhere(driver: Driver, code: type[Handler[Any]], before: RebuiltPartition) -> Rebuild:
+    """Return a rebuild that continues with what another process has stored of a partition."""
+    left = pickle.loads(pickle.dumps(before.leave_memory()))  # noqa: S301  bytes of this line
+    stored = {name: dict(table.stored) for name, table in before.state.tables.items()}
+
+    def fill(state: State) -> None:
+        for name, held in stored.items():
+            state.load(Changes(name, list(held), list(held.values())))
+        state.loaded()
+
+    work = Rebuild(RebuiltTopics(driver), code, RebuildOptions())
+    work.resume(0, left, fill)
+    return work
+
+
+def finished(driver: Driver, work: Rebuild) -> RebuiltState:
+    with work.turn(0, ends=True) as made:
+        last = driver.commit_record()
+        work.finish(made, last, work.present(made))
+    return made.report
+
+
+def test_another_process_continues_with_a_partition() -> None:
+    """No record is handled twice or passed over, and failures that are open stay obstacles."""
+    driver, more = run(), ("ann", "bob", "cid")
+    with closing(Rebuild(RebuiltTopics(driver), released(), RebuildOptions())) as work:
+        work.catch_up()
+        with work.turn(0) as made:
+            handled = made.report.records
+            continued = elsewhere(driver, released(), made)
+    for account in more:
+        driver.feed(Posting(account, 1), key=account)
+        driver.advance(0.3)
+    driver.commit()
+    with closing(continued):
+        found = finished(driver, continued)
+    require_equal(found)
+    assert found.records == handled + len(more) == driver.position()
+
+    driver, code = dead_lettered((1, 2, 3)), careful(rejected=2)
+    with closing(Rebuild(RebuiltTopics(driver), code, RebuildOptions())) as work:
+        work.catch_up()
+        with work.turn(0) as made, closing(elsewhere(driver, code, made)) as continued:
+            assert "dead-letters 1 record(s), first input[0]@1" in finished(driver, continued).obstacles[0]
+
+    driver, later = Driver(Bank), released(later=5)
+    driver.feed(Posting("ann", 5), key="ann")
+    driver.commit()
+    with closing(Rebuild(RebuiltTopics(driver), later, RebuildOptions())) as work:
+        work.catch_up()
+        with work.turn(0) as made, closing(elsewhere(driver, later, made)) as continued:
+            assert "sends 1 record(s) to a retry topic" in finished(driver, continued).obstacles[0]
 
 
 AMOUNTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 29), st.booleans()), max_size=40)

@@ -574,7 +574,7 @@ class Sending(Handler[None]):
             self.windows.update(record, record.value, lambda count: (count or 0) + 1)
 
     @on(on_way)
-    def arrived(self, record: Record[int]) -> None:
+    def arrived(self, record: Record[int, str]) -> None:
         pass
 
     def on_window(self, name: str, key: str, start: int, end: int, value: int) -> None:

@@ -152,13 +152,19 @@ ALLOWED: dict[str, str] = {
         "errors config common api state state.kinds state.types messages ports kafka.admin snapshot.format kafka.tools "
         "snapshot snapshot.restore admin worker.handler worker.failures snapshot.inspect admin.state rehearsal shadow"
     ),
+    "spread": (
+        "errors config common api state snapshot.format snapshot snapshot.spark.io service_lookup admin.state "
+        "admin.inspection rehearsal shadow rebuild"
+    ),
     "spark": (
         "errors config common api.values api state messages bound ports snapshot.format snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io admin service service_lookup snapshot.inspect snapshot.spark.export "
         "admin.state admin.inspection"
     ),
     "snapshot.spark": "",
-    "testing.memory": "errors common api messages bound ports snapshot.format disk worker.common worker.calls",
+    "testing.memory": (
+        "errors common api.values api messages bound ports snapshot.format disk worker.common worker.calls"
+    ),
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
@@ -199,13 +205,14 @@ ALLOWED: dict[str, str] = {
         "dev admin.inspection ops.http ops.process ops.supervisor ops.cli.common"
     ),
     "ops.cli.release": (
-        "errors config.common config common admin admin.inspection rehearsal shadow ops.http ops.process ops.cli.common"
+        "errors config.common config common admin service admin.inspection rehearsal shadow spread ops.http "
+        "ops.process ops.cli.common"
     ),
     "ops.cli.snapshots": "errors common snapshot.inspect admin.inspection ops.cli.common",
     "ops.cli.state": (
-        "errors config common bound snapshot.format snapshot snapshot.spark.io admin snapshot.spark.export "
+        "errors config common bound snapshot.format snapshot snapshot.spark.io admin service snapshot.spark.export "
         "admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports ops.process ops.cli.common "
-        "ops.cli.service ops.cli.release ops.cli.snapshots rehearsal rebuild"
+        "ops.cli.service ops.cli.release ops.cli.snapshots rehearsal rebuild spread"
     ),
     "ops.cli.topics": "errors config common api messages bound admin ops.remote ops.reports ops.cli.common",
     "ops.cli": "errors common ports ops.reports ops.process telemetry ops.cli.common",

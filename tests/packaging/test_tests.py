@@ -17,6 +17,7 @@ BORROWED = {
     ("tests/system/test_calls.py", "examples"): "a service under names of its own, as the examples run",
     ("tests/spark/test_around.py", "golden"): "Spark reads the recorded bytes with the code that wrote them",
     ("tests/spark/test_export.py", "golden"): "Spark reads the recorded bytes with the code that wrote them",
+    ("tests/spark/test_release.py", "tools"): "Spark rehearses the ledger that the commands rehearse in one process",
     ("tests/spark/test_several_inputs.py", "system"): "compacts the service that the moves of both inputs leave",
 }
 

@@ -17,12 +17,14 @@ from statehold.common.exit_codes import Answer
 from statehold.config.common.units import parse_duration
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.spark import SparkMaster, SparkMemory, importing_session
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.rehearsal.rehearse import RehearsalLimits, rehearse
 from statehold.rehearsal.report import Compared, DifferenceExample, RehearsedPartition, Verdict, verdict_of
 from statehold.rehearsal.saved_results import EarlierResults, ResultFiles, ResultsWriter
 from statehold.rehearsal.source import BackupFiles, LiveTopics, RehearsalSource
+from statehold.service import Service
 
 _CODES: Final[dict[Verdict, Answer]] = {
     "equal": Answer.YES,
@@ -83,6 +85,8 @@ def rehearse_(
     ] = None,
     examples: Shown = 3,
     partitions: Partitions = None,
+    spark_master: SparkMaster = None,
+    spark_memory: SparkMemory = "1g",
     as_json: AsJson = False,
 ) -> None:
     """Rehearse a release: run the new code over records that the service has handled, and compare.
@@ -97,24 +101,62 @@ def rehearse_(
     """
     if about.service is None:
         raise WrongOption("a rehearsal needs the new code: name it as module:service")
-    seconds = seconds_of("--time", time_)
-    found: list[RehearsedPartition] = []
-    with _source(about, backup) as (source, numbers), _saving(save) as writer:
-        files = ResultFiles(writer, EarlierResults(against) if against is not None else None)
-        wanted = numbers(partitions_of(partitions))
-        end = time.monotonic() + seconds
-        for i, partition in enumerate(wanted):
-            share = max(0.001, (end - time.monotonic()) / (len(wanted) - i)) if seconds else 0.0
-            limits = RehearsalLimits(since, records, share, tuple(ignore or ()), examples)
-            found.append(rehearse(source, about.service.handler, partition, limits, about.settings, files))
-            if not as_json:
-                print_partition(found[-1])
+    limits = RehearsalLimits(since, records, seconds_of("--time", time_), tuple(ignore or ()), examples)
+    wanted = partitions_of(partitions)
+    if spark_master is None:
+        found = _rehearsed(about, about.service, limits, wanted, backup, save, against, show=not as_json)
+    elif save is not None or against is not None:
+        raise WrongOption("--save and --against are files of one process; leave out --spark-master")
+    else:
+        found = _on_spark(about, limits, wanted, backup, spark_master, spark_memory)
+        for each in () if as_json else found:
+            print_partition(each)
     verdict = verdict_of(found)
     if as_json:
         output.print_json({"verdict": verdict, "partitions": [msgspec.to_builtins(each) for each in found]})
     else:
         output.report(_SAID[verdict])
     raise typer.Exit(_CODES[verdict])
+
+
+def _rehearsed(
+    about: Subject,
+    service: Service,
+    limits: RehearsalLimits,
+    partitions: list[int],
+    backup: Path | None,
+    save: Path | None,
+    against: Path | None,
+    *,
+    show: bool,
+) -> list[RehearsedPartition]:
+    """Rehearse one partition after the other. `show`: print each report."""
+    found: list[RehearsedPartition] = []
+    with _source(about, backup) as (source, numbers), _saving(save) as writer:
+        files = ResultFiles(writer, EarlierResults(against) if against is not None else None)
+        wanted, end = numbers(partitions), time.monotonic() + limits.seconds
+        for i, partition in enumerate(wanted):
+            share = max(0.001, (end - time.monotonic()) / (len(wanted) - i)) if limits.seconds else 0.0
+            each = msgspec.structs.replace(limits, seconds=share)
+            found.append(rehearse(source, service.handler, partition, each, about.settings, files))
+            if show:
+                print_partition(found[-1])
+    return found
+
+
+def _on_spark(
+    about: Subject, limits: RehearsalLimits, partitions: list[int], backup: Path | None, master: str, memory: str
+) -> list[RehearsedPartition]:
+    """Rehearse each partition on an executor."""
+    directory = backup.resolve() if backup is not None else None
+    with _source(about, directory) as (_, numbers):  # a wrong option is reported before a JVM starts
+        wanted = numbers(partitions)
+    with importing_session("statehold rehearse", master, memory) as spark:
+        from statehold.spread import rehearse as spread
+        from statehold.spread.partitions import ReleaseCode
+
+        code = ReleaseCode(about.target, about.settings, about.names)
+        return spread.rehearse(spark, code, wanted, limits, directory)
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +17,7 @@ from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.spark import SparkMaster, SparkMemory, importing_session
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
 from statehold.ops.cli.release.rehearse import Shown, line_of, print_example
@@ -23,10 +25,14 @@ from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
 from statehold.ops.reports.sinks import compared
 from statehold.rebuild import replacing
 from statehold.rebuild.kept_transactions import TOOL
-from statehold.rebuild.rebuild import RebuildOptions
+from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.rebuild.report import RebuiltState
 from statehold.rehearsal.source import LiveTopics
 from statehold.snapshot.format.records import CommitRecord
+
+if TYPE_CHECKING:
+    from statehold.service import Service
+    from statehold.snapshot.spark.io.source import Session
 
 
 @with_settings
@@ -51,6 +57,8 @@ def rebuild_(
             help="Store the states of several partitions here, while one is in memory. [default: TMPDIR]",
         ),
     ] = None,
+    spark_master: SparkMaster = None,
+    spark_memory: SparkMemory = "1g",
     who: Who = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -73,15 +81,19 @@ def rebuild_(
         if not as_json:
             _print(found)
 
-    with topic_view(settings, service.names) as view:
+    options = RebuildOptions(since, examples, spool_dir)
+    with ExitStack() as opened:
+        view = opened.enter_context(topic_view(settings, service.names))
+        spark = None
+        if spark_master is not None:
+            spark = opened.enter_context(importing_session("statehold rebuild", spark_master, spark_memory))
+        work = opened.enter_context(closing(_rebuild(spark, LiveTopics(view), service, target, options)))
         done = replacing.rebuild(
-            LiveTopics(view),
+            work,
             settings,
             service.names,
             service.handler,
-            RebuildOptions(since, examples, spool_dir),
             reason,
-            output.complain,
             show,
             dry_run=not act,
             compare_sinks=_sinks_compared(settings, service.names) if has_sinks else None,
@@ -92,6 +104,18 @@ def rebuild_(
     for text in done.obstacles:
         output.complain(f"--yes would reject this: {text}")
     output.report(f"changed, state generation {done.lineage}" if act else SHOWN)
+
+
+def _rebuild(
+    spark: Session | None, topics: LiveTopics, service: Service, target: str, options: RebuildOptions
+) -> Rebuild:
+    if spark is None:
+        return Rebuild(topics, service.handler, options, service.settings, output.complain)
+    from statehold.spread.partitions import ReleaseCode
+    from statehold.spread.rebuild import SpreadRebuild
+
+    code = ReleaseCode(target, service.settings, service.names)
+    return SpreadRebuild(spark, topics, service.handler, code, options, output.complain)
 
 
 def _sinks_compared(settings: Settings, names: Names) -> replacing.CompareSinks:

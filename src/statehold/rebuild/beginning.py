@@ -51,7 +51,7 @@ def starting_state(
     record = first.commit_record
     if record.n > 0:
         note = require_order_of_input(place, kind, record, {})
-        state = _empty(place, record.n - 1, {place.input: 0}, "")
+        state = empty_state(place, record.n - 1, {place.input: 0}, "")
         return StartingState(state, max(0, record.start), record.time, [note])
     if record.keys or first.replacement is not None:
         by = first.replacement.tool if first.replacement is not None else record.writer.instance
@@ -60,7 +60,7 @@ def starting_state(
             f"{record.keys} keys into its first transaction, which no kept record explains. Nothing was changed. "
             f"Next: `--from n:0` begins with that state"
         )
-    return StartingState(_empty(place, 0, record.positions, record.lineage), record.position(place.input), 0)
+    return StartingState(empty_state(place, 0, record.positions, record.lineage), record.position(place.input), 0)
 
 
 def require_order_of_input(
@@ -93,7 +93,8 @@ def require_order_of_input(
     )
 
 
-def _empty(place: Place, n: int, positions: Mapping[str, int], lineage: str) -> PastState:
+def empty_state(place: Place, n: int, positions: Mapping[str, int], lineage: str) -> PastState:
+    """Return the state of no keys after transaction `n`. `lineage`: '' for that of the next transaction."""
     position = sum(positions[topic] for topic in place.names.inputs)
     return PastState(
         Contents(), n, position, positions, _EMPTY, 0, lineage, None, 0, place.names.inputs, schemas={}, types={}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from statehold.api.record import MemoryMessage
 from statehold.common.partitioner import key_bytes
@@ -18,14 +19,30 @@ from statehold.worker.failures.history import At
 from statehold.worker.handler.engine import Engine
 
 
+class OpenFailures(NamedTuple):
+    """The failures of the new code that are not resolved."""
+
+    #: dead letters that block no key: the record, and its place in the partition's order
+    dead: Mapping[At, int]
+    #: records on a retry topic, by that topic
+    waiting: frozenset[tuple[str, At]]
+
+
+NO_FAILURES: Final = OpenFailures({}, frozenset())
+
+
 class RebuildFailures(NewFailures):
     """The failures of one partition. The engine changes when the partition's state leaves memory for a time."""
 
-    def __init__(self, engine: Engine, place: Place) -> None:
+    def __init__(self, engine: Engine, place: Place, opened: OpenFailures = NO_FAILURES) -> None:
         super().__init__(engine, place.names)
         self._partition = place.partition
+        self._waiting.update(opened.waiting)
         #: dead letters of the new code that block no key: the record, and its place in the partition's order
-        self._dead: dict[At, int] = {}
+        self._dead: dict[At, int] = dict(opened.dead)
+
+    def opened(self) -> OpenFailures:
+        return OpenFailures(dict(self._dead), frozenset(self._waiting))
 
     def leave_engine(self) -> None:
         """Hold the engine no longer, so that its memory is free."""

@@ -17,6 +17,11 @@ class KeptTransactions(HandledTransactions):
     #: what tools did to the state meanwhile
     notes: list[str]
 
+    @property
+    def lineage(self) -> str:
+        """Return the state generation of the last transaction; '' if none was handled."""
+        return self._lineage or ""
+
     def read(self, end: int, through: int) -> list[tuple[CommitRecord, LiveTransaction]]:
         """Return the next transactions up to number `through`; nothing if the changelog has no more before `end`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,8 +15,14 @@ from statehold.api.handler import Handler, HandlerFactory
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.ports import OutOfRange
-from statehold.rebuild.beginning import StartingState, missing_input, require_input, require_order_of_input
-from statehold.rebuild.failures import RebuildFailures
+from statehold.rebuild.beginning import (
+    StartingState,
+    empty_state,
+    missing_input,
+    require_input,
+    require_order_of_input,
+)
+from statehold.rebuild.failures import NO_FAILURES, OpenFailures, RebuildFailures
 from statehold.rebuild.kept_transactions import KeptTransactions
 from statehold.rebuild.report import RebuiltState
 from statehold.rehearsal.new_code import LiveTransaction, NewCode
@@ -25,6 +32,7 @@ from statehold.shadow.source import ShadowReaders
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import past
+from statehold.snapshot.inspect.past import PastState
 from statehold.state.partition_table import Changes
 from statehold.state.state import State
 from statehold.state.types.description import to_text
@@ -45,6 +53,37 @@ class NewRelease(NamedTuple):
     topics: Mapping[str, int]
 
 
+@dataclass
+class RebuildProgress:
+    """What belongs to a partition besides its state; it can be pickled."""
+
+    #: position at which it began, and what the user wrote for it
+    start: int
+    since: str
+    #: see `StartingState`
+    recorded_from: int
+    recorded_at: int
+    #: has the versions and types of the values with which it began
+    began: CommitRecord
+    began_tables: frozenset[str]
+    #: next offsets of the topics at the start
+    began_at: Mapping[str, int]
+    report: RebuiltState
+    #: seconds of `RebuiltPartition.advance`
+    seconds: float = 0.0
+
+
+class PartitionOutOfMemory(NamedTuple):
+    """A rebuilt partition whose state is stored elsewhere; it can be pickled."""
+
+    progress: RebuildProgress
+    #: the last transaction that the state holds, and the next offsets after it
+    n: int
+    positions: Mapping[str, int]
+    lineage: str
+    failures: OpenFailures
+
+
 class RebuiltPartition:
     """Used by one thread. It reads, and writes nothing anywhere."""
 
@@ -53,41 +92,81 @@ class RebuiltPartition:
         code: NewRelease,
         readers: ShadowReaders,
         place: Place,
+        start: PastState,
+        engine: Engine,
+        progress: RebuildProgress,
+        tell: Callable[[RebuiltPartition], object],
+        failures: OpenFailures = NO_FAILURES,
+    ) -> None:
+        """`engine`: has the state `start`, which is of the beginning, or of the last transaction that it holds."""
+        self._code, self._readers, self.place, self._tell = code, readers, place, tell
+        self.progress, self.report, self.start = progress, progress.report, progress.start
+        self._engine: Engine | None = engine
+        self.failures = RebuildFailures(engine, place, failures)
+        self._kept = KeptTransactions(readers, place, code.kind, start, code.topics, self.failures)
+        self._kept.notes = self.report.notes
+        self._new = self._muted(engine)
+
+    @classmethod
+    def begun(
+        cls,
+        code: NewRelease,
+        readers: ShadowReaders,
+        place: Place,
         start: StartingState,
         last: CommitRecord,
         since: str,
-        progress: Callable[[RebuiltPartition], object],
-    ) -> None:
-        """`last`: the last commit record, whose pending effects stay pending.
+        tell: Callable[[RebuiltPartition], object],
+    ) -> RebuiltPartition:
+        """Return a partition at its start. `last`: the last commit record, whose pending effects stay pending.
 
         :raises RetentionGap: input after the start is gone. :raises ToolRefused: the new code cannot take the state.
         """
-        self._code, self._readers, self.place, self._since = code, readers, place, since
-        self._progress = progress
-        self.start, self._recorded_from = start.state.position, start.recorded_from
-        self._recorded_at = start.recorded_at
-        self.report = RebuiltState(place.partition, notes=list(start.notes))
-        #: has the versions and types of the values with which it began
-        self._began = msgspec.structs.replace(last, schemas=dict(start.state.schemas), types=dict(start.state.types))
-        self._began_tables = frozenset(name for name, held in start.state.contents.tables.items() if held)
+        state, report = start.state, RebuiltState(place.partition, notes=list(start.notes))
+        began = msgspec.structs.replace(last, schemas=dict(state.schemas), types=dict(state.types))
+        tables = frozenset(name for name, held in state.contents.tables.items() if held)
         require_input(place, missing_input(readers.inputs[0], place, start), since)
-        takes_over(place, code.kind, self._began, self.report)
-        self._engine: Engine | None = engine_at(
-            start.state, code.factory, place, code.topics, code.settings, last, self.report
-        )
-        if self.report.unreadable:
+        takes_over(place, code.kind, began, report)
+        engine = engine_at(state, code.factory, place, code.topics, code.settings, last, report)
+        if report.unreadable:
             raise ToolRefused(
-                f"{place.input}[{place.partition}]@{start.state.position}: rebuild with the new code: "
-                f"{'; '.join(self.report.unreadable)}. Nothing was changed. Next: --from beginning reads no stored "
+                f"{place.input}[{place.partition}]@{state.position}: rebuild with the new code: "
+                f"{'; '.join(report.unreadable)}. Nothing was changed. Next: --from beginning reads no stored "
                 f"value, or give the table a version and an upcaster"
             )
-        self.failures = RebuildFailures(self._engine, place)
-        self._kept = KeptTransactions(readers, place, code.kind, start.state, code.topics, self.failures)
-        self._kept.notes = self.report.notes
-        self._began_at = start.state.positions
-        self._new = self._muted(self._engine)
-        #: seconds of `advance`
-        self.seconds = 0.0
+        progress = RebuildProgress(
+            state.position, since, start.recorded_from, start.recorded_at, began, tables, dict(state.positions), report
+        )
+        return cls(code, readers, place, state, engine, progress, tell)
+
+    @classmethod
+    def continued(
+        cls,
+        code: NewRelease,
+        readers: ShadowReaders,
+        place: Place,
+        left: PartitionOutOfMemory,
+        fill: Callable[[State], object],
+        tell: Callable[[RebuiltPartition], object],
+    ) -> RebuiltPartition:
+        """Return a partition with the state that `fill` puts into empty tables."""
+        engine = new_engine(code.factory, place, code.topics, code.settings)
+        fill(engine.state)
+        state = empty_state(place, left.n, left.positions, left.lineage)
+        return cls(code, readers, place, state, engine, left.progress, tell, left.failures)
+
+    def leave_memory(self) -> PartitionOutOfMemory:
+        """Return what `continued` needs besides the state, which the caller has stored. It is not used afterwards."""
+        progress, opened = self.progress, self.failures.opened()
+        return PartitionOutOfMemory(progress, self.n, dict(self.positions), self._kept.lineage, opened)
+
+    @property
+    def seconds(self) -> float:
+        return self.progress.seconds
+
+    @property
+    def in_memory(self) -> bool:
+        return self._engine is not None
 
     @property
     def state(self) -> State:
@@ -128,14 +207,14 @@ class RebuiltPartition:
                 except ChangelogTruncated:  # the service was faster; the input still has the records
                     self._skip()
         except OutOfRange as error:
-            require_input(self.place, [str(error)], self._since)
+            require_input(self.place, [str(error)], self.progress.since)
         finally:
-            self.seconds += time.perf_counter() - began
+            self.progress.seconds += time.perf_counter() - began
         self.report.to_n, self.report.end = self.n, self.position
 
     def _handle_unrecorded(self) -> None:
         """Handle the records before the first commit record that is kept; the service has committed all of them."""
-        place, low, high = self.place, self.position, self._recorded_from
+        place, low, high = self.place, self.position, self.progress.recorded_from
         if low >= high:
             return
         self._kept.recall()
@@ -147,7 +226,8 @@ class RebuiltPartition:
     def _time_limit(self) -> int:
         """Return how far records may advance event time, because their own commit records are gone; 0: any time."""
         allowed = self._code.settings.time.max_ahead
-        return 0 if allowed == "off" or not self._recorded_at else self._recorded_at + int(allowed * 1000)
+        recorded_at = self.progress.recorded_at
+        return 0 if allowed == "off" or not recorded_at else recorded_at + int(allowed * 1000)
 
     def _skip(self) -> None:
         """Continue before the first transaction that the changelog still has."""
@@ -155,7 +235,7 @@ class RebuiltPartition:
             first = next(increments).commit_record
         note = require_order_of_input(self.place, self._code.kind, first, self._kept.positions)
         self.report.notes.append(f"{note}; the service truncated it meanwhile")
-        self._recorded_from, self._recorded_at = max(self.position, first.start), first.time
+        self.progress.recorded_from, self.progress.recorded_at = max(self.position, first.start), first.time
         self._kept.skip_to(first.n)
 
     def _handle_recorded(self, through: int) -> None:
@@ -185,17 +265,17 @@ class RebuiltPartition:
         self.report.records += len(given.messages)
         self.report.transactions += 1
         self.report.handler_seconds = new.seconds
-        self._progress(self)
+        self._tell(self)
 
     def recorded(self, last: CommitRecord, place: Place) -> CommitRecord:
         """Return `last` with the versions and types of the values in the rebuilt state. `place`: with the new tables.
 
         Values with which it began may have older ones; all others the new code has written.
         """
-        used = self.state.used
-        fresh = {name: to_text(types) for name, types in place.types.items() if name not in self._began_tables}
-        types = {name: text for name, text in {**fresh, **self._began.types}.items() if name in used}
-        began = msgspec.structs.replace(last, schemas=self._began.schemas, types=types)
+        used, progress = self.state.used, self.progress
+        fresh = {name: to_text(types) for name, types in place.types.items() if name not in progress.began_tables}
+        types = {name: text for name, text in {**fresh, **progress.began.types}.items() if name in used}
+        began = msgspec.structs.replace(last, schemas=progress.began.schemas, types=types)
         return msgspec.structs.replace(began, schemas=place.merged_schemas(began, used))
 
     # Out of memory for a time
@@ -230,7 +310,7 @@ class RebuiltPartition:
         engine.mute(replaying=True)
         if engine.dead_letters is not None:
             engine.dead_letters.muted = False
-        new = NewCode(engine, self.failures, self._began_at)
+        new = NewCode(engine, self.failures, self.progress.began_at)
         new.seconds = self.report.handler_seconds
         return new
 

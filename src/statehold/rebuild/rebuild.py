@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from statehold.admin.state.spool import Spool
+from statehold.admin.state.stopped_service import StoppedService
 from statehold.api.handler import HandlerFactory
 from statehold.config.settings import Settings
 from statehold.errors import StateRefused, ToolRefused, UsageError
 from statehold.ports import Clock
+from statehold.rebuild.adoption import adoption_of
 from statehold.rebuild.beginning import BEGINNING, StartingState, missing_input, require_input, starting_state
 from statehold.rebuild.differences import compare, unanswered
-from statehold.rebuild.partition import NewRelease, RebuiltPartition
+from statehold.rebuild.partition import NewRelease, PartitionOutOfMemory, RebuiltPartition
 from statehold.rebuild.report import RebuildReport, RebuiltState
 from statehold.rehearsal.rehearse import rehearsable, topics_of
 from statehold.shadow.source import ShadowReaders, ShadowSource
@@ -25,7 +27,9 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.restore.discovery import require_commit_record
+from statehold.snapshot.state_replacement import Adoption
 from statehold.state import digest
+from statehold.state.state import State
 from statehold.worker.handler.time_slices import is_inside
 
 #: seconds of work that may be left when the service stops, and between two lines about the progress
@@ -65,9 +69,9 @@ class Rebuild:
         clock: Clock = time.monotonic,
     ) -> None:
         """:raises UsageError: past records cannot be given to the handler. :raises OSError: the spool's directory."""
-        kind = rehearsable(factory)
+        kind, self.factory = rehearsable(factory), factory
         self._source, self._options, self._tell, self._clock = source, options, tell, clock
-        self._count, names = source.partitions, source.place(0).names
+        self.partitions, self.since, names = source.partitions, options.since, source.place(0).names
         if names.rekeys:
             raise UsageError(
                 f"{kind.__name__} sends to itself by another key, and {', '.join(names.rekeys)} has what the former "
@@ -76,7 +80,7 @@ class Rebuild:
             )
         self._readers = ShadowReaders(source, len(names.inputs))
         self._code = NewRelease(factory, kind, settings or Settings(), topics_of(source, kind, source.place(0)))
-        self._spool = Spool(self._count, options.spool_dir) if self._count > 1 else None
+        self._spool = Spool(self.partitions, options.spool_dir) if self.partitions > 1 else None
         self._made: dict[int, RebuiltPartition] = {}
         self._told = clock()
 
@@ -90,27 +94,28 @@ class Rebuild:
 
         :raises RetentionGap: one of them lacks records; the text has all.
         """
-        if self._options.since != BEGINNING:
+        if self.since != BEGINNING:
             return
-        places = [self._source.place(each) for each in range(self._count)]
+        places = [self._source.place(each) for each in range(self.partitions)]
         missing = []
         for place in places:
-            self._last(place)
+            self.last_commit(place)
             missing += missing_input(self._readers.inputs[0], place, self._start(place))
         require_input(places[0], missing, BEGINNING)
 
     def shown(self, show: Show = lambda found: None) -> RebuildReport:
         """Rebuild one partition after the other up to its last commit record, and compare."""
         self.require_input()
-        report = RebuildReport(self._options.since, [])
-        for partition in range(self._count):
-            report.partitions.append(self._shown(partition))
+        report = RebuildReport(self.since, [])
+        for partition in range(self.partitions):
+            report.partitions.append(self.shown_one(partition))
             show(report.partitions[-1])
         return report
 
-    def _shown(self, partition: int) -> RebuiltState:
+    def shown_one(self, partition: int) -> RebuiltState:
+        """Rebuild one partition up to its last commit record, and compare."""
         with self.turn(partition, ends=True) as made:
-            state, last = self.present(made), self._last(made.place)
+            state, last = self.present(made), self.last_commit(made.place)
             self.finish(made, last, state)
             return made.report
 
@@ -132,7 +137,7 @@ class Rebuild:
 
     def behind(self) -> int:
         """Return the number of records that the service has committed and the new code has not handled."""
-        return sum(self._end(self._last(made.place), made.place) - made.position for made in self._made.values())
+        return sum(self._end(self.last_commit(made.place), made.place) - made.position for made in self._made.values())
 
     def await_stop(self, members: Callable[[], int], pause: Callable[[float], object] = time.sleep) -> None:
         """Follow the service until its group has no members."""
@@ -149,10 +154,24 @@ class Rebuild:
             if self.behind() > self._rate() * _NEAR:
                 self._round()
 
+    def replacements(
+        self, stopped: StoppedService, last: Sequence[CommitRecord], lineage: str, show: Show
+    ) -> Iterator[tuple[Adoption, RebuiltState]]:
+        """Finish each partition at its last commit record, and write its state as a full snapshot of a new generation.
+
+        :raises ToolRefused: the service must not continue from this state.
+        """
+        for partition in range(self.partitions):
+            with self.turn(partition, ends=True) as made:
+                made.place.check(last[partition])
+                self.finish(made, last[partition], self.present(made))
+                show(made.report)
+                yield adoption_of(stopped, made, last[partition], lineage), made.report
+
     def _round(self) -> None:
-        for partition in range(self._count):
+        for partition in range(self.partitions):
             with self.turn(partition) as made:
-                made.advance(self._last(made.place).n)
+                made.advance(self.last_commit(made.place).n)
 
     # One partition
 
@@ -162,18 +181,23 @@ class Rebuild:
         made = self._made.get(partition)
         if made is None:
             place = self._source.place(partition)
-            last = self._last(place)
-            made = RebuiltPartition(
-                self._code, self._readers, place, self._start(place), last, self._options.since, self._progress
+            last = self.last_commit(place)
+            made = RebuiltPartition.begun(
+                self._code, self._readers, place, self._start(place), last, self.since, self._progress
             )
             self._made[partition] = made
-        elif self._spool is not None:
+        elif self._spool is not None and not made.in_memory:
             made.unpark(self._spool)
         yield made
         if ends:
             made.drop()
         elif self._spool is not None:
             made.park(self._spool)
+
+    def resume(self, partition: int, left: PartitionOutOfMemory, fill: Callable[[State], object]) -> None:
+        """Continue with a partition that another process has begun. `fill` puts its state into empty tables."""
+        place = self._source.place(partition)
+        self._made[partition] = RebuiltPartition.continued(self._code, self._readers, place, left, fill, self._progress)
 
     def finish(self, made: RebuiltPartition, last: CommitRecord, live: PastState | None) -> None:
         """Handle the rest up to the commit record `last`, and on the way compare with the service's state `live`.
@@ -216,10 +240,13 @@ class Rebuild:
             return None
 
     def _start(self, place: Place) -> StartingState:
-        return starting_state(self._source, self._readers.changelog, place, self._code.kind, self._options.since)
+        return starting_state(self._source, self._readers.changelog, place, self._code.kind, self.since)
 
-    def _last(self, place: Place) -> CommitRecord:
-        """:raises NoCommitRecord: the service never started. :raises StateMoved, TopicReplaced: it is elsewhere."""
+    def last_commit(self, place: Place) -> CommitRecord:
+        """Return the last commit record.
+
+        :raises NoCommitRecord: the service never started. :raises StateMoved, TopicReplaced: it is elsewhere.
+        """
         reader, doing = self._readers.changelog, "rebuild the state"
         last = require_commit_record(reader, place.names.changelog, place.partition, doing)
         place.require_here(last)
@@ -239,7 +266,7 @@ class Rebuild:
         if self._clock() - self._told < _EVERY:
             return
         self._told = self._clock()
-        total = self._end(self._last(made.place), made.place) - made.start
+        total = self._end(self.last_commit(made.place), made.place) - made.start
         self._tell(
             f"partition {made.place.partition}: {made.position - made.start} of {total} records, "
             f"{self._rate():.0f} per second"

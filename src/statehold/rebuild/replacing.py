@@ -4,41 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Final
-
-import msgspec
 
 from statehold.admin.dead_letters import DeadLetters
-from statehold.admin.state.open_failures import unresolved_failures
-from statehold.admin.state.stopped_service import LastState, StoppedService, inputs_at
+from statehold.admin.state.stopped_service import StoppedService
 from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.tools.group_lock import GroupLock, holders
+from statehold.rebuild.adoption import START_AGAIN
 from statehold.rebuild.kept_transactions import TOOL
-from statehold.rebuild.partition import RebuiltPartition
-from statehold.rebuild.rebuild import Rebuild, RebuildOptions, Show, Tell
+from statehold.rebuild.rebuild import Rebuild, Show
 from statehold.rebuild.report import RebuildReport
-from statehold.shadow.source import ShadowSource
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.state_replacement import Adoption, ReplacementReason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 #: called with the last commit records, after the fence; raises if a sinks' database is elsewhere
 CompareSinks = Callable[[Sequence[CommitRecord]], None]
-_END: Final = "Nothing was changed. Next: start the service again"
 
 
 def rebuild(
-    source: ShadowSource,
+    work: Rebuild,
     settings: Settings,
     names: Names,
     factory: HandlerFactory,
-    options: RebuildOptions,
     reason: ReplacementReason,
-    tell: Tell,
     show: Show,
     *,
     dry_run: bool = False,
@@ -52,17 +44,14 @@ def rebuild(
         handler cannot be rebuilt. :raises ToolRefused: the new code fails at a record; a failure is unresolved; a tool
         moved keys; an input is compacted; a process of the service has started. The state was not replaced.
     """
-    with (
-        closing(Rebuild(source, factory, options, settings, tell)) as work,
-        closing(StoppedService(settings, names, factory, TOOL)) as stopped,
-    ):
+    with closing(StoppedService(settings, names, factory, TOOL)) as stopped:
         _require_all_records(stopped)
         if dry_run:
             return work.shown(show)
         work.catch_up()
         work.await_stop(lambda: len(holders(stopped.admin, names.group)))
-        with GroupLock(settings, names, stopped.admin, source.partitions, TOOL) as hold:
-            return _Replacing(stopped, work, options, show, compare_sinks).run(source.partitions, hold, reason)
+        with GroupLock(settings, names, stopped.admin, work.partitions, TOOL) as hold:
+            return _Replacing(stopped, work, show, compare_sinks).run(work.partitions, hold, reason)
 
 
 def _require_all_records(stopped: StoppedService) -> None:
@@ -80,11 +69,10 @@ class _Replacing:
         self,
         stopped: StoppedService,
         work: Rebuild,
-        options: RebuildOptions,
         show: Show,
         compare_sinks: CompareSinks | None,
     ) -> None:
-        self._stopped, self._work, self._options, self._show = stopped, work, options, show
+        self._stopped, self._work, self._show = stopped, work, show
         self._compare_sinks = compare_sinks
 
     def run(self, count: int, hold: GroupLock, reason: ReplacementReason) -> RebuildReport:
@@ -95,12 +83,11 @@ class _Replacing:
         if self._compare_sinks is not None:
             self._compare_sinks(last)
         lineage = state_replacement.new_lineage()
-        report = RebuildReport(self._options.since, [], lineage)
+        report = RebuildReport(self._work.since, [], lineage)
         adoptions = []
-        for partition in range(count):
-            with self._work.turn(partition, ends=True) as made:
-                adoptions.append(self._adoption(made, last[partition], lineage))
-                report.partitions.append(made.report)
+        for adoption, found in self._work.replacements(stopped, last, lineage, self._show):
+            adoptions.append(adoption)
+            report.partitions.append(found)
         records = stopped.replace_state(adoptions, hold.membership(), reason)
         for each in report.partitions:
             each.transaction = records[each.partition].n
@@ -110,33 +97,8 @@ class _Replacing:
         """Return the last commit record after the fence, so that none follows it."""
         found = self._stopped.commit_record(partition)
         if found is None:
-            raise ToolRefused(f"{self._stopped.names.changelog}[{partition}]: there is no commit record. {_END}")
+            raise ToolRefused(f"{self._stopped.names.changelog}[{partition}]: there is no commit record. {START_AGAIN}")
         return found
-
-    def _adoption(self, made: RebuiltPartition, last: CommitRecord, lineage: str) -> Adoption:
-        stopped, partition = self._stopped, made.place.partition
-        made.place.check(last)
-        self._work.finish(made, last, self._work.present(made))
-        self._show(made.report)
-        inputs = inputs_at(last, stopped.names)
-        if {topic: made.positions[topic] for topic in inputs} != inputs:
-            raise ToolRefused(
-                f"{made.place.input}[{partition}]: rebuild the state: the service has committed {inputs}, the rebuilt "
-                f"state is at {dict(made.positions)}. {_END}"
-            )
-        obstacles = [*made.report.obstacles]
-        if text := unresolved_failures(stopped, LastState(last, made.state), partition):
-            obstacles.append(text)
-        if obstacles:
-            raise ToolRefused(
-                f"{made.place.input}[{partition}]@{made.position}: continue from the rebuilt state: "
-                f"{'; '.join(obstacles)}. {_END}; `statehold dlq list` and `statehold lag` show what waits. Or change "
-                f"the code, and run the command again"
-            )
-        place = stopped.place(partition, last.partitions, stopped.facts())
-        adoption = stopped.adoption(place, lineage, last, inputs, made.state, made.recorded(last, place))
-        made.report.full = adoption.base.offset if adoption.base is not None else None
-        return msgspec.structs.replace(adoption, effects=last.effects)
 
     def _require_resolved(self) -> None:
         """:raises ToolRefused: a dead letter is unresolved: the rebuilt state has its record, and a redrive, too."""

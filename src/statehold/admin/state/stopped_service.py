@@ -173,7 +173,7 @@ class StoppedService:
         :raises ToolRefused: the snapshot read back differs. :raises TableTypeChanged: this code declares other types.
         """
         types = recorded_types.of_state(like, self.types, state.used, place.input)
-        base = self._write(place, lineage, 0 if old is None else old.n + 1, inputs, state, like)
+        base, _ = self.write_full(place, lineage, 0 if old is None else old.n + 1, inputs, state, like)
         return Adoption(
             place=place,
             old=old,
@@ -186,7 +186,7 @@ class StoppedService:
             types=types,
         )
 
-    def _write(
+    def write_full(
         self,
         place: Place,
         lineage: str,
@@ -194,16 +194,17 @@ class StoppedService:
         inputs: Mapping[str, int],
         state: State,
         like: CommitRecord,
-    ) -> FullRef | None:
+    ) -> tuple[FullRef | None, CommitRecord]:
         """Write the state as a full snapshot for state-replacement record `n`, read it back and compare it.
 
-        Returns None if the state is empty. The table versions are those of `like`.
+        Returns None if the state is empty, and the commit boundary at which `read_full` reads it. The table versions
+        are those of `like`.
 
         :raises ToolRefused: the snapshot read back differs. No commit record refers to it, so it is never restored.
         """
-        if state.keys == 0:
-            return None
         shown = state_replacement.boundary(place, lineage, n, inputs, state, like, time.time())
+        if state.keys == 0:
+            return None, shown
         sink = SnapshotSinkFactory(self.settings, self.names).whole(place.partition)
         reader = self.reader()
         try:
@@ -213,14 +214,14 @@ class StoppedService:
             ref = writer.advance(n, -1.0, time.monotonic, _ACKNOWLEDGE)
             if ref is None:
                 raise KafkaTrouble(f"{self.names.snapshot}[{place.partition}]: not written within {_ACKNOWLEDGE:.0f} s")
-            self._prove(reader, place, ref, shown)
+            self.read_full(reader, place, ref, shown, self.new_state(place.partition))
         except FullUnusable as finding:
             where = f"{self.names.snapshot}[{place.partition}]"
             raise ToolRefused(f"{where}: write the full snapshot: {finding}. The state was not replaced") from finding
         finally:
             sink.close()
             reader.close()
-        return ref
+        return ref, shown
 
     def replace_state(
         self,
@@ -255,8 +256,11 @@ class StoppedService:
         for producer in self._fenced.values():
             producer.drop()
 
-    def _prove(self, reader: KafkaReader, place: Place, ref: FullRef, shown: CommitRecord) -> None:
-        state = self.new_state(place.partition)
+    def read_full(self, reader: KafkaReader, place: Place, ref: FullRef, shown: CommitRecord, state: State) -> None:
+        """Fill an empty state with the full snapshot that `write_full` wrote.
+
+        :raises ToolRefused: it has another state, or is gone.
+        """
         decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
         try:
             load(reader, place, ref, shown, state, decoder)

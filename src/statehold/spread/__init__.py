@@ -1,0 +1,1 @@
+"""Rehearsals and rebuilds on Spark: each partition is the task of an executor. Needs pyspark."""
