@@ -20,7 +20,7 @@ from statehold.balancer.manager import Manager
 from statehold.bound.inputs import key_types, value_types
 from statehold.bound.rekey import with_rekeys
 from statehold.bound.serdes import check_schemas
-from statehold.bound.topics import class_of, output_topics, reference_topics, with_keys
+from statehold.bound.topics import class_of, output_topics, reference_topics, replies_of, with_keys
 from statehold.client.client import Client
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
@@ -36,7 +36,7 @@ from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
 from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.runtime.introspection import Overview
-from statehold.runtime.local_reads import read_here
+from statehold.runtime.local_reads import LocalReads
 from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
@@ -177,6 +177,7 @@ class Service:
             time.monotonic,
             wiring.joining(),
             unassigned=wiring.unassigned(),
+            asked=self._settings.commit.early and replies_of(class_of(self.handler)) is not None,
         )
         self._topic_monitor = TopicMonitor(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
@@ -226,7 +227,7 @@ class Service:
         """Return a new `Client` of this service, with its settings and the types of its (first) input."""
         value = value_types(class_of(self.handler), self.names)[self.input]
         key = key_types(class_of(self.handler), self.names).get(self.input)
-        here = partial(read_here, lambda: self.overview, self.input)
+        here = LocalReads(lambda: self.overview, self.input)
         return Client(self.name, self._settings, input=self.input, value=value, key=key, here=here)
 
     def retry(self, partition: int | None = None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from tests.chaos import matrix, schedule, soak
+from tests.chaos import calling, matrix, schedule, soak
 from tests.chaos.arena import Shape
 from tests.chaos.faults import REGISTRY
 from tests.chaos.run import Result, run, versions
@@ -35,6 +35,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--failing", type=int, default=0, metavar="N", help="one record in N fails by design")
+    parser.add_argument(
+        "--calls", action="store_true", help="the service makes a call of an HTTP server for each record"
+    )
     parser.add_argument("--inputs", type=int, choices=(1, 2), help="of the service; by the seed if not given")
     parser.add_argument("--rekeyed", action="store_true", help="trades move money between accounts of other partitions")
     parser.add_argument("--target", choices=TARGETS, default="statehold")
@@ -128,6 +131,8 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
     inputs, more, order = schedule.inputs(seed) if several else (1, "", {})
     if options.inputs is not None and options.inputs != inputs:
         inputs, more, order = options.inputs, f", {options.inputs} inputs", {}
+    if options.calls:
+        inputs, more, order = 1, ", a call for each record", calling.SETTINGS
     shape = Shape(
         options.brokers,
         options.workers,
@@ -137,6 +142,7 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
         settings=settings | order,
         failing=options.failing,
         inputs=inputs,
+        calls=options.calls,
         rekeyed=options.rekeyed,
     )
     codes = options.faults.split(",") if options.faults else schedule.usual(shape)
@@ -158,7 +164,8 @@ def _given(options: argparse.Namespace) -> list[str]:
     given |= {"--failing": options.failing or None, "--inputs": options.inputs}
     given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
     words = [f"{name} {value}" for name, value in given.items() if value is not None]
-    return [*words, *(["--rekeyed"] if options.rekeyed else [])]
+    flags = {"--rekeyed": options.rekeyed, "--calls": options.calls}
+    return [*words, *(name for name, chosen in flags.items() if chosen)]
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from tests.chaos.observer import PATIENT, Observer, committed, read_all
 from tests.chaos.operating import Operator
 from tests.chaos.points import Points
 from tests.chaos.rekeyed import rekeyed
+from tests.chaos.remote import Remote
 from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
@@ -32,6 +33,7 @@ from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config import load
 from statehold.dev import BrokerFailed, Cluster, InUse
+from statehold.dev.ports import free_ports
 from statehold.errors import StateholdError
 
 #: the shortest session that the settings allow
@@ -80,6 +82,8 @@ class Shape:
     proxied: bool = True
     #: number of topics that the service reads
     inputs: int = 1
+    #: the service makes a call for each trade
+    calls: bool = False
     #: each trade moves money between two accounts of other partitions (`tests.chaos.rekeyed`)
     rekeyed: bool = False
 
@@ -109,6 +113,7 @@ class Arena:
         self.fed = self.names.inputs[: shape.inputs]
         self.points = Points(directory / "points")
         self.calls = directory / "calls"
+        self.other_system = Remote(free_ports(1)[0] if shape.calls else 0, directory / "remote")
         self.workers: list[Worker] = []
         self.proxies: dict[int, Proxy] = {}
         #: partitions that a fault entitles to stop, and the error with which
@@ -155,6 +160,8 @@ class Arena:
             accounts=shape.accounts,
             failing=shape.failing,
         )
+        if shape.calls:
+            self.other_system.start()
         self.observer = Observer(self.servers, self.output, self.history)
         accounts = {f"a{number}": number % shape.partitions for number in range(shape.accounts)}
         if shape.rekeyed:
@@ -195,6 +202,7 @@ class Arena:
     def _end_workers(self) -> None:
         for worker in self.workers:
             worker.close()
+        self.other_system.kill()
         self.feeder.finish(0.0)
 
     def _create_topics(self) -> None:
@@ -243,6 +251,7 @@ class Arena:
             "output": self.output,
             "points": str(self.points.directory),
             "calls": str(self.calls),
+            "remote": self.other_system.port,
             "mutant": self.shape.mutant,
             "fixed": self.operator.fixed,
             "sockets": self.operator.sockets,
@@ -262,6 +271,8 @@ class Arena:
 
     def ensure_all(self) -> None:
         """Everything that was started runs again: proxies let everything through, brokers, workers."""
+        if self.shape.calls:
+            self.other_system.heal()
         for proxy in self.proxies.values():
             proxy.free()
         for number in range(1, self.shape.brokers + 1):
@@ -273,6 +284,12 @@ class Arena:
         for worker in self.workers:
             worker.signal(signal.SIGCONT)
             worker.start()
+
+    def await_answers(self, seconds: float) -> None:
+        """Let the other system answer, which comes to nothing if it misbehaves."""
+        before, until = len(self.other_system.answered()), self.history.now() + 10 * seconds
+        while len(self.other_system.answered()) == before and self.history.now() < until:
+            pause(0.05)
 
     def learn_input(self) -> None:
         """What is on the input now, before a fault deletes it; the feeder may be at work.

@@ -11,6 +11,7 @@ import msgspec
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.chaos.arena import ORDER, Arena
+from tests.chaos.calling import check_calls
 from tests.chaos.chain import Chain
 from tests.chaos.failing import LATE, STOPS, check_dead_letters, check_tries
 from tests.chaos.history import Patience
@@ -76,7 +77,10 @@ def judge(arena: Arena, verdict: Verdict) -> None:
         check_failed(verdict, arena, expected, list(aside.values()))
     check_reading(verdict, arena, rows)
     check_stable(verdict, arena)
-    if ours:
+    if arena.shape.calls:
+        check_calls(verdict, arena, expected, rows)
+        check_logs(verdict, arena)
+    elif ours:
         everything = [*rows, *(row for found in aside.values() for row in found)]
         owed = check_chains(verdict, arena, inputs, everything, orders)
         check_effects(verdict, arena, expected, owed)

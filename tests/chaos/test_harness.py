@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,9 +25,13 @@ from tests.chaos.observer import partitions_of
 from tests.chaos.operating import Operator
 from tests.chaos.points import POINTS, Points
 from tests.chaos.rekeyed import Moved, check_moves, movements
+from tests.chaos.remote import Remote, ask
 from tests.chaos.rows import Row
 from tests.chaos.workers import ROOT, Worker
 from tests.chaos.workload import Running, Sent, Trade, fold
+from tests.support.processes import await_true
+
+from statehold.dev.ports import free_ports
 
 SENT = [Sent(n, Trade(f"t{n}", f"a{n % 2}", "X", "BUY", 1, n + 1, 0), 0.0) for n in range(6)]
 
@@ -307,6 +312,39 @@ def test_what_ci_plays_is_among_the_tests_that_run_by_default() -> None:
     planned = schedule.plan(test_chaos.SEED, test_chaos.SECONDS, test_chaos.SHORT, Shape(1, 2, 4, 200))
     codes = [each.fault.code for each in planned]
     assert all(codes.count(code) >= 2 for code in played), codes
+
+
+def test_the_called_system_answers_logs_and_misbehaves(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    remote, trade = Remote(port, tmp_path), Trade("t1", "a1", "X", "SELL", 3, 5, 0)
+
+    async def asked() -> int:
+        return await asyncio.wait_for(ask(port, trade), 1.0)
+
+    def outcome() -> object:
+        try:
+            return asyncio.run(asked())
+        except (OSError, TimeoutError) as error:
+            return type(error)
+
+    remote.start()
+    try:
+        await_true(lambda: outcome() == -15, "it answers", 30)
+        before = len(remote.answered())
+        found = {}
+        for mode in ("503", "half", "twice", "late"):
+            remote.misbehave(mode)
+            found[mode] = outcome(), len(remote.answered()) - before
+        assert found["503"] == (ConnectionError, 0)
+        assert found["half"] == (ConnectionError, 1)
+        assert found["twice"] == (ConnectionError, 2), "it has done its work, and its caller does not know"
+        assert found["late"][0] is TimeoutError
+        remote.kill()
+        assert outcome() is ConnectionRefusedError
+        remote.heal()
+        await_true(lambda: outcome() == -15, "it answers again", 30)
+    finally:
+        remote.kill()
 
 
 ADDED = """
