@@ -111,8 +111,8 @@ ALLOWED: dict[str, str] = {
         "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common api state state.kinds messages bound ports telemetry kafka.admin snapshot.format "
-        "kafka.clients snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io "
+        "errors config common api state state.kinds state.types messages bound ports telemetry kafka.admin "
+        "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io "
         "admin worker.handler snapshot.inspect snapshot.spark.export"
     ),
     "admin.inputs": (
@@ -162,7 +162,10 @@ ALLOWED: dict[str, str] = {
         "admin.state admin.inspection"
     ),
     "snapshot.spark": "",
-    "testing.memory": "errors common api messages bound ports snapshot.format disk worker.common worker.calls",
+    "testing.memory": (
+        "errors common api messages bound ports snapshot.format snapshot snapshot.restore disk worker.common "
+        "worker.calls admin.state"
+    ),
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
@@ -219,7 +222,7 @@ ALLOWED: dict[str, str] = {
         "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
         "snapshot.format snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler "
         "worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
-        "snapshot.backup testing.memory testing.simulation"
+        "snapshot.backup admin.state testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there
