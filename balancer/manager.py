@@ -54,8 +54,12 @@ class Manager:
         joining: JoinDiagnosis | None = None,
         threads: Threads = SYSTEM,
         unassigned: UnassignedPartitions | None = None,
+        *,
+        asked: bool = False,
     ) -> None:
-        """`unassigned`: for a static member of the classic protocol."""
+        """`unassigned`: for a static member of the classic protocol. `asked`: writers of records wait for answers, so
+        the first record ends a poll.
+        """
         self._consumer, self._workers, self._settings = consumer, workers, settings
         self._meters, self._log, self._clock = meters, log, clock
         self._assignment = Assignment()
@@ -75,7 +79,7 @@ class Manager:
         self._stopping = threads.event()
         self._stop_within = settings.group.drain_seconds
         self._leave = settings.group.leave_on_stop
-        self._joining, self._unassigned = joining, unassigned
+        self._joining, self._unassigned, self._asked = joining, unassigned, asked
         #: Monotonic time by which a stop must have finished.
         self._stop_by = math.inf
         #: True if the group metadata must be fetched again.
@@ -168,8 +172,7 @@ class Manager:
         if decision.poll:
             calm = now - self._busy >= _CALM_AFTER and self._assignment.is_settled()
             # While calm, the first record ends the poll, so the longer wait adds no latency.
-            records, timeout = (1, _CALM_POLL) if calm else (self._settings.flow.batch, self._poll_timeout)
-            messages, troubles = self._consumer.consume(records, timeout)
+            messages, troubles = self._poll(calm=calm)
             if messages:
                 self._busy = now
             if self._consumer.input is not self._input:
@@ -190,6 +193,15 @@ class Manager:
         if self._unassigned is not None and self._unassigned.found():
             self._consumer.rejoin()
         self.turned = self._clock()
+
+    def _poll(self, *, calm: bool) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
+        """Wait for the first record if the service is calm or asked, for a batch to fill otherwise."""
+        batch, timeout = self._settings.flow.batch, _CALM_POLL if calm else self._poll_timeout
+        found, troubles = self._consumer.consume(1 if calm or self._asked else batch, timeout)
+        if not self._asked or not found:
+            return found, troubles
+        more, others = self._consumer.consume(batch, 0.0)  # what has come with it shares its transaction
+        return [*found, *more], [*troubles, *others]
 
     def _attend(self) -> None:
         """Watch for slow and stuck handlers, because a worker thread cannot watch its own call."""

@@ -16,6 +16,7 @@ BENCHMARKS = {
     "compact": "millions of delta entries folded by Spark, against mere reading and one Python process",
     "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
     "calls": "durable calls of 50 ms: answered calls/s, processor and memory, against a loop without state",
+    "ask": "request and reply: alone and under load, against Restate",
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",
     "join": "stream-table and stream-stream joins by statehold, Kafka Streams and quixstreams, outputs verified",
     "window": "tumbling windows with grace by the same three, one output when a window closes",

@@ -2,6 +2,7 @@
 
 Each record makes one call of 50 ms. The service keeps a total per account and commits with each answer; the loop by
 hand reads the records, awaits the same function and forgets the answer. Calls that do not end show the memory of each.
+Next to Restate (`benchmarks.scored`) both are killed in the middle.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.calls_app import Payment, answered, score, service
 from benchmarks.report import Figures, console, show
+from benchmarks.scored import against_restate
 from statehold.admin.topics import ServiceTopics
 from statehold.config import load
 from statehold.dev import Cluster
@@ -39,13 +41,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-flight", type=int, default=1000, help="attempts at a time, in both programs")
     parser.add_argument("--held", type=int, default=10_000, help="calls in flight whose memory is measured")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--scored", type=int, default=20_000, help="records next to Restate, which gets a fifth; 0: none"
+    )
+    parser.add_argument("--only-scored", action="store_true", help="without the loop by hand")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run it; 1 if a total is wrong."""
     rates: dict[str, list[float]] = {"statehold": [], "by hand, no state": []}
     seconds: dict[str, list[float]] = {name: [] for name in rates}
-    good = True
+    good, figures = True, Figures("calls")
+    if options.only_scored:
+        with Cluster() as kafka:
+            good = against_restate(kafka.bootstrap_servers, options, figures)
+        figures.write()
+        return 0 if good else 1
     with Cluster() as kafka:
         fill(kafka.bootstrap_servers, options.calls)
         for number in range(options.rounds):
@@ -56,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
                 good = good and found["good"]
                 console.print(f"{name}: {found['rate']:,.0f} calls/s, {seconds[name][-1]:.3f} s per 1,000")
         held = child(kafka.bootstrap_servers, "hold", 99, options.held, options.held)
-    figures = Figures("calls")
+        good = (not options.scored or against_restate(kafka.bootstrap_servers, options, figures)) and good
     best, plain = (statistics.median(rates[name]) for name in rates)
     for name, each in rates.items():
         figures.add(name, statistics.median(each), "calls/s", each)

@@ -32,6 +32,8 @@ class Contender:
     options: dict[str, Any] = field(default_factory=dict)
     #: takes several partitions, and several processes of it share them
     spreads: bool = False
+    #: takes part without being named
+    usual: bool = True
 
 
 def _python(environment: str, file: str) -> Command:
@@ -60,6 +62,18 @@ CONTENDERS = {
     "d": Contender("d", "the same, msgspec, tuned", _python("loop", "loop_msgspec.py")),
     "e": Contender("e", "quixstreams exactly-once", _python("quix", "quix.py")),
     "f": Contender("f", "Kafka Streams exactly_once_v2", _streams, {"caching": True}, spreads=True),
+    "r": Contender("r", "statehold, two stages by a Rekey", _statehold, {"rekeyed": True}, spreads=True, usual=False),
+    "rf": Contender(
+        "rf",
+        "Kafka Streams exactly_once_v2, repartition",
+        _streams,
+        {"caching": True, "rekeyed": True},
+        spreads=True,
+        usual=False,
+    ),
+    "re": Contender(
+        "re", "quixstreams exactly-once, group_by", _python("quix", "quix.py"), {"rekeyed": True}, usual=False
+    ),
     "g": Contender("g", "bytewax (at least once)", _python("bytewax", "bytewax_flow.py")),
 }
 

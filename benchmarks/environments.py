@@ -13,8 +13,10 @@ PINNED = {
     "loop": ("confluent-kafka==2.16.1", "msgspec==0.22.0"),
     "quix": ("quixstreams==3.28.1",),
     "pathway": ("pathway==0.33.0",),
+    "restate": ("restate-sdk[serde]==1.3.0", "hypercorn==0.18.0", "uvloop==0.23.0"),
     "bytewax": ("bytewax[kafka]==0.21.1", "confluent-kafka==2.16.1"),
 }
+RESTATE_VERSION = "1.7.12"
 STREAMS = {"kafka-streams": STREAMS_VERSION, "kafka-clients": STREAMS_VERSION}
 JACKSON = "2.17.2"
 SOURCES = sorted((Path(__file__).parent / "streams").glob("*.java"))
@@ -63,6 +65,23 @@ def streams_class_path() -> str:
         classes.mkdir(exist_ok=True)
         _run(["javac", "-cp", f"{libraries}/*", "-d", str(classes), *map(str, SOURCES)])
     return f"{classes}:{libraries}/*"
+
+
+def restate_server() -> str:
+    """Return Restate's server, which its npm package brings as a binary. Raises `Skipped` without npm."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Skipped("npm is missing: it brings Restate's server")
+    home = cache() / f"restate-{RESTATE_VERSION}"
+    if not (home / "complete").is_file():
+        home.mkdir(parents=True, exist_ok=True)
+        package = f"@restatedev/restate-server@{RESTATE_VERSION}"
+        _run([npm, "install", "--prefix", str(home), "--no-audit", "--no-fund", "--ignore-scripts", package])
+        (home / "complete").touch()
+    found = sorted(home.glob("node_modules/@restatedev/restate-server-*/bin/restate-server"))
+    if not found:
+        raise Skipped("Restate's npm package has no binary for this system")
+    return str(found[0])
 
 
 def _fetch(target: Path) -> None:

@@ -102,10 +102,13 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Records per second over the last 80 % of the outputs: no start-up, no first compilation."""
+        """Records per second over the last 80 % of the outputs: no start-up, no first compilation.
+
+        0 if these came within one millisecond, as the outputs of one transaction may.
+        """
         first = len(self.stamps) // 5
-        span = self.stamps[-1] - self.stamps[first]
-        return (len(self.stamps) - first - 1) * 1000 / span if span else float("inf")
+        span = self.stamps[-1] - self.stamps[first] if self.stamps else 0
+        return (len(self.stamps) - first - 1) * 1000 / span if span else 0.0
 
     @property
     def warm(self) -> float:

@@ -73,7 +73,13 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
     console.print()
 
 
-def warm_rate(runs: Sequence[float]) -> str:
-    """Return the median of warm rates as text; no run was long enough without one."""
+def rate_text(runs: Sequence[float]) -> str:
+    """Return the median of rates as text; 0 is the rate of a run that was too short for one."""
     known = [rate for rate in runs if rate]
     return f"{statistics.median(known):,.0f}" if known else "-"
+
+
+def spread_text(runs: Sequence[float]) -> str:
+    """Return lowest and highest rate as text."""
+    known = [rate for rate in runs if rate]
+    return f"{min(known):,.0f}-{max(known):,.0f}" if known else "-"

@@ -1,6 +1,7 @@
 """(a), (b) The same work with statehold: `python -m benchmarks.statehold_app JOB.json`. Public API, default settings.
 
-The job may say `batch` (on_batch instead of on_record), `origin`, `settings` ({section: {key: value}}), `prepare`
+The job may say `batch` (on_batch instead of on_record), `rekeyed` (two stages by a `Rekey`), `origin`, `settings`
+({section: {key: value}}), `prepare`
 (false: the topics are there already) and `all_live`: a file that appears when every partition is live, and until then
 no record is handled.
 """
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.load import Running, Trade
-from statehold import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Rekey, Service, Table, on
 from statehold.admin.topics import ServiceTopics
 from statehold.config import Settings
 
@@ -28,6 +29,13 @@ class Total(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     total: int = 0
     count: int = 0
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the first of two stages sends to the second."""
+
+    id: str
+    amount: int
 
 
 NOTHING = Total()
@@ -94,6 +102,32 @@ def handler_of(output: str, *, batch: bool, start: threading.Event | None = None
     return OnBatch if batch else OnRecord
 
 
+def rekeyed(source: str, output: str) -> type[Handler[None]]:
+    """Return the handler of two stages: it counts by symbol, then gives the totals by account."""
+
+    class Rekeyed(Handler[None]):
+        by_account = Rekey("by_account", key=str, value=Change)
+        symbols = Table(key=str, value=int)
+        totals = Table(key=str, value=Total)
+        running = Output(output, value=Running)
+
+        @on(source, value=Trade)
+        def trade(self, record: Record[Trade]) -> None:
+            trade = record.value
+            self.symbols[trade.symbol] = self.symbols.get(trade.symbol, 0) + 1
+            amount = trade.quantity * trade.price
+            self.by_account.send(Change(trade.id, amount if trade.side == "BUY" else -amount), trade.account)
+
+        @on(by_account)
+        def account(self, record: Record[Change, str]) -> None:
+            change, account = record.value, record.key
+            old = self.totals.get(account, NOTHING)
+            new = self.totals[account] = Total(old.total + change.amount, old.count + 1)
+            self.running.send(Running(change.id, account, new.total, new.count), account)
+
+    return Rekeyed
+
+
 def await_live(service: Service, file: Path, start: threading.Event) -> None:
     """Write the file and let the handlers begin when every partition is live."""
     while not start.is_set():
@@ -107,7 +141,9 @@ def main() -> None:
     """Create the topics, run until SIGTERM."""
     job = json.loads(Path(sys.argv[1]).read_text())
     start = threading.Event() if "all_live" in job else None
-    handler = handler_of(job["output"], batch=job.get("batch", False), start=start)
+    handler: type[Handler[Any]] = handler_of(job["output"], batch=job.get("batch", False), start=start)
+    if job.get("rekeyed", False):
+        handler = rekeyed(job["input"], job["output"])
     service = Service(job["group"], input=job["input"], handler=handler, settings=settings_of(job))
     if job.get("prepare", True):
         ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")

@@ -18,7 +18,7 @@ import structlog
 from benchmarks import kafka, load
 from benchmarks.contender import CONTENDERS, Contender, Running, Usage, new_job
 from benchmarks.environments import Skipped
-from benchmarks.report import Figures, console, show, warm_rate
+from benchmarks.report import Figures, console, rate_text, show, spread_text
 from benchmarks.statehold_app import settings_of
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
@@ -33,9 +33,12 @@ RATIOS = (
     ("a", "d", 0.85),
     ("b", "a", 1.15),
     ("d", "c", 1.8),
+    ("r", "a_origin", 0.6),
+    ("r", "rf", 1.5),
+    ("r", "re", 6.0),
 )
 #: of processor time, and the most that each may be
-CPU_RATIOS = (("a_origin", "f", 0.25), ("a_origin", "d", 1.2))
+CPU_RATIOS = (("a_origin", "f", 0.25), ("a_origin", "d", 1.2), ("r", "rf", 0.5))
 
 
 @dataclass
@@ -74,9 +77,9 @@ def main(options: argparse.Namespace) -> int:
     """Run it; 1 when a contender was wrong."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # of the topics' creation
     one = options.partitions == options.processes == 1
-    usual = [letter for letter, each in CONTENDERS.items() if one or each.spreads]
-    chosen = options.only.split(",") if options.only else usual
-    if alone := [letter for letter in chosen if letter not in usual]:
+    able = [letter for letter, each in CONTENDERS.items() if one or each.spreads]
+    chosen = options.only.split(",") if options.only else [letter for letter in able if CONTENDERS[letter].usual]
+    if alone := [letter for letter in chosen if letter not in able]:
         console.print(f"{', '.join(alone)}: only one partition and one process")
         return 2
     results = {letter: Result(CONTENDERS[letter]) for letter in chosen}
@@ -135,10 +138,8 @@ def _run_once(
     else:
         result.rates.append(outcome.rate)
         result.warm.append(outcome.warm)
-        console.print(
-            f"({contender.letter}) {contender.title}: {outcome.rate:,.0f}/s, warm {warm_rate([outcome.warm])}/s, all "
-            f"outputs right"
-        )
+        rate, warm = rate_text([outcome.rate]), rate_text([outcome.warm])
+        console.print(f"({contender.letter}) {contender.title}: {rate}/s, warm {warm}/s, all outputs right")
     kafka.delete(bootstrap, target)
 
 
@@ -150,10 +151,10 @@ def _report(results: dict[str, Result], options: argparse.Namespace) -> None:
             rows.append([title, result.skipped or "wrong", "", "", "", ""])
             continue
         peak = max(usage.peak_mb for usage in result.usages)
-        spread = f"{min(result.rates):,.0f}-{max(result.rates):,.0f}"
+        spread = spread_text(result.rates)
         million = result.cpu * 1e6 / records
-        warm = warm_rate(result.warm)
-        rows.append([title, f"{result.rate:,.0f}", spread, warm, f"{million:.2f}", f"{peak:.0f}"])
+        warm = rate_text(result.warm)
+        rows.append([title, rate_text(result.rates), spread, warm, f"{million:.2f}", f"{peak:.0f}"])
         figures.add(letter, result.rate, "records/s", result.rates)
         if known := [rate for rate in result.warm if rate]:
             figures.add(f"{letter}.warm", statistics.median(known), "records/s", known)

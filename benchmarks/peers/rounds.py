@@ -19,7 +19,7 @@ from benchmarks.contender import HERE, Contender, Running, new_job
 from benchmarks.environments import Skipped
 from benchmarks.peers import workloads
 from benchmarks.peers.workloads import Outputs, Workload
-from benchmarks.report import Figures, console, show, warm_rate
+from benchmarks.report import Figures, console, rate_text, show, spread_text
 from statehold.dev import Cluster
 
 #: statehold's rate relative to each peer's, and its processor time relative to that of Kafka Streams
@@ -124,14 +124,14 @@ def _run_once(
     said, usage = running.said(), running.stop()
     outcome = workloads.verify(bootstrap, target, work, filled.truth)
     if ended and not outcome.wrong:
-        each = filled.records / outcome.records
+        each = filled.records / max(1, outcome.records)
         rate, warm = outcome.rate * each, outcome.warm * each
         result.rates.append(rate)
         result.warm.append(warm)
         result.processor.append(usage.cpu_seconds / filled.records * 1_000_000)
         result.peak_mb = max(result.peak_mb, usage.peak_mb)
         console.print(
-            f"{contender.title}: {rate:,.0f}/s, warm {warm_rate([warm])}/s, "
+            f"{contender.title}: {rate_text([rate])}/s, warm {rate_text([warm])}/s, "
             f"{result.processor[-1]:.1f} CPU s per million, {outcome.records:,} outputs, all right"
         )
     else:
@@ -160,11 +160,12 @@ def _report(work: Workload, results: dict[str, Result], figures: Figures) -> Non
         if result.wrong or not result.rates:
             rows.append([title, "wrong", "", "", "", ""])
             continue
-        rates[letter], processor[letter] = statistics.median(result.rates), statistics.median(result.processor)
-        spread = f"{min(result.rates):,.0f}-{max(result.rates):,.0f}"
-        row = [title, f"{rates[letter]:,.0f}", spread, warm_rate(result.warm), f"{processor[letter]:.1f}"]
-        rows.append([*row, f"{result.peak_mb:.0f}"])
-        figures.add(f"{work.name}.{letter}", rates[letter], "records/s", result.rates)
+        processor[letter] = statistics.median(result.processor)
+        row = [title, rate_text(result.rates), spread_text(result.rates), rate_text(result.warm)]
+        rows.append([*row, f"{processor[letter]:.1f}", f"{result.peak_mb:.0f}"])
+        if known := [rate for rate in result.rates if rate]:
+            rates[letter] = statistics.median(known)
+            figures.add(f"{work.name}.{letter}", rates[letter], "records/s", known)
         if known := [rate for rate in result.warm if rate]:
             figures.add(f"{work.name}.{letter}.warm", statistics.median(known), "records/s", known)
         figures.add(f"{work.name}.{letter}.cpu", processor[letter], "s/million", result.processor)

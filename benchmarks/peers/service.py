@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from examples.orders.app import AllOrders, Joined, Orders
 
 from benchmarks.peers.workloads import Candle, Enriched, Fill, Matched, Order, Price, Trade
 from benchmarks.statehold_app import settings_of
@@ -111,10 +112,23 @@ def candles(job: dict[str, Any]) -> type[Handler[Any]]:
     return Candles
 
 
+def foreign(job: dict[str, Any]) -> type[Handler[Any]]:
+    """Return the foreign-key join of the example, whose inputs have fixed names."""
+
+    class Inner(Orders):
+        joined = Output(job["output"], value=Joined | None, key=str)
+
+    class Left(AllOrders):
+        joined = Output(job["output"], value=Joined | None, key=str)
+
+    return Inner if job["join"] == "inner" else Left
+
+
 def main() -> None:
     """Create the topics, run until SIGTERM."""
     job = json.loads(Path(sys.argv[1]).read_text())
-    handler, inputs = {"enrich": enrich, "match": match, "candles": candles}[job["work"]](job), job["inputs"]
+    works = {"enrich": enrich, "match": match, "candles": candles, "foreign": foreign}
+    handler, inputs = works[job["work"]](job), job["inputs"]
     reads: dict[str, Any] = {"input": inputs[0]} if len(inputs) == 1 else {"inputs": inputs}
     service = Service(job["group"], handler=handler, settings=settings_of(job), **reads)
     ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")

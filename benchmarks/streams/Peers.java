@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
@@ -21,6 +22,7 @@ import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /** Kafka Streams' own joins and windows, by the settings of Totals. Run: java Peers JOB.json */
@@ -53,6 +55,20 @@ public final class Peers {
     public static final class Matched {
         public String order, fill;
         public long value;
+    }
+
+    public static final class CustomersOrder {
+        public String customer;
+        public long amount;
+    }
+
+    public static final class Customer {
+        public String name;
+    }
+
+    public static final class Joined {
+        public CustomersOrder order;
+        public Customer customer;
     }
 
     public static final class Candle {
@@ -117,6 +133,25 @@ public final class Peers {
             return found;
         };
         return job.get("join").equals("inner") ? trades.join(prices, join) : trades.leftJoin(prices, join);
+    }
+
+    /** The foreign-key join of examples/orders. */
+    static KStream<String, Joined> foreign(StreamsBuilder builder, Map<?, ?> job, List<String> inputs) {
+        KTable<String, CustomersOrder> orders =
+            builder.table(inputs.get(0), Consumed.with(Serdes.String(), json(CustomersOrder.class)));
+        KTable<String, Customer> customers =
+            builder.table(inputs.get(1), Consumed.with(Serdes.String(), json(Customer.class)));
+        ValueJoiner<CustomersOrder, Customer, Joined> join = (order, customer) -> {
+            Joined found = new Joined();
+            found.order = order;
+            found.customer = customer;
+            return found;
+        };
+        Materialized<String, Joined, KeyValueStore<Bytes, byte[]>> kept =
+            Materialized.with(Serdes.String(), json(Joined.class));
+        return (job.get("join").equals("inner")
+            ? orders.join(customers, order -> order.customer, join, kept)
+            : orders.leftJoin(customers, order -> order.customer, join, kept)).toStream();
     }
 
     static KStream<String, Matched> match(StreamsBuilder builder, Map<?, ?> job, List<String> inputs) {
@@ -186,6 +221,7 @@ public final class Peers {
         switch ((String) job.get("work")) {
             case "enrich" -> enrich(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Enriched.class)));
             case "match" -> match(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Matched.class)));
+            case "foreign" -> foreign(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Joined.class)));
             default -> candles(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Candle.class)));
         }
         Totals.run(builder, job);

@@ -5,6 +5,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.common.TopicPartition;
@@ -14,7 +15,9 @@ import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.processor.StandbyUpdateListener;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.processor.TaskId;
@@ -77,10 +80,24 @@ public final class Totals {
         var store = Stores.keyValueStoreBuilder(supplier(job), Serdes.String(), Serdes.ByteArray());
         StreamsBuilder builder = new StreamsBuilder();
         builder.addStateStore(caching ? store.withCachingEnabled() : store);
-        builder.stream((String) job.get("input"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
-            .process(Add::new, "totals")
+        KStream<byte[], byte[]> trades =
+            builder.stream((String) job.get("input"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()));
+        if (Boolean.TRUE.equals(job.get("rekeyed"))) {
+            ObjectReader read = JSON.readerFor(Trade.class);
+            trades = trades.selectKey((key, value) -> account(read, value))
+                .repartition(Repartitioned.with(Serdes.ByteArray(), Serdes.ByteArray()).withName("by-account"));
+        }
+        trades.process(Add::new, "totals")
             .to((String) job.get("output"), Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
         run(builder, job);
+    }
+
+    static byte[] account(ObjectReader read, byte[] value) {
+        try {
+            return ((Trade) read.readValue(value)).account.getBytes(StandardCharsets.UTF_8);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     /** The store that the job names: in memory, or RocksDB with the defaults of Kafka Streams. */

@@ -207,7 +207,7 @@ class FlowSettings(Section, name="flow"):
     poll_timeout: float = seconds(
         0.02,
         "Longest wait for a batch to fill, at most a fifth of commit.interval. It adds to latency if the load is low, "
-        "and reports are read this often.",
+        "and reports are read this often. In a service that answers requests the first record ends it (commit.early).",
         low=0.001,
         high=0.1,
     )

@@ -66,11 +66,11 @@ class Orders(Handler[Any]):
 
     to_customer = Rekey("to_customer", key=str, value=Interest)
     to_order = Rekey("to_order", key=str, value=Found)
-    joined = Output("orders-with-customers", value=Joined | None)
+    joined = Output("orders-with-customers", value=Joined | None, key=str)
 
-    @on("orders", value=Order | None)
-    def order(self, record: Record[Order | None]) -> None:
-        number, new = _key(record), record.value
+    @on("orders", value=Order | None, key=str)
+    def order(self, record: Record[Order | None, str]) -> None:
+        number, new = record.key, record.value
         old = self.orders.get(number)
         if old is not None and (new is None or new.customer != old.order.customer):
             self.to_customer.send(Interest(number, -1), key=old.order.customer)
@@ -82,9 +82,9 @@ class Orders(Handler[Any]):
             if old.shown:
                 self.joined.send(None, key=number)
 
-    @on("customers", value=Customer | None)
-    def customer(self, record: Record[Customer | None]) -> None:
-        name, customer = _key(record), record.value
+    @on("customers", value=Customer | None, key=str)
+    def customer(self, record: Record[Customer | None, str]) -> None:
+        name, customer = record.key, record.value
         if customer is not None:
             self.customers[name] = customer
         elif name in self.customers:
@@ -93,8 +93,8 @@ class Orders(Handler[Any]):
             self.to_order.send(Found(version, customer), key=order)
 
     @on(to_customer)
-    def interest(self, record: Record[Interest]) -> None:
-        customer, interest = self.to_customer.key(record), record.value
+    def interest(self, record: Record[Interest, str]) -> None:
+        customer, interest = record.key, record.value
         if interest.version >= 0:
             self.interests[customer, interest.order] = interest.version
             self.to_order.send(Found(interest.version, self.customers.get(customer)), key=interest.order)
@@ -102,8 +102,8 @@ class Orders(Handler[Any]):
             del self.interests[customer, interest.order]
 
     @on(to_order)
-    def found(self, record: Record[Found]) -> None:
-        number, found = self.to_order.key(record), record.value
+    def found(self, record: Record[Found, str]) -> None:
+        number, found = record.key, record.value
         now = self.orders.get(number)
         if now is None or now.version != found.version:
             return  # a later version of the order has asked again
@@ -119,12 +119,6 @@ class AllOrders(Orders):
     """A left join: an order without a customer has a row, too."""
 
     left = True
-
-
-def _key(record: Record[Any]) -> str:
-    if record.key is None:
-        raise ValueError("the record has no key")
-    return record.key.decode()
 
 
 service = Service("orders", inputs=["orders", "customers"], handler=Orders)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin
+from uuid import UUID
 
 import msgspec
 
 from statehold.api.values.serde import OfTopic, Serde, is_pydantic, without_none
 from statehold.bound.attributes import tables_and_outputs
-from statehold.bound.inputs import value_types
+from statehold.bound.inputs import key_types, value_types
+from statehold.bound.output import KeyedOutput
 from statehold.bound.reference import references
 from statehold.bound.topics import class_of, replies_of
 from statehold.service import Service
@@ -20,6 +22,7 @@ _PLAIN: dict[Any, Json] = {
     str: {"type": "string"},
     int: {"type": "string", "pattern": "^-?[0-9]+$", "description": "a decimal number as text"},
     bytes: {"type": "string", "format": "binary"},
+    UUID: {"type": "string", "format": "uuid"},
 }
 #: schema type of a registry -> media type of the values, AsyncAPI's name of the schema's format
 _REGISTERED = {
@@ -33,8 +36,9 @@ def asyncapi(service: Service) -> Json:
     channels: Json = {}
     operations: Json = {}
     schemas: Json = {}
+    keys = _keys(service)
     for topic, action, kind in _topics(service):
-        message, components = _message(kind)
+        message, components = _message(kind, keys.get((topic, action)))
         schemas |= components
         messages = channels.setdefault(topic, {"address": topic, "messages": {}})["messages"]
         messages.setdefault("value", message)
@@ -70,8 +74,18 @@ def _topics(service: Service) -> list[tuple[str, str, Any]]:
     return [*read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs), *answers]
 
 
-def _message(kind: Any) -> tuple[Json, Json]:
-    """Return a message object, and the schemas that it refers to."""
+def _keys(service: Service) -> dict[tuple[str, str], Any]:
+    """Return the declared type of the keys by topic and action."""
+    kind, rekeys = class_of(service.handler), service.names.rekeys
+    types = key_types(kind, service.names)
+    found = {(topic, "receive"): key for topic, key in types.items()}
+    found |= {(topic, "send"): types[topic] for topic in rekeys if topic in types}
+    outputs = tables_and_outputs(kind)[1].values()
+    return found | {(each.topic, "send"): each.keys.type for each in outputs if isinstance(each, KeyedOutput)}
+
+
+def _message(kind: Any, key: Any) -> tuple[Json, Json]:
+    """Return a message object, and the schemas that it refers to. `key` None: the keys have no declared type."""
     components: Json = {}
 
     def derive(wanted: Any) -> Json:
@@ -85,7 +99,12 @@ def _message(kind: Any) -> tuple[Json, Json]:
 
     payload = _payload(kind, derive)
     content = payload.pop("x-content", None)
-    return ({"contentType": content} if content else {}) | {"payload": payload}, components
+    message = ({"contentType": content} if content else {}) | {"payload": payload}
+    if key is not None:
+        form = _payload(key, derive)
+        form.pop("x-content", None)
+        message["bindings"] = {"kafka": {"key": form, "bindingVersion": "0.5.0"}}
+    return message, components
 
 
 def _alone(kind: Any) -> Json:

@@ -57,7 +57,7 @@ class Lags:
         self.partitions = facts[names.input].partitions
         # A user at a screen does not wait for a broker as long as a restore does.
         patience = replace(settings.restore, deadline=min(settings.restore.deadline, _PATIENCE))
-        self._reader = CommittedReader(replace(settings, restore=patience), names.group, self.admin)
+        self.reader = CommittedReader(replace(settings, restore=patience), names.group, self.admin)
         #: usually empty
         self._retry_topics = list(filter(names.is_for_retries, self.cluster.topic_names()))
 
@@ -95,21 +95,21 @@ class Lags:
         """Count the records, by reading them, because each is followed by a transaction marker."""
         if not self._retry_topics:
             return 0
-        commit_record, count = last_commit_record(self._reader, self._names.changelog, partition), 0
+        commit_record, count = last_commit_record(self.reader, self._names.changelog, partition), 0
         for topic in self._retry_topics:
             start, end, _ = self.cluster.ends(topic, partition)
             begin = max(start, commit_record.positions.get(topic, start) if commit_record is not None else start)
-            count += sum(map(len, self._reader.read(topic, partition, begin, end)))
+            count += sum(map(len, self.reader.read(topic, partition, begin, end)))
         return count
 
     def _age(self, topic: str, partition: int, begin: int, end: int) -> float | None:
         """Return the age of the next record; None if only transaction markers are left, so that none can be read."""
         try:
-            for batch in self._reader.read(topic, partition, begin, end, most=1):
+            for batch in self.reader.read(topic, partition, begin, end, most=1):
                 return max(0.0, time.time() - batch[0].timestamp()[1] / 1000)
         except OutOfRange:
             return 0.0
         return None
 
     def close(self) -> None:
-        self._reader.close()
+        self.reader.close()

@@ -13,6 +13,7 @@ from statehold.errors import StateholdError
 from statehold.ops.remote import local_services
 from statehold.ops.remote.remote_status import reach
 from statehold.ops.reports.acl_hint import explained
+from statehold.ops.reports.hot_keys import KeyBacklog, key_backlog
 from statehold.ops.reports.lag import Lag, Lags
 from statehold.ports import ConsumerGroup
 
@@ -79,6 +80,10 @@ class Watch:
         rows = tuple(self._row(each, group, statuses.get(each.partition)) for each in lags)
         members = tuple(f"{each.client_id} ({each.host})" for each in group.members)
         return Sample(names.group, inputs, now, group.state, members, rows)
+
+    def keys(self) -> KeyBacklog:
+        """Return which keys the backlog has. Blocks for seconds; raises what `key_backlog` raises."""
+        return key_backlog(self._lags, self._names)
 
     def close(self) -> None:
         self._lags.close()

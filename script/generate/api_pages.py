@@ -133,6 +133,7 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Serde"),
             Entry("statehold.Json"),
             Entry("statehold.MsgPack"),
+            Entry("statehold.Int64"),
             Entry("statehold.Registry", frozenset({"client"})),
             Entry(
                 "statehold.Registered",

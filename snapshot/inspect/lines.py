@@ -90,7 +90,7 @@ class Lines:
         key, value, codec = message.key(), message.value(), self._codecs.get(message.topic() or "")
         line: dict[str, Any] = {"kind": "record", "key": typed.text(key) if isinstance(key, bytes) else key}
         for name, data in message.headers() or ():
-            if name == _ORIGIN_HEADER and len(data) == _ORIGIN.size:
+            if name == _ORIGIN_HEADER and isinstance(data, bytes) and len(data) == _ORIGIN.size:
                 line["origin"] = dict(zip(("partition", "n", "ordinal"), _ORIGIN.unpack(data), strict=True))
             elif name == COMMAND_HEADER:
                 line |= {"kind": "command", "command": _command(message)}

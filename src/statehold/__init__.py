@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from statehold.api.sink import Sink
     from statehold.api.table import Dedupe, Retired, Table
     from statehold.api.timer import Timer
+    from statehold.api.values.keys import Int64
     from statehold.api.values.schema import Registered, Registry
     from statehold.api.values.serde import Json, MsgPack, Serde
     from statehold.api.values.versioned_values import renamed
@@ -38,6 +39,7 @@ __all__ = [
     "FreezeGuard",
     "Handler",
     "Hopping",
+    "Int64",
     "JoinBuffer",
     "Json",
     "MsgPack",
@@ -82,6 +84,7 @@ _HOMES = {
     "FreezeGuard": "health.freeze_guard",
     "Handler": "api.handler",
     "Hopping": "api.windows",
+    "Int64": "api.values.keys",
     "JoinBuffer": "api.joins",
     "Json": "api.values.serde",
     "MsgPack": "api.values.serde",

@@ -8,19 +8,19 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, Self
 
 from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
-from statehold.api.handler import Handler
+from statehold.api.handler import HandlerFactory
 from statehold.balancer.manager import Manager
-from statehold.bound.inputs import value_types
+from statehold.bound.inputs import key_types, value_types
 from statehold.bound.rekey import with_rekeys
 from statehold.bound.serdes import check_schemas
-from statehold.bound.topics import class_of, output_topics, reference_topics
+from statehold.bound.topics import class_of, output_topics, reference_topics, replies_of, with_keys
 from statehold.client.client import Client
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
@@ -54,7 +54,8 @@ class Service:
     `inputs` names several topics with the same number of partitions; the handler has a method for each
     (`statehold.on`). The first one gives statehold's topics their names, so it has to stay the first. `handler` is a
     `Handler` class, or a function without arguments that returns a handler. It is called once per partition and start.
-    `settings` defaults to `statehold.config.Settings()`. `namespace` overrides `settings.service.namespace`. Several
+    `key` is the type or serde of the keys of all inputs for which the handler declares none, as for `on`. `settings`
+    defaults to `statehold.config.Settings()`. `namespace` overrides `settings.service.namespace`. Several
     services may run in one process. Any thread may call `start`, `stop`, `wait` and `status`. The service does not
     configure logging, and only `run` sets signal handlers.
 
@@ -68,12 +69,13 @@ class Service:
         *,
         input: str = "",
         inputs: Sequence[str] = (),
-        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        handler: HandlerFactory,
+        key: Any = None,
         settings: Settings | None = None,
         namespace: str | None = None,
     ) -> None:
         self.inputs = _topics(name, input, inputs)
-        self.name, self.input, self.handler = name, self.inputs[0], handler
+        self.name, self.input, self.handler = name, self.inputs[0], with_keys(handler, key)
         self._namespace = namespace
         self.settings = Settings() if settings is None else settings
         #: The newest log events.
@@ -157,7 +159,8 @@ class Service:
         contact = shutdown.contact
         admin = Admin(self._settings, self.names.group, contact)
         facts = self._require(admin, log)
-        check_schemas(class_of(self.handler), value_types(class_of(self.handler), self.names))
+        kind = class_of(self.handler)
+        check_schemas(kind, value_types(kind, self.names), key_types(kind, self.names))
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":
@@ -174,6 +177,7 @@ class Service:
             time.monotonic,
             wiring.joining(),
             unassigned=wiring.unassigned(),
+            asked=self._settings.commit.early and replies_of(class_of(self.handler)) is not None,
         )
         self._topic_monitor = TopicMonitor(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
@@ -220,10 +224,11 @@ class Service:
         return True
 
     def client(self) -> Client:
-        """Return a new `Client` of this service, with its settings and the type of its (first) input's values."""
+        """Return a new `Client` of this service, with its settings and the types of its (first) input."""
         value = value_types(class_of(self.handler), self.names)[self.input]
+        key = key_types(class_of(self.handler), self.names).get(self.input)
         here = partial(read_here, lambda: self.overview, self.input)
-        return Client(self.name, self._settings, input=self.input, value=value, here=here)
+        return Client(self.name, self._settings, input=self.input, value=value, key=key, here=here)
 
     def retry(self, partition: int | None = None) -> None:
         """Restart a failed partition, or all failed ones."""

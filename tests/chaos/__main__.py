@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from tests.chaos import matrix, schedule, soak
+from tests.chaos import calling, matrix, schedule, soak
 from tests.chaos.arena import Shape
 from tests.chaos.faults import REGISTRY
 from tests.chaos.run import Result, run, versions
@@ -35,7 +35,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--failing", type=int, default=0, metavar="N", help="one record in N fails by design")
+    parser.add_argument(
+        "--calls", action="store_true", help="the service makes a call of an HTTP server for each record"
+    )
     parser.add_argument("--inputs", type=int, choices=(1, 2), help="of the service; by the seed if not given")
+    parser.add_argument("--rekeyed", action="store_true", help="trades move money between accounts of other partitions")
     parser.add_argument("--target", choices=TARGETS, default="statehold")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break statehold on purpose; each must be caught")
@@ -123,10 +127,12 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
     """The shape, the schedule and the mode come from the options and the seed."""
     fails = options.failing > 0
     title, settings = schedule.mode(seed, failing=fails) if options.target == "statehold" else (options.target, {})
-    several = options.target == "statehold" and not fails
+    several = options.target == "statehold" and not fails and not options.rekeyed
     inputs, more, order = schedule.inputs(seed) if several else (1, "", {})
     if options.inputs is not None and options.inputs != inputs:
         inputs, more, order = options.inputs, f", {options.inputs} inputs", {}
+    if options.calls:
+        inputs, more, order = 1, ", a call for each record", calling.SETTINGS
     shape = Shape(
         options.brokers,
         options.workers,
@@ -136,9 +142,11 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
         settings=settings | order,
         failing=options.failing,
         inputs=inputs,
+        calls=options.calls,
+        rekeyed=options.rekeyed,
     )
     codes = options.faults.split(",") if options.faults else schedule.usual(shape)
-    title += more
+    title += ", re-keying" if options.rekeyed else more
     planned = schedule.plan(seed, options.minutes * 60, codes, shape)
     if options.directory is not None:
         return run(shape, planned, options.directory / f"seed-{seed}", seed=seed, title=title)
@@ -155,7 +163,9 @@ def _given(options: argparse.Namespace) -> list[str]:
     given = {"--faults": options.faults, "--brokers": options.brokers, "--workers": options.workers}
     given |= {"--failing": options.failing or None, "--inputs": options.inputs}
     given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
-    return [f"{name} {value}" for name, value in given.items() if value is not None]
+    words = [f"{name} {value}" for name, value in given.items() if value is not None]
+    flags = {"--rekeyed": options.rekeyed, "--calls": options.calls}
+    return [*words, *(name for name, chosen in flags.items() if chosen)]
 
 
 if __name__ == "__main__":

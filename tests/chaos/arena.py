@@ -21,14 +21,19 @@ from tests.chaos.history import History, Patience
 from tests.chaos.observer import PATIENT, Observer, committed, read_all
 from tests.chaos.operating import Operator
 from tests.chaos.points import Points
+from tests.chaos.rekeyed import rekeyed
+from tests.chaos.remote import Remote
 from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
 
 from statehold.admin.topics import ServiceTopics
+from statehold.bound.rekey import with_rekeys
 from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
 from statehold.config import load
 from statehold.dev import BrokerFailed, Cluster, InUse
+from statehold.dev.ports import free_ports
 from statehold.errors import StateholdError
 
 #: the shortest session that the settings allow
@@ -77,6 +82,15 @@ class Shape:
     proxied: bool = True
     #: number of topics that the service reads
     inputs: int = 1
+    #: the service makes a call for each trade
+    calls: bool = False
+    #: each trade moves money between two accounts of other partitions (`tests.chaos.rekeyed`)
+    rekeyed: bool = False
+
+    @property
+    def answers(self) -> int:
+        """The number of answers to a trade."""
+        return 2 if self.rekeyed else 1
 
 
 class Arena:
@@ -93,8 +107,13 @@ class Arena:
             others=tuple(f"trades{number}-{run}" for number in range(2, shape.inputs + 1)),
         )
         self.output = f"totals-{run}"
+        if shape.rekeyed:
+            self.names = with_rekeys(self.names, rekeyed(self.names.input, self.output))
+        #: the topics that the feeder writes
+        self.fed = self.names.inputs[: shape.inputs]
         self.points = Points(directory / "points")
         self.calls = directory / "calls"
+        self.other_system = Remote(free_ports(1)[0] if shape.calls else 0, directory / "remote")
         self.workers: list[Worker] = []
         self.proxies: dict[int, Proxy] = {}
         #: partitions that a fault entitles to stop, and the error with which
@@ -134,15 +153,20 @@ class Arena:
         shape = self.shape
         self.feeder = Feeder(
             self.servers,
-            self.names.inputs,
+            self.fed,
             shape.partitions,
             self.history,
             seed=self.seed,
             accounts=shape.accounts,
             failing=shape.failing,
         )
+        if shape.calls:
+            self.other_system.start()
         self.observer = Observer(self.servers, self.output, self.history)
-        self.observer.start({f"a{number}": number % shape.partitions for number in range(shape.accounts)})
+        accounts = {f"a{number}": number % shape.partitions for number in range(shape.accounts)}
+        if shape.rekeyed:
+            accounts = {name: murmur2(name.encode(), shape.partitions) for name in accounts}
+        self.observer.start(accounts)
         self._stack.callback(self.observer.stop)
         self._stack.callback(self._end_workers)
         for number in range(shape.workers):
@@ -178,6 +202,7 @@ class Arena:
     def _end_workers(self) -> None:
         for worker in self.workers:
             worker.close()
+        self.other_system.kill()
         self.feeder.finish(0.0)
 
     def _create_topics(self) -> None:
@@ -221,10 +246,12 @@ class Arena:
             "service": self.names.service,
             "bootstrap": self.servers,
             "input": self.names.input,
-            "others": self.names.others,
+            "others": self.fed[1:],
+            "rekeyed": self.shape.rekeyed,
             "output": self.output,
             "points": str(self.points.directory),
             "calls": str(self.calls),
+            "remote": self.other_system.port,
             "mutant": self.shape.mutant,
             "fixed": self.operator.fixed,
             "sockets": self.operator.sockets,
@@ -244,6 +271,8 @@ class Arena:
 
     def ensure_all(self) -> None:
         """Everything that was started runs again: proxies let everything through, brokers, workers."""
+        if self.shape.calls:
+            self.other_system.heal()
         for proxy in self.proxies.values():
             proxy.free()
         for number in range(1, self.shape.brokers + 1):
@@ -256,12 +285,18 @@ class Arena:
             worker.signal(signal.SIGCONT)
             worker.start()
 
+    def await_answers(self, seconds: float) -> None:
+        """Let the other system answer, which comes to nothing if it misbehaves."""
+        before, until = len(self.other_system.answered()), self.history.now() + 10 * seconds
+        while len(self.other_system.answered()) == before and self.history.now() < until:
+            pause(0.05)
+
     def learn_input(self) -> None:
         """What is on the input now, before a fault deletes it; the feeder may be at work.
 
         Raises AssertionError or KafkaException when it cannot be read.
         """
-        for index, topic in enumerate(self.names.inputs):
+        for index, topic in enumerate(self.fed):
             self.feeder.learn(read_all(self.servers, topic, self.history, 20.0), index)
 
     def committed_positions(self, timeout: float = 30.0, index: int = 0) -> dict[int, int]:
@@ -275,12 +310,12 @@ class Arena:
         The reader is a client like any other, and may be the one that hangs: now and then a fresh one looks.
         """
         patience, look, found = Patience(self.history, seconds), self.history.now() + _LOOK, 0
-        while len(self.observer.seen) < self.feeder.acknowledged:
+        while len(self.observer.seen) < self.feeder.acknowledged * self.shape.answers:
             now = self.history.now()
             if now > look or self.shape.failing:
                 look = now + _LOOK
                 found = self._answers()
-                if found >= self.feeder.acknowledged:
+                if found >= self.feeder.acknowledged * self.shape.answers:
                     self.history.tell("everything has an answer or a letter, as a fresh reader sees")
                     return True
             if patience.over((len(self.observer.seen), found)):

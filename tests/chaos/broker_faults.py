@@ -155,7 +155,7 @@ class Retention(Fault):
         with suppress(KafkaException, AssertionError):
             committed = [
                 TopicPartition(topic, p, offset)
-                for index, topic in enumerate(arena.names.inputs)
+                for index, topic in enumerate(arena.fed)
                 for p, offset in arena.committed_positions(10.0, index).items()
             ]
             arena.learn_input()

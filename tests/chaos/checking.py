@@ -11,12 +11,14 @@ import msgspec
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.chaos.arena import ORDER, Arena
+from tests.chaos.calling import check_calls
 from tests.chaos.chain import Chain
 from tests.chaos.failing import LATE, STOPS, check_dead_letters, check_tries
 from tests.chaos.history import Patience
 from tests.chaos.observer import read_all
 from tests.chaos.operating import trouble
 from tests.chaos.ordering import Order, check_runs, check_times, order_of
+from tests.chaos.rekeyed import check_moves
 from tests.chaos.rows import Row
 from tests.chaos.worker import EFFECT_EVERY
 from tests.chaos.workers import Worker, pause
@@ -54,8 +56,11 @@ class Verdict:
 
 def judge(arena: Arena, verdict: Verdict) -> None:
     """Everything has stopped: read it all, and compare."""
-    for index, topic in enumerate(arena.names.inputs):
+    for index, topic in enumerate(arena.fed):
         arena.feeder.learn(read_all(arena.servers, topic, arena.history), index)
+    if arena.shape.rekeyed:
+        judge_rekeyed(arena, verdict)
+        return
     rows = read_all(arena.servers, arena.output, arena.history)
     ours = arena.shape.target == "statehold"
     asked = range(arena.shape.inputs) if arena.may_stop or ours else ()
@@ -72,12 +77,30 @@ def judge(arena: Arena, verdict: Verdict) -> None:
         check_failed(verdict, arena, expected, list(aside.values()))
     check_reading(verdict, arena, rows)
     check_stable(verdict, arena)
-    if ours:
+    if arena.shape.calls:
+        check_calls(verdict, arena, expected, rows)
+        check_logs(verdict, arena)
+    elif ours:
         everything = [*rows, *(row for found in aside.values() for row in found)]
         owed = check_chains(verdict, arena, inputs, everything, orders)
         check_effects(verdict, arena, expected, owed)
         check_logs(verdict, arena)
     verdict.figures |= {"records": expected.times.total(), "outputs": len(rows)}
+
+
+def judge_rekeyed(arena: Arena, verdict: Verdict) -> None:
+    """The same for a ledger that sends to itself: what it has not handled of its own topic is stuck, too."""
+    rows, inputs = read_all(arena.servers, arena.output, arena.history), sorted_input(arena.feeder.sent)
+    positions = [arena.committed_positions(index=index) for index in range(len(arena.names.inputs))]
+    check_stuck(verdict, inputs, positions[0], arena.may_stop)
+    (topic,) = arena.names.rekeys
+    left = [row for row in read_all(arena.servers, topic, arena.history) if row.offset >= positions[-1][row.partition]]
+    verdict.add("stuck", [f"{topic}[{row.partition}]@{row.offset} is not handled" for row in left])
+    check_moves(verdict.add, inputs, rows, arena.seed)
+    check_reading(verdict, arena, rows)
+    check_stable(verdict, arena)
+    check_logs(verdict, arena)
+    verdict.figures |= {"records": sum(map(len, inputs.values())), "outputs": len(rows)}
 
 
 def check_stuck(
@@ -159,7 +182,7 @@ def check_stable(verdict: Verdict, arena: Arena, seconds: float = 90.0) -> None:
     """No transaction is open any more, or none of them has ended for `seconds`: readers see to the end of all."""
     topics = [arena.output]
     if arena.shape.target == "statehold":
-        topics += [arena.names.changelog, arena.names.snapshot, *arena.dead_letter_topics]
+        topics += [arena.names.changelog, arena.names.snapshot, *arena.names.rekeys, *arena.dead_letter_topics]
     patience = Patience(arena.history, seconds)
     while True:
         open_ = [text for topic in topics for text in _unstable(arena, topic)]

@@ -33,6 +33,8 @@ class Fault(ABC):
     proxied: ClassVar[bool] = False
     #: only statehold has what it touches
     only_statehold: ClassVar[bool] = False
+    #: it touches the other system of a service that makes calls
+    calls: ClassVar[bool] = False
     #: drawn when no list of faults is given
     usual: ClassVar[bool] = True
 

@@ -135,8 +135,8 @@ def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
         arena.history.tell("the feeder waits for missing acknowledgements: the input shows what was written")
     healed = arena.history.now()
     if not arena.may_stop and not arena.await_quiet(recovery):
-        missing = arena.feeder.acknowledged - len(arena.observer.seen)
-        verdict.add("stuck", [f"{missing} records have no answer, and none came for {recovery:.0f} s after the faults"])
+        missing = arena.feeder.acknowledged * arena.shape.answers - len(arena.observer.seen)
+        verdict.add("stuck", [f"{missing} answers are missing, and none came for {recovery:.0f} s after the faults"])
     elif arena.may_stop:
         arena.await_quiet(_REST)
     verdict.figures["recovery_seconds"] = round(arena.history.now() - healed, 1)

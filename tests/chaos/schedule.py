@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.chaos import broker_faults as _  # noqa: F401  registers its faults
+from tests.chaos import calling as _r  # noqa: F401  and this
 from tests.chaos import coordinators as _c  # noqa: F401  so does this
 from tests.chaos.arena import ORDER, Shape
 from tests.chaos.faults import REGISTRY, Fault
@@ -83,5 +84,7 @@ def inputs(seed: int) -> tuple[int, str, dict[str, str]]:
 
 
 def _fits(kind: type[Fault], shape: Shape) -> bool:
+    if kind.calls and not shape.calls:
+        return False
     enough = shape.brokers >= kind.brokers and (shape.proxied or not kind.proxied)
     return enough and (shape.target == "statehold" or not kind.only_statehold)

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from tests.chaos import schedule
+from tests.chaos import calling, schedule
 from tests.chaos.arena import Shape
 from tests.chaos.catching import CATCHES
 from tests.chaos.failing import PARKS, PLAIN, Kinds
@@ -53,6 +53,25 @@ def test_a_partition_that_no_one_helps_is_stuck_and_none_of_its_records_is_lost(
 @pytest.mark.long
 def test_nothing_is_lost_or_doubled_under_any_schedule(tmp_path: Path, seed: int) -> None:
     result = chaos(tmp_path, seed, 240, None)
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+@pytest.mark.long
+def test_each_result_of_a_call_is_booked_once_whatever_the_called_system_does(tmp_path: Path, seed: int) -> None:
+    title, settings = schedule.mode(seed)
+    shape = Shape(1, 3, 4, 200, settings=settings | calling.SETTINGS, calls=True)
+    planned = schedule.plan(seed, 90, ["H1", "H2", "H3", "H4", "F1", "F3", "F4"], shape)
+    result = run(shape, planned, tmp_path, seed=seed, title=title)
+    assert result.good, "\n".join(result.verdict.lines())
+    assert result.verdict.figures["calls"] == result.verdict.figures["records"]
+
+
+@pytest.mark.long
+def test_a_ledger_that_re_keys_loses_and_makes_no_money(tmp_path: Path, seed: int) -> None:
+    title, settings = schedule.mode(seed)
+    shape = Shape(1, 3, 4, 200, settings=settings, rekeyed=True)
+    planned = schedule.plan(seed, 120, schedule.usual(shape), shape)
+    result = run(shape, planned, tmp_path, seed=seed, title=f"{title}, re-keying")
     assert result.good, "\n".join(result.verdict.lines())
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +24,14 @@ from tests.chaos.mutants import MUTANTS
 from tests.chaos.observer import partitions_of
 from tests.chaos.operating import Operator
 from tests.chaos.points import POINTS, Points
+from tests.chaos.rekeyed import Moved, check_moves, movements
+from tests.chaos.remote import Remote, ask
 from tests.chaos.rows import Row
 from tests.chaos.workers import ROOT, Worker
 from tests.chaos.workload import Running, Sent, Trade, fold
+from tests.support.processes import await_true
+
+from statehold.dev.ports import free_ports
 
 SENT = [Sent(n, Trade(f"t{n}", f"a{n % 2}", "X", "BUY", 1, n + 1, 0), 0.0) for n in range(6)]
 
@@ -308,6 +314,39 @@ def test_what_ci_plays_is_among_the_tests_that_run_by_default() -> None:
     assert all(codes.count(code) >= 2 for code in played), codes
 
 
+def test_the_called_system_answers_logs_and_misbehaves(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    remote, trade = Remote(port, tmp_path), Trade("t1", "a1", "X", "SELL", 3, 5, 0)
+
+    async def asked() -> int:
+        return await asyncio.wait_for(ask(port, trade), 1.0)
+
+    def outcome() -> object:
+        try:
+            return asyncio.run(asked())
+        except (OSError, TimeoutError) as error:
+            return type(error)
+
+    remote.start()
+    try:
+        await_true(lambda: outcome() == -15, "it answers", 30)
+        before = len(remote.answered())
+        found = {}
+        for mode in ("503", "half", "twice", "late"):
+            remote.misbehave(mode)
+            found[mode] = outcome(), len(remote.answered()) - before
+        assert found["503"] == (ConnectionError, 0)
+        assert found["half"] == (ConnectionError, 1)
+        assert found["twice"] == (ConnectionError, 2), "it has done its work, and its caller does not know"
+        assert found["late"][0] is TimeoutError
+        remote.kill()
+        assert outcome() is ConnectionRefusedError
+        remote.heal()
+        await_true(lambda: outcome() == -15, "it answers again", 30)
+    finally:
+        remote.kill()
+
+
 ADDED = """
 import importlib, pkgutil, sys
 import statehold.kafka, statehold.worker
@@ -374,3 +413,44 @@ def test_a_topic_that_a_restarted_broker_does_not_know_yet_is_not_taken_for_an_e
     client = Restarting(10**9)
     with pytest.raises(AssertionError, match="no broker knows its partitions"):
         partitions_of(client, "input", seconds=0.3)
+
+
+Moves = list[tuple[Moved, Row]]
+
+
+def moved() -> Moves:
+    """Return what must come of SENT: partition 0 sends two trades a transaction, 1 handles two movements a one."""
+    found: Moves = []
+    totals: dict[str, tuple[int, int]] = {}
+    for number, (sent, (account, amount)) in enumerate((one, each) for one in SENT for each in movements(one.trade)):
+        total, count = totals.get(account, (0, 0))
+        totals[account] = total + amount, count + 1
+        answer = Moved(sent.trade.id, account, *totals[account], amount, (0, number // 4 + 1))
+        found.append((answer, Row(0, number, b"", (1, number // 2 + 1, number % 2))))
+    return found
+
+
+def money(answers: Moves) -> set[str]:
+    found: set[str] = set()
+    rows = [row._replace(value=msgspec.json.encode(answer)) for answer, row in answers]
+    check_moves(lambda anomaly, texts: found.update([anomaly] if texts else ()), {0: SENT}, rows, 1)
+    return found
+
+
+def test_money_that_moves_as_it_must_is_good() -> None:
+    assert money(moved()) == set()
+
+
+def first(rows: Moves, **changes: Any) -> Moves:
+    return [(msgspec.structs.replace(rows[0][0], **changes), rows[0][1]), *rows[1:]]
+
+
+@pytest.mark.parametrize(("change", "anomalies"), [
+    (lambda rows: rows[:-1], {"lost", "sum"}),
+    (lambda rows: [*rows, (rows[0][0], rows[0][1]._replace(offset=99))], {"duplicated", "wrong value", "reordered"}),
+    (lambda rows: first(rows, sender=(0, 9)), {"sum"}),
+    (lambda rows: first(rows, amount=5, total=5), {"lost", "foreign", "sum", "wrong value"}),
+    (lambda rows: [(answer, row._replace(partition=row.offset % 3)) for answer, row in rows], {"split key"}),
+])  # fmt: skip
+def test_money_that_is_lost_or_made_is_found(change: Callable[[Moves], Moves], anomalies: set[str]) -> None:
+    assert money(change(moved())) >= anomalies

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 import msgspec
 import structlog
 from tests.chaos import clock, failing, mutants, points
+from tests.chaos.caller import caller
+from tests.chaos.rekeyed import rekeyed
 from tests.chaos.workload import EVERYTHING, Running, Trade, linked
 
 from statehold import Handler, Output, Record, Service, Table, on
@@ -143,10 +145,16 @@ def totals(output: str, calls: str, fixed_dir: str = "") -> type[Totals]:
 
 def service_of(job: dict[str, Any]) -> Service:
     """As the job says; settings come from STATEHOLD_*."""
+    if job["rekeyed"]:
+        kind = rekeyed(job["input"], job["output"])
+        return Service(job["service"], input=job["input"], handler=kind, settings=load())
     if job["others"]:
         (second,) = job["others"]
         kind = both(job["input"], second, job["output"], job["calls"])
         return Service(job["service"], inputs=[job["input"], second], handler=kind, settings=load())
+    if job.get("remote"):
+        calling = caller(job["output"], job["remote"])
+        return Service(job["service"], input=job["input"], handler=calling, settings=load())
     handler = totals(job["output"], job["calls"], job["fixed"])
     return Service(job["service"], input=job["input"], handler=handler, settings=load())
 

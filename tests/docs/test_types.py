@@ -49,7 +49,7 @@ from typing import Annotated, Any, Literal, Optional, assert_type
 import msgspec
 
 from statehold import (
-    Handler, Hopping, JoinBuffer, Json, Output, Record, Reference, Serde, Session, Table, Tumbling, on
+    Handler, Hopping, Int64, JoinBuffer, Json, Output, Record, Reference, Rekey, Serde, Session, Table, Tumbling, on
 )
 from statehold.api.handler import EffectKey
 
@@ -110,6 +110,26 @@ class Declared(Handler[None]):
     @on("serde", value=Annotated[A, SerdeOfA()])
     def serde(self, record: Record[A]) -> None: ...
 
+    keyed = Output("keyed", value=A, key=int)
+    moved = Rekey("moved", key=str, value=B)
+
+    @on("keyed", value=A, key=int)
+    def number(self, record: Record[A, int]) -> None:
+        assert_type(record.key, int)
+        assert_type(record.raw_key, bytes | None)
+        self.keyed.send(record.value, key=record.key)
+
+    @on("optional", value=A | None, key=str | None)
+    def optional(self, record: Record[A | None, str | None]) -> None:
+        assert_type(record.key, str | None)
+
+    @on("long", value=A, key=Int64())
+    def long(self, record: Record[A, int]) -> None: ...
+
+    @on(moved)
+    def move(self, record: Record[B, str]) -> None:
+        assert_type(record.key, str)
+
     def own(self, key: EffectKey) -> None: ...
 
     def types(self, record: Record[A]) -> None:
@@ -118,6 +138,8 @@ class Declared(Handler[None]):
         assert_type(self.maybe.get(("a", 1)), A | None)
         assert_type(self.limited, Table[int, int])
         assert_type(self.plain.get("a"), A | None)
+        assert_type(record.key, bytes | None)
+        assert_type(self.keyed, Output[A, int])
         assert_type(self.encoded["a"], A)
         assert_type(self.out, Output[A | None])
         assert_type(self.text, Output[str | None])
@@ -130,6 +152,11 @@ class Declared(Handler[None]):
         assert_type(self.pairs.right(record, "a"), list[A | B])
 
 
+class Keyed(Handler[A, str]):
+    def on_record(self, record: Record[A, str]) -> None:
+        assert_type(record.key, str)
+
+
 def post(key: EffectKey, amount: int, note: str = "") -> None: ...
 
 
@@ -140,7 +167,12 @@ class Wrong(Declared):
     @on("d", value=A | None)  # wrong
     def d(self, record: Record[A]) -> None: ...
 
+    @on("e", value=A, key=int)  # wrong
+    def e(self, record: Record[A, str]) -> None: ...
+
     def mistakes(self) -> None:
+        self.keyed.send(A(1), key="a")  # wrong
+        self.moved.send(B(""), key=1)  # wrong
         self.either["a"] = 1  # wrong
         self.plain["a"] = B("")  # wrong
         self.out.send(B(""))  # wrong

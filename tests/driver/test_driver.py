@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 from tests.support.handlers import Accounts, Balance, Caller, Op, call
 
-from statehold import Handler, Output, Record, Table
+from statehold import Handler, Output, Record, Table, on
 from statehold.api.handler import EffectKey
+from statehold.api.record import MemoryMessage
 from statehold.errors import HandlerFailed, MutatedInPlace, UndecodableRecord, UsageError
 from statehold.testing import Driver
+from statehold.testing.memory.log import MemoryLog
 
 
 def test_a_first_test_is_short() -> None:
@@ -84,6 +87,40 @@ def test_what_came_before_a_failing_record_in_its_batch_is_kept() -> None:
     with pytest.raises(HandlerFailed, match="@2"):
         driver.feed(4)
     assert (driver.table("total"), driver.outputs("out")) == ({"sum": 3}, [1, 3])
+
+
+class OfTwoInputs(Handler[None]):
+    total = Table(key=str, value=int)
+
+    @on("one", value=int)
+    def of_one(self, record: Record[int]) -> None:
+        self.total["sum"] = self.total.get("sum", 0) + record.value
+
+    @on("two", value=int)
+    def of_two(self, record: Record[int]) -> None:
+        self.of_one(record)
+
+
+@pytest.mark.parametrize(("kind", "inputs"), [(Strict, ["one"]), (OfTwoInputs, ["one", "two"])])
+def test_a_large_batch_is_not_read_again_with_each_record(
+    kind: type[Handler[Any]], inputs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+    visible = MemoryLog.committed
+
+    def counted(log: MemoryLog, start: int = 0, end: int | None = None) -> Iterator[MemoryMessage]:
+        nonlocal read
+        for message in visible(log, start, end):
+            read += 1
+            yield message
+
+    driver = Driver(kind, batch=200, inputs=inputs)
+    driver.feed(0, input="one")
+    monkeypatch.setattr(MemoryLog, "committed", counted)
+    for number in range(300):
+        driver.feed(1, input=inputs[number % len(inputs)])
+    assert driver.table("total") == {"sum": 300}
+    assert read < 1_500
 
 
 def test_an_unknown_output_or_table_names_those_that_exist() -> None:

@@ -641,12 +641,12 @@ def test_another_process_continues_with_a_partition() -> None:
         with work.turn(0) as made, closing(elsewhere(driver, code, made)) as continued:
             assert "dead-letters 1 record(s), first input[0]@1" in finished(driver, continued).obstacles[0]
 
-    driver, code = Driver(Bank), released(later=5)
+    driver, later = Driver(Bank), released(later=5)
     driver.feed(Posting("ann", 5), key="ann")
     driver.commit()
-    with closing(Rebuild(RebuiltTopics(driver), code, RebuildOptions())) as work:
+    with closing(Rebuild(RebuiltTopics(driver), later, RebuildOptions())) as work:
         work.catch_up()
-        with work.turn(0) as made, closing(elsewhere(driver, code, made)) as continued:
+        with work.turn(0) as made, closing(elsewhere(driver, later, made)) as continued:
             assert "sends 1 record(s) to a retry topic" in finished(driver, continued).obstacles[0]
 
 

@@ -462,7 +462,7 @@ def test_a_record_of_a_rekey_with_the_headers_of_a_request_is_an_ordinary_one() 
             record.reply(record.value.amount)
 
         @on(by_account)
-        def part(self, record: Record[int]) -> None:
+        def part(self, record: Record[int, str]) -> None:
             assert record.request is None
             self.sums["all"] = self.sums.get("all", 0) + record.value
 

@@ -17,7 +17,7 @@ from tests.support.rebuilding import RebuiltTopics
 from tests.support.rehearsing import compared, rehearsed
 from tests.support.shadowing import DriverShadow
 
-from statehold import Handler, JoinBuffer, Output, Record, Session, Sink, Table, Timer, Tumbling, dead_letter, on
+from statehold import Handler, JoinBuffer, Output, Record, Rekey, Session, Sink, Table, Timer, Tumbling, dead_letter, on
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.settings import Settings
@@ -555,6 +555,51 @@ def test_a_rehearsal_stops_where_the_service_did(rows: Callable[[int], None]) ->
     assert rehearsed(driver, Windowed).verdict == "equal"
     found = compared(rehearsed(driver, Newer), "outputs", "out")
     assert (found.changed, found.missing, found.added) == (1, 0, 0)
+
+
+class Sending(Handler[None]):
+    """Each window and each timer sends on."""
+
+    on_way = Rekey("on_way", key=str, value=int)
+    windows = Tumbling(1, key=str, value=int)
+
+    @on("keys", value=str)
+    def key(self, record: Record[str]) -> None:
+        if record.value == "send":
+            self.on_way.send(1, key="end", timestamp=record.timestamp + 1_000)
+        elif record.value == "timers":
+            for number in range(9):
+                self.schedule(record.timestamp - 1, b"", id=str(number))
+        else:
+            self.windows.update(record, record.value, lambda count: (count or 0) + 1)
+
+    @on(on_way)
+    def arrived(self, record: Record[int, str]) -> None:
+        pass
+
+    def on_window(self, name: str, key: str, start: int, end: int, value: int) -> None:
+        self.on_way.send(value, key=key)
+
+    def on_timer(self, timer: Timer) -> None:
+        self.on_way.send(0, key=timer.id)
+
+
+@pytest.mark.parametrize("what", ["next", "send", "timers"])
+def test_what_a_slice_sends_to_another_key_is_the_same_in_a_replay(rows: Callable[[int], None], what: str) -> None:
+    """Its hops and its time are those of the record after the slice, which has come by a send, or is an old one."""
+    rows(2)
+    driver = Driver(Sending, settings=settings(3))
+    for key in KEYS:
+        driver.feed(key, timestamp=later(driver, 0))
+    driver.feed(what, timestamp=later(driver, 1 if what == "next" else 0))
+    if what == "timers":
+        driver.feed("old", timestamp=later(driver, -1))
+    driver.commit()
+    after = {time_slices.before(PinnedMessage("", 0, each)) for record in slices(driver) for each in record.pinned}
+    assert {message.timestamp()[1] for message in after} == {later(driver, -1 if what == "timers" else 1)}
+    found = rehearsed(driver, Sending)
+    assert found.verdict == "equal", found.examples
+    driver.replay()
 
 
 def test_a_shadow_stops_where_the_service_did(rows: Callable[[int], None]) -> None:

@@ -112,8 +112,8 @@ ALLOWED: dict[str, str] = {
     ),
     "admin.state": (
         "errors config common api state state.kinds state.types messages bound ports telemetry kafka.admin "
-        "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io "
-        "admin worker.handler snapshot.inspect snapshot.spark.export"
+        "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold "
+        "snapshot.spark.io admin worker.handler snapshot.inspect snapshot.spark.export"
     ),
     "admin.inputs": (
         "errors config common api state state.kinds messages bound kafka.admin snapshot.format kafka.tools snapshot "
@@ -163,8 +163,8 @@ ALLOWED: dict[str, str] = {
     ),
     "snapshot.spark": "",
     "testing.memory": (
-        "errors common api messages bound ports snapshot.format snapshot snapshot.restore disk worker.common "
-        "worker.calls admin.state"
+        "errors common api.values api messages bound ports snapshot.format snapshot snapshot.restore disk "
+        "worker.common worker.calls admin.state"
     ),
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",

@@ -33,8 +33,8 @@ class LedgerBase(Handler[None]):
         self.by_account.send(Movement(transfer.amount), key=transfer.target)
 
     @on(by_account)
-    def move(self, record: Record[Movement]) -> None:
-        account = self.by_account.key(record)
+    def move(self, record: Record[Movement, str]) -> None:
+        account = record.key
         total = self.totals[account] = self.totals.get(account, 0) + record.value.amount
         self.moved.send(total, key=account)
 

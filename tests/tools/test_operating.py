@@ -69,6 +69,15 @@ def test_top_looks_once_for_programs(behind: Ledger) -> None:
     assert [(row["phase"], row["lag"]["records"]) for row in reported["rows"]] == [("nobody", 0), ("nobody", 7)]
 
 
+def test_top_names_the_keys_of_the_backlog(behind: Ledger) -> None:
+    hot = behind.json("top", "--hot-keys", *by_names(behind))
+
+    assert (hot["behind"], hot["read"], hot["sampled"]) == (7, 7, False)
+    assert hot["keys"] == [{"topic": behind.names.input, "partition": 1, "key": "b1", "records": 7, "share": 1.0}]
+    shown = behind.run("top", "--hot-keys", behind.target)
+    assert (shown.returncode, " b1 " in shown.stdout, "100.0%" in shown.stdout) == (0, True, True)
+
+
 def test_a_missing_service_is_reported_in_one_line(behind: Ledger) -> None:
     for command in ("lag", "top", "txn list"):
         done = behind.run(*command.split(), "--name", "nobody", "--input", "never-made")

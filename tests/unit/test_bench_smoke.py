@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from benchmarks import load
+from benchmarks.report import rate_text, spread_text
 from benchmarks.smoke import LIMIT, Measured, counted, report
 from benchmarks.smoke_work import RECORDS, WORKS, prepared
 
@@ -51,3 +52,11 @@ def test_a_warm_rate_leaves_out_the_first_five_seconds() -> None:
     fast = list(range(5_000, 8_001, 10))
     assert load.Outcome(stamps=slow + fast).warm == 100
     assert load.Outcome(stamps=slow).warm == 0
+
+
+def test_outputs_of_one_transaction_have_no_rate() -> None:
+    short = load.Outcome(stamps=[7] * 100)
+    assert short.rate == 0
+    assert rate_text([short.rate]) == spread_text([short.rate]) == "-"
+    assert (rate_text([0, 10, 30]), spread_text([0, 10, 30])) == ("20", "10-30")
+    assert load.Outcome(stamps=list(range(0, 100, 10))).rate == 100

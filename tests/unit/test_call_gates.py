@@ -24,6 +24,8 @@ class World:
         self.running: list[CallJob] = []
         self.begun: list[tuple[str, float]] = []
         self.dropped: set[str] = set()
+        #: calls that are dropped after they were offered, before their attempt begins
+        self.leaving: set[str] = set()
 
     def _later(self, seconds: float, function: Callable[..., Any], *args: Any) -> None:
         heapq.heappush(self._timers, (self.now + seconds, next(self._numbers), function, args))
@@ -31,7 +33,8 @@ class World:
     def offer(self, job: CallJob) -> bool:
         if job.id in self.dropped:
             return False
-        self.ask(job)
+        if job.id not in self.leaving:
+            self.ask(job)
         return True
 
     def ask(self, job: CallJob) -> None:
@@ -141,6 +144,23 @@ def test_a_call_that_was_dropped_is_no_probe() -> None:
     world = broken("d", "e")
     world.dropped.add("d")
     world.run(1.0)
+    assert world.names() == ["e"]
+
+
+def test_a_call_that_is_dropped_before_its_probe_begins_holds_up_no_other() -> None:
+    world = broken("d", "e", "f")
+    world.leaving |= {"d", "e"}
+    world.run(100.0)
+    assert world.names() == ["f"]
+
+
+def test_a_call_that_is_dropped_while_its_probe_waits_for_the_rate_holds_up_no_other() -> None:
+    world = World(rate=0.1, patience=1)
+    world.ask_all("a")
+    world.end(False)
+    world.ask_all("d", "e")
+    world.leaving.add("d")
+    world.run(100.0)
     assert world.names() == ["e"]
 
 

@@ -267,7 +267,7 @@ def test_a_rejected_record_is_no_outage() -> None:
 def test_brokers_that_are_away_are_named_within_the_time_with_what_to_check(call: str) -> None:
     settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"})
     with Client("payments", settings) as client:
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             "ask": lambda: client.ask_blocking(b"x", key="ann", reply=bytes, timeout=0.2),
             "send": lambda: client.send_blocking(b"x", key="ann", timeout=0.2),
             "get": lambda: client.get_blocking("balances", "ann", value=int, timeout=0.2),

@@ -95,6 +95,8 @@ class Partition:
         self.failures: list[BaseException] = []
         self.deadlines: list[float] = []
         self.offered: list[Message] = []
+        #: the records of each batch
+        self.batches: list[int] = []
         self.since = -1.0
 
     def start(self, since: float) -> None:
@@ -102,6 +104,7 @@ class Partition:
 
     def offer(self, stream: int, previous: int, messages: Sequence[Message]) -> None:
         self.offered += messages
+        self.batches.append(len(messages))
 
     def revoke(self, deadline: float, *, final: bool) -> None:
         self.deadlines.append(deadline)
@@ -122,7 +125,9 @@ class Partition:
         return msgspec.Struct()
 
 
-def manager(settings: Settings | None = None) -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
+def manager(
+    settings: Settings | None = None, *, asked: bool = False
+) -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
     clock = ManualClock()
     group, partition = Group(clock, [0]), Partition()
     reports: list[Any] = []
@@ -132,7 +137,7 @@ def manager(settings: Settings | None = None) -> tuple[Manager, Group, Partition
         return partition
 
     return (
-        Manager(group, made, settings or Settings(), ServiceMetrics("service"), Log(EventLog()), clock),
+        Manager(group, made, settings or Settings(), ServiceMetrics("service"), Log(EventLog()), clock, asked=asked),
         group,
         partition,
         clock,
@@ -162,6 +167,22 @@ def test_a_service_without_records_polls_less_often_and_a_record_ends_such_a_pol
     while group.polls[-1] == busy:
         managed._turn()
     assert group.polls[-1] == calm
+
+
+def test_the_first_record_ends_each_poll_if_its_writer_may_wait_and_takes_the_others_with_it() -> None:
+    managed, group, partition, _, reports = manager(asked=True)
+    group.subscribe(managed)
+    live(managed, reports)
+    batch, short = Settings().flow.batch, Settings().flow.poll_timeout
+    arrives = [[MemoryMessage("input", 0, 7, b"")], [MemoryMessage("input", 0, offset, b"") for offset in (8, 9)]]
+    group.on_consume = lambda: group.messages.extend(arrives.pop(0) if arrives else ())
+    group.polls.clear()
+    managed._turn()
+    assert group.polls == [(1, 0.1), (batch, 0.0)]
+    assert partition.batches == [3], "one batch, because it then shares a transaction"
+    group.polls.clear()
+    managed._turn()
+    assert group.polls == [(1, short)], "no record: the next turn waits again"
 
 
 def test_a_poll_waits_for_a_fifth_of_a_short_commit_interval() -> None:

@@ -112,7 +112,13 @@ class Gate:
         while self._held:
             source, job = self._held.popleft()
             if source.offer(job):
+                # It may be dropped before its attempt begins: then the next one probes.
+                self._later(max(0.0, self._next - self._clock()) + _FIRST, self._probe_if_none)
                 return
+
+    def _probe_if_none(self) -> None:
+        if self._may_probe:
+            self._probe()
 
     def _turn(self, source: Waiting, job: CallJob) -> None:
         if not source.offer(job):

@@ -92,7 +92,7 @@ class CallBook:
             raise UsageError(
                 f"{table.attribute}({argument!r:.200}): the argument is no {table.options.argument!r:.100}: {error}"
             ) from error
-        lane = _key(table, record.key if key is RECORD_KEY else key)
+        lane = _key(table, record.raw_key if key is RECORD_KEY else key)
         number = self._counters.get(_REQUESTED, 0) + 1
         self._counters[_REQUESTED] = number
         index = self.numberings[table.name].next(record)

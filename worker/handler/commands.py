@@ -17,7 +17,7 @@ from statehold.worker.handler.call_book import CallBook
 from statehold.worker.handler.dead_letters import DeadLetterBook
 from statehold.worker.handler.event_time import EventTime
 from statehold.worker.handler.record_failure import failed, undecodable
-from statehold.worker.handler.time_slices import rows_of
+from statehold.worker.handler.time_slices import before, rows_of
 
 T = TypeVar("T")
 
@@ -83,7 +83,8 @@ class Commands:
             if command.name == TICK:
                 self._pass_time(message, partial(self._event_time.reach, now))
             else:
-                self._pass_time(message, partial(self._event_time.repeat, now, rows_of(message.value())))
+                rows = rows_of(message.value())
+                self._pass_time(before(message), partial(self._event_time.repeat, now, rows))
         return True
 
     def _on_command(self, command: Command, message: Message) -> None:

@@ -41,7 +41,9 @@ class EffectRecorder:
             join, self.on_first = self.on_first, None
             join()
         key = (record.topic, record.partition, record.offset, self.numbering.next(record))
-        effect = note(self._handler, function, key, positional(function, args, keywords), record.key, record.timestamp)
+        effect = note(
+            self._handler, function, key, positional(function, args, keywords), record.raw_key, record.timestamp
+        )
         self.noted.append(effect)
         self._weight += weight((effect,))
         if self.crowded:

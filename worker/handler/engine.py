@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from statehold.api.handler import Handler
-from statehold.api.record import Message, Record, at, plain
+from statehold.api.record import KeyedRecord, Message, Record, at, plain
 from statehold.bound.handler import bind, new_state
-from statehold.bound.inputs import InputMethods, methods, methods_of
+from statehold.bound.inputs import InputKeys, InputMethods, declares_keys, key_types, methods, methods_of
 from statehold.bound.reference import SharedRows
 from statehold.bound.rekey import Sends, bind_rekeys, rekeys_of
 from statehold.bound.serdes import partition_serde, shared_serde
@@ -32,9 +32,11 @@ from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import EventTime, event_time
-from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, failed
+from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, decoded_keys, failed
 from statehold.worker.handler.request_book import RequestBook, request_book
 from statehold.worker.handler.time_limit import LiveLimit, RecordedLimit
+
+_PLAIN: Final[Callable[[Message, Any], Record[Any]]] = Record
 
 
 class Engine:
@@ -105,11 +107,14 @@ class Engine:
         #: where event time stops in a call
         self.slices = None if self.event_time is None else self.event_time.slices
         if self.slices is not None:
+            self.slices.names_record = self.sends is not None
             self.slices.numberings.append(self.effects.numbering)
             if self.calls is not None:
                 self.slices.numberings += self.calls.numberings.values()
         #: the input's commands of the open transaction, in order
         self.commands: list[Command] = []
+        #: the decoders of keys; None if they are bytes
+        self._keys = InputKeys(names, key_types(kind, names)) if declares_keys(kind) else None
         #: not used if each input has a method, because then its type is the method's
         self._decode = bytes if self._methods is not None else (shared_serde(kind) or partition_serde(kind)).decode
         #: the live loop accepts only values that leave room on the stack for a replay
@@ -171,8 +176,16 @@ class Engine:
             values, bad = with_room(partial(self._decoded, messages), given)
         else:
             values, bad = self._decoded(messages, given)
-        requests = self.requests
-        records = list(map(Record, messages, values)) if requests is None else requests.records(messages, values)
+        requests, keys = self.requests, None
+        if self._keys is not None:
+            keys, bad_key = decoded_keys(self._keys, messages[: len(values)])
+            values, bad = values[: len(keys)], bad_key or bad
+        if requests is not None:
+            records = requests.records(messages, values, keys)
+        elif keys is None:
+            records = list(map(_PLAIN, messages, values))
+        else:
+            records = list(map(KeyedRecord, messages, values, keys))
         if self._batched and not (one_by_one and self._single):
             for batch in ([each] for each in records) if one_by_one else (records,):
                 self._on_batch(batch)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from statehold.api.record import Message, Record, at
+from statehold.bound.inputs import InputKeys
 from statehold.errors import (
     DeadlyRecord,
     HandlerFailed,
@@ -120,6 +121,22 @@ def decode_until_bad(
         except Exception as error:  # noqa: BLE001  a decoder may raise anything
             return values, undecodable(message, error if message.value() is not None else TypeError(_NULL))
     return values, None
+
+
+def decoded_keys(keys: InputKeys, messages: Sequence[Message]) -> tuple[list[Any], HandlingFailed | None]:
+    """Return the keys up to the first that cannot be decoded, and its failure."""
+    if not messages:
+        return [], None
+    try:
+        return keys.decode_all(messages), None
+    except Exception:  # noqa: BLE001  a decoder may raise anything; find the record
+        found: list[Any] = []
+        for message in messages:
+            try:
+                found.append(keys.decode(message))
+            except Exception as error:  # noqa: BLE001  a decoder may raise anything
+                return found, undecodable(message, error)
+        return found, None
 
 
 def undecodable(message: Message, error: Exception) -> HandlingFailed:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from statehold.api.output import StoredReply
-from statehold.api.record import Message, Record, Request
+from statehold.api.record import KeyedRecord, Message, Record, Request
 from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import Failure
@@ -37,14 +37,14 @@ _CONFLICT: Final = msgspec.json.encode(
 _PART: Final = 4
 
 
-class OrdinaryRecord(Record[Any], frozen=True, gc=False):
+class OrdinaryRecord(KeyedRecord[Any, Any], frozen=True, gc=False):
     """A record without a request, for a handler that answers requests: a reply to it goes nowhere."""
 
     def reply(self, value: Any) -> None:
         pass
 
 
-class RequestRecord(Record[Any], frozen=True, gc=False):
+class RequestRecord(KeyedRecord[Any, Any], frozen=True, gc=False):
     """A record that is a request."""
 
     replies: RepliesTable[Any]
@@ -73,13 +73,16 @@ class RequestBook:
         sent, self.replies.sent = self.replies.sent, False
         return sent
 
-    def records(self, messages: Sequence[Message], values: Iterable[Any]) -> list[Record[Any]]:
-        """Return the records of these messages; those of requests can be answered."""
+    def records(
+        self, messages: Sequence[Message], values: Iterable[Any], keys: Iterable[Any] | None = None
+    ) -> list[Record[Any]]:
+        """Return the records of these messages; those of requests can be answered. `keys` None: they are bytes."""
+        keys = [message.key() for message in messages] if keys is None else keys
         return [
-            RequestRecord(message, value, self.replies, self._asked(message))
+            RequestRecord(message, value, key, self.replies, self._asked(message))
             if self._is_request(message)
-            else OrdinaryRecord(message, value)
-            for message, value in zip(messages, values, strict=False)  # those before one that cannot be decoded
+            else OrdinaryRecord(message, value, key)
+            for message, value, key in zip(messages, values, keys, strict=False)  # those before one that is undecodable
         ]
 
     def calls(

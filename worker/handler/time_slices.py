@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from statehold.api.record import Message, Numbering, at
+from statehold.api.record import MemoryMessage, Message, Numbering, at
+from statehold.bound.rekey import HOPS_HEADER
 from statehold.common.decoding import UNREADABLE
 from statehold.messages.command import SLICE, BadCommand, header
 from statehold.messages.pinned_command import Pinned
@@ -27,12 +28,27 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(int).decode
 #: of a call that the watchdog does not end
 UNCUT: Final = (None,)
+#: headers of an entry of a handler with a `Rekey`: topic and timestamp of the record that its rows come before
+_TOPIC: Final = "before-topic"
+_TIME: Final = "before-time"
 
 
 class TimeSlices:
     """Says where event time stops on its way to a record or a tick; used by the partition's thread."""
 
-    __slots__ = ("_handling", "_ticks", "at", "goes_on", "handed", "left", "live", "numberings", "rows", "until")
+    __slots__ = (
+        "_handling",
+        "_ticks",
+        "at",
+        "goes_on",
+        "handed",
+        "left",
+        "live",
+        "names_record",
+        "numberings",
+        "rows",
+        "until",
+    )
 
     def __init__(self, handling: Handling) -> None:
         self._handling = handling
@@ -49,6 +65,8 @@ class TimeSlices:
         #: the place of the record that has this time; -1 for a tick
         self.at = -1
         self._ticks = False
+        #: whether the rows may send to another key: such a record has time and hops of the record after the rows
+        self.names_record = False
         #: the records of the call; empty if the watchdog ends it
         self.goes_on: Sequence[Any] = UNCUT
 
@@ -100,18 +118,43 @@ class TimeSlices:
         if self.until is None or not self.rows:
             return None
         rows, self.rows = self.rows, 0
-        return Pinned(self.until, self.until, None if self.before_record else _TICK, _encode(rows), _HEADERS)
+        headers = (*_HEADERS, *self._record_headers()) if self.names_record else _HEADERS
+        return Pinned(self.until, self.until, None if self.before_record else _TICK, _encode(rows), headers)
+
+    def _record_headers(self) -> list[tuple[str, bytes | None]]:
+        """Return what `before` needs; the newest record is still the one before which event time has stopped."""
+        record = self._handling.record
+        if record is None:
+            return []
+        hops = [header for header in record.headers if header[0] == HOPS_HEADER][-1:]
+        return [(_TOPIC, record.topic.encode()), (_TIME, b"%d" % record.timestamp), *hops]
 
 
 def without_slices(pinned: Sequence[Pinned]) -> tuple[int, Sequence[Pinned]]:
     """Return how many entries are slices before a record, and the others."""
-    others = [each for each in pinned if each.headers != _HEADERS or each.key == _TICK]
+    others = [each for each in pinned if each.headers[:1] != _HEADERS or each.key == _TICK]
     return len(pinned) - len(others), others
 
 
 def is_inside(pinned: Sequence[Pinned]) -> bool:
     """Return whether a transaction with these entries ended inside a boundary: before its record, or its tick."""
-    return any(each.headers == _HEADERS for each in pinned)
+    return any(each.headers[:1] == _HEADERS for each in pinned)
+
+
+def before(message: Message) -> Message:
+    """Return what stands for the record, or the tick, that the rows of this entry come before, as their hooks saw it.
+
+    :raises BadCommand: the entry was not made by `TimeSlices.take`.
+    """
+    headers = dict(message.headers() or ())
+    if (topic := headers.get(_TOPIC)) is None:
+        return message
+    try:
+        time = int(headers.get(_TIME) or b"")
+        hops = [(HOPS_HEADER, headers[HOPS_HEADER])] if HOPS_HEADER in headers else None
+        return MemoryMessage(topic.decode(), message.partition() or 0, message.offset() or 0, None, None, hops, time)
+    except ValueError as error:
+        raise BadCommand(f"{SLICE}: {error}") from error
 
 
 def rows_of(value: bytes | None) -> int:

@@ -38,7 +38,7 @@ from statehold.snapshot.inspect.typed import Typed
 Command = Callable[..., None]
 
 #: the last options in every command's help
-_LAST: Final = ("config", "overrides", "secrets_dir", "profile", "as_json")
+_LAST: Final = ("who", "dry_run", "yes", "config", "overrides", "secrets_dir", "profile", "as_json")
 
 
 #: not needed by a command that asks no broker
@@ -124,21 +124,24 @@ def _names(**given: Any) -> Subject:
 
 def with_settings(command: Command) -> Command:
     """Pass the command `settings`, from --config, --set, --secrets-dir and --profile."""
-    return _lending(_settings, "settings", command)
+    return lending(_settings, "settings", command)
 
 
 def with_names(command: Command) -> Command:
     """Pass the command `about`, as `with_subject` does; it asks no broker, so that passwords may be missing."""
-    return _lending(_names, "about", command)
+    return lending(_names, "about", command)
 
 
 def with_subject(command: Command) -> Command:
     """Pass the command `about`, from MODULE:SERVICE, or --name and --input, and the settings."""
-    return _lending(_subject, "about", command)
+    return lending(_subject, "about", command)
 
 
-def _lending(make: Callable[..., Any], name: str, command: Command) -> Command:
-    """`command`, whose parameter `name` is what `make` returns: typer sees the parameters of `make` in its place."""
+def lending(make: Callable[..., Any], name: str, command: Command) -> Command:
+    """Pass the command what `make` returns as `name`; typer sees the parameters of `make` in its place.
+
+    What `make` returns is settings, or has them as `settings`.
+    """
     lent = inspect.signature(make, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True)
 

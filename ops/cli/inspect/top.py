@@ -23,6 +23,7 @@ from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.waiting import hush
 from statehold.ops.cli.inspect.keyboard import Keyboard
+from statehold.ops.reports.hot_keys import KeyBacklog
 from statehold.ops.reports.top_model import PartitionRow, Sample, Watch
 
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
@@ -32,6 +33,8 @@ _HISTORY: Final = 20
 _LATE: Final = 5.0
 _COLUMNS: Final = ("P", "phase", "instance", "position", "behind", "seconds", "records/s", "", "restore or cause")
 
+_KEY_COLUMNS: Final = ("topic", "partition", "key", "records behind", "of the partition")
+
 
 @with_subject
 def top(
@@ -40,6 +43,10 @@ def top(
         float, typer.Option("--interval", min=0.2, metavar="SECONDS", help="Take a sample this often.")
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print one sample and exit.")] = False,
+    hot_keys: Annotated[
+        bool,
+        typer.Option("--hot-keys", help="Print which keys the records have that wait in each partition, and exit."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch a service on the whole screen: owner, phase, lag and speed of each partition. Press q to quit.
@@ -50,9 +57,18 @@ def top(
     this machine by their sockets, others by the ops servers that they advertise (ops.advertised, ops.token).
     Without a terminal, or with --once or --json, it prints one sample.
 
+    --hot-keys reads the records between the committed offsets and the ends of all inputs, at most 20,000 offsets
+    of each partition, and prints each key that a tenth of a partition's backlog has.
+
     Exit code 0: shown; 1: the brokers do not answer.
     """
     watch = Watch(about.settings, about.names)
+    if hot_keys:
+        try:
+            _print_keys(watch.keys(), about.names.group, as_json)
+        finally:
+            watch.close()
+        return
     if not as_json and not once and sys.stdout.isatty():
         _live(watch, interval)
         return
@@ -70,6 +86,22 @@ def _once(sample: Sample, as_json: bool) -> None:
     else:
         output.report(_summary(sample))
         output.print_table([head for head in _COLUMNS if head], [[*_figures(row), _doing(row)] for row in sample.rows])
+
+
+def _print_keys(found: KeyBacklog, group: str, as_json: bool) -> None:
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [
+        (each.topic, each.partition, "(no key)" if each.key is None else each.key, each.records, f"{each.share:.1%}")
+        for each in found.keys
+    ]
+    output.print_table(_KEY_COLUMNS, rows)
+    how = " as a sample" if found.sampled else ""
+    output.report(
+        f"{group}: {found.behind} offsets behind, {found.read} records read{how}; {len(rows)} keys with a tenth "
+        f"or more of a partition's backlog"
+    )
 
 
 def _live(watch: Watch, interval: float) -> None:

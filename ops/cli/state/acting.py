@@ -1,16 +1,31 @@
-"""`--yes` and `--dry-run` of the commands that replace the state of a stopped service."""
+"""The options of commands that replace the state of a stopped service."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from statehold.admin.state.killed_command import await_killed_command
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.ops.cli.common.output import WrongOption
+from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.subject import Command, lending
+from statehold.ops.cli.common.target import (
+    Code,
+    Config,
+    Overrides,
+    Profile,
+    SecretsDir,
+    Who,
+    Why,
+    quiet_settings,
+    replacement_reason,
+    service_of,
+)
 from statehold.ops.cli.common.waiting import progress
+from statehold.service import Service
+from statehold.snapshot.state_replacement import ReplacementReason
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change, as without --yes.")]
 Yes = Annotated[
@@ -19,6 +34,32 @@ Yes = Annotated[
 
 #: last line of a command that changed nothing
 SHOWN: Final = "nothing was changed; --yes does it"
+
+
+class StateChange(NamedTuple):
+    """The service whose state is to be replaced, by whom and why, and how the command answers."""
+
+    settings: Settings
+    #: MODULE:SERVICE
+    target: str
+    service: Service
+    why: str
+    who: str | None
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+    @property
+    def names(self) -> Names:
+        return self.service.names
+
+    def reason(self, tool: str) -> ReplacementReason:
+        """Return what the changelog keeps of --who and --why."""
+        return replacement_reason(tool, self.who, self.why)
+
+    def acts(self) -> bool:
+        """See `acts`."""
+        return acts(self.settings, self.names, dry_run=self.dry_run, yes=self.yes)
 
 
 def acts(settings: Settings, names: Names, *, dry_run: bool, yes: bool) -> bool:
@@ -31,3 +72,24 @@ def acts(settings: Settings, names: Names, *, dry_run: bool, yes: bool) -> bool:
     if yes:
         await_killed_command(settings, names, progress)
     return yes
+
+
+def _change(
+    target: Code,
+    why: Why,
+    who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> StateChange:
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
+    return StateChange(settings, target, service_of(settings, target), why, who, dry_run, yes, as_json)
+
+
+def with_change(command: Command) -> Command:
+    """Pass the command `change`, from MODULE:SERVICE, --why, --who, --dry-run, --yes, the settings and --json."""
+    return lending(_change, "change", command)

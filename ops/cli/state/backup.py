@@ -11,12 +11,10 @@ from statehold.admin.backup import backup as saving
 from statehold.admin.backup import restore as restoring
 from statehold.admin.state import position_args
 from statehold.bound.topics import output_topics
-from statehold.config.settings import Settings
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
-from statehold.ops.cli.common.subject import Subject, with_settings, with_subject
-from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
-from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
 
 
 @with_subject
@@ -51,12 +49,10 @@ def backup(
         output.report("without the input: a restore needs --input-at, the position in another input")
 
 
-@with_settings
+@with_change
 def restore(
-    settings: Settings,
-    target: Code,
+    change: StateChange,
     source: Annotated[Path, typer.Option("--from", metavar="DIR", help="Read this directory of `snapshot backup`.")],
-    why: Why,
     to_offset: Annotated[
         str | None,
         typer.Option(
@@ -88,10 +84,6 @@ def restore(
         int,
         typer.Option(min=0, metavar="N", help="Create topics with this many replicas. [default: the brokers' default]"),
     ] = 0,
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Restore a stopped service onto a cluster where its topics are missing or never held a record.
 
@@ -102,15 +94,14 @@ def restore(
 
     Exit code 0: restored, the service may start, or shown; 1: rejected, and nothing was changed.
     """
-    service = service_of(settings, target)
-    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
+    act, service = change.acts(), change.service
     done = restoring.restore(
-        settings,
+        change.settings,
         service.names,
         service.handler,
         output_topics(service.handler, service.names),
         source,
-        replacement_reason(restoring.TOOL, who, why),
+        change.reason(restoring.TOOL),
         cut=position_args.positions_of(to_offset) if to_offset else None,
         at_time=at_time,
         input_at=input_at,
@@ -118,7 +109,7 @@ def restore(
         replication=replication,
         dry_run=not act,
     )
-    if as_json:
+    if change.as_json:
         output.print_json(done)
         return
     rows = [

@@ -13,22 +13,16 @@ from statehold.admin.inputs.requested import request_of
 from statehold.bound.attributes import sinks_of
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
-from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
-from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
-from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
+from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
 from statehold.ops.reports.sinks import compared
 from statehold.snapshot.format.records import CommitRecord
 
 
-@with_settings
+@with_change
 def inputs(
-    settings: Settings,
-    target: Code,
-    why: Why,
+    change: StateChange,
     add: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,10 +51,6 @@ def inputs(
     quiet: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Watch inputs that end for producers at least this long.")
     ] = 5.0,
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Change the inputs of a stopped service to those of the code; its state stays. Each difference needs its option.
 
@@ -71,10 +61,9 @@ def inputs(
 
     Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
     """
-    service = service_of(settings, target)
+    settings, service = change.settings, change.service
     request = request_of(add or (), remove or (), rename or (), reorder=reorder, discard=discard)
-    reason = replacement_reason(changing.TOOL, who, why)
-    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
+    act = change.acts()
     has_sinks = bool(sinks_of(class_of(service.handler)))
 
     def compare_sinks(names: Names, commit_records: Sequence[CommitRecord]) -> None:
@@ -91,12 +80,12 @@ def inputs(
         service.names,
         service.handler,
         request,
-        reason,
+        change.reason(changing.TOOL),
         quiet=quiet,
         dry_run=not act,
         compare_sinks=compare_sinks if has_sinks else None,
     )
-    if as_json:
+    if change.as_json:
         output.print_json(done)
         return
     columns = ("partition", "input", "", "offset before", "after", "unread", "")
@@ -105,7 +94,9 @@ def inputs(
         output.report(line)
     output.report(f"changed, state generation {done.lineage}" if act else SHOWN)
     if act and has_sinks:
-        output.report(f"before the next start, set the position in the database: statehold sink init {target} --adopt")
+        output.report(
+            f"before the next start, set the position in the database: statehold sink init {change.target} --adopt"
+        )
 
 
 def _row(partition: PartitionResult, each: InputResult) -> tuple[object, ...]:

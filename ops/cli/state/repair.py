@@ -13,23 +13,19 @@ from statehold.admin.repair.rebase import Rebase
 from statehold.admin.repair.repair import Repair
 from statehold.admin.repair.time import SetTimeBack
 from statehold.admin.state.position_args import InputPartition, milliseconds, parsed
-from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson, WrongOption
-from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Code, Partitions, Who, Why, partitions_of, replacement_reason, service_of
-from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
+from statehold.ops.cli.common.output import WrongOption
+from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
 
 app = typer.Typer(help="Repair partitions of a stopped service; records who did it and why.", no_args_is_help=True)
 
 
 @app.command("accept-gap")
-@with_settings
+@with_change
 def accept_gap(
-    settings: Settings,
-    target: Code,
-    why: Why,
+    change: StateChange,
     to: Annotated[
         str | None,
         typer.Option(
@@ -38,10 +34,6 @@ def accept_gap(
             "TOPIC:0=120. [default: the first record that is there]",
         ),
     ] = None,
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Continue behind records that were deleted from the input before they were handled.
 
@@ -50,26 +42,19 @@ def accept_gap(
 
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
-    repair = AcceptGap(_targets(to))
-    _run(repair, target, why, who, dry_run, yes, settings, as_json)
+    _run(AcceptGap(_targets(to)), change)
 
 
 @app.command("adopt-offsets")
-@with_settings
+@with_change
 def adopt_offsets(
-    settings: Settings,
-    target: Code,
-    why: Why,
+    change: StateChange,
     source: Annotated[
         Literal["commit-record", "group"],
         typer.Option(
             "--from", metavar="commit-record|group", help="Choose the position of the commit record or of the group."
         ),
     ],
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Decide, after a reset of the group's offsets, whether they or the commit records are right.
 
@@ -78,15 +63,13 @@ def adopt_offsets(
 
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
-    _run(AdoptOffsets(source), target, why, who, dry_run, yes, settings, as_json)
+    _run(AdoptOffsets(source), change)
 
 
 @app.command("rebase")
-@with_settings
+@with_change
 def rebase(
-    settings: Settings,
-    target: Code,
-    why: Why,
+    change: StateChange,
     records: Annotated[
         Literal["replay", "again"],
         typer.Option(
@@ -103,10 +86,6 @@ def rebase(
         bool,
         typer.Option("--accept-difference", help="Continue even if the replay gives another state than the lost one."),
     ] = False,
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Continue from the newest verifiable state, if that of the last commit record cannot be restored.
 
@@ -118,15 +97,13 @@ def rebase(
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
     repair = Rebase(records, partitions_of(partitions), full, accept_difference=accept_difference)
-    _run(repair, target, why, who, dry_run, yes, settings, as_json)
+    _run(repair, change)
 
 
 @app.command("drop-effects")
-@with_settings
+@with_change
 def drop_effects(
-    settings: Settings,
-    target: Code,
-    why: Why,
+    change: StateChange,
     function: Annotated[
         list[str] | None,
         typer.Option(
@@ -135,10 +112,6 @@ def drop_effects(
             "[default: the effects that this code cannot call]",
         ),
     ] = None,
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Drop pending effects whose function is gone or takes other arguments, or those of a function.
 
@@ -147,24 +120,18 @@ def drop_effects(
 
     Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
-    _run(DropEffects(function or ()), target, why, who, dry_run, yes, settings, as_json)
+    _run(DropEffects(function or ()), change)
 
 
 @app.command("time")
-@with_settings
+@with_change
 def time(
-    settings: Settings,
-    target: Code,
-    why: Why,
+    change: StateChange,
     to: Annotated[
         str,
         typer.Option(metavar="TIME", help="The time to continue at, such as 2026-11-21T17:30:00Z."),
     ],
     partitions: Partitions = None,
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Set the time of partitions back that a record from the future has advanced.
 
@@ -181,24 +148,13 @@ def time(
         raise WrongOption(str(error)) from error
     if moment < 0:
         raise WrongOption(f"--to {to}: a time since 1970, such as 2026-11-21T17:30:00Z")
-    _run(SetTimeBack(moment, partitions_of(partitions)), target, why, who, dry_run, yes, settings, as_json)
+    _run(SetTimeBack(moment, partitions_of(partitions)), change)
 
 
-def _run(
-    repair: Repair,
-    target: str,
-    why: str,
-    who: str | None,
-    dry_run: bool,
-    yes: bool,
-    settings: Settings,
-    as_json: bool,
-) -> None:
-    service = service_of(settings, target)
-    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
-    reason = replacement_reason(repair.name, who, why)
-    done = repairing.run(settings, service.names, service.handler, repair, reason, act=act)
-    if as_json:
+def _run(repair: Repair, change: StateChange) -> None:
+    act, service = change.acts(), change.service
+    done = repairing.run(change.settings, service.names, service.handler, repair, change.reason(repair.name), act=act)
+    if change.as_json:
         output.print_json(done)
         return
     rows = []

@@ -22,7 +22,7 @@ from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.spark import SparkMemory, importing_session
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
-from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
+from statehold.ops.cli.state.acting import SHOWN, DryRun, StateChange, Yes, acts, with_change
 from statehold.ops.cli.state.inputs import inputs
 from statehold.snapshot.state_edits import Edit, drop, read_patches
 
@@ -134,12 +134,10 @@ def migrate(
 
 
 @app.command("repartition")
-@with_settings
+@with_change
 def repartition(
-    settings: Settings,
-    target: Code,
+    change: StateChange,
     to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Use N partitions of the input.")],
-    why: Why,
     partitioner: Annotated[
         str,
         typer.Option(metavar="NAME", help="Name the producers' partitioner: murmur2, crc32, fnv1a or MODULE:FUNCTION."),
@@ -177,10 +175,6 @@ def repartition(
     quiet: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Watch the input for producers at least this long.")
     ] = 5.0,
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Redistribute the state of a stopped service to more partitions, and grow its topics. Stop the producers first.
 
@@ -193,21 +187,20 @@ def repartition(
 
     Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
     """
-    service = service_of(settings, target)
+    service, reason = change.service, change.reason(repartitioning.TOOL)
     place = PARTITIONERS.get(partitioner) or _function(partitioner)
     functions = {name: _function(text) for name, text in map(_pair, keys or ())}
-    reason = replacement_reason(repartitioning.TOOL, who, why)
-    what = settings, service.names, service.handler
+    what = change.settings, service.names, service.handler
     if (into is None) != (barrier is None):
         raise WrongOption("--into and --barrier belong together: where the new input is, and where the old one ends")
-    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
+    act = change.acts()
     options: dict[str, Any] = {"quiet": quiet, "dry_run": not act, "spool_dir": spool_dir}
     if into is not None and barrier is not None:
         ends = None if barrier == "end" else offsets_of(barrier)
         done = move_input.move(*what, into, to, ends, place, functions, reason, **options)
     else:
         done = repartitioning.repartition(*what, to, place, functions, reason, **options)
-    if as_json:
+    if change.as_json:
         output.print_json(done)
         return
     columns = ("partition", "position", "keys before", "keys after", "digest")

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statehold.errors import UsageError
+
+
+class WithDefaults:
+    """A generic class whose last parameter is the type of keys: bytes or None where it is left out.
+
+    A type variable has a default from Python 3.13 on only; type checkers know it from typing_extensions.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, given: Any) -> Any:
+            arguments = given if isinstance(given, tuple) else (given,)
+            left_out = len(cls.__parameters__) - len(arguments)
+            return super().__class_getitem__((*arguments, *[bytes | None] * left_out))
 
 
 class Declaration:

@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from statehold.api.declaration import options_of
+from statehold.api.declaration import WithDefaults, options_of
 from statehold.api.failures import Policy
 from statehold.api.output import Rekey, RekeyOptions, rekey_suffix
 from statehold.api.record import Record
@@ -29,12 +29,17 @@ from statehold.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+    from typing_extensions import TypeVar as DefaultTypeVar
 
 V = TypeVar("V")
+if TYPE_CHECKING:
+    K = DefaultTypeVar("K", default=bytes | None)
+else:  # before Python 3.13 only typing_extensions has defaults
+    K = TypeVar("K")
 H = TypeVar("H")
 P = ParamSpec("P")
-#: a method of an input of these values
-Method = Callable[[H, Record[V]], None]
+#: a method of an input of these values and keys
+Method = Callable[[H, Record[V, K]], None]
 
 #: the key of a side effect outside Kafka: topic, partition, offset, index
 EffectKey = tuple[str, int, int, int]
@@ -58,34 +63,58 @@ class InputDeclaration(NamedTuple):
     topic: str
     #: type of the values, or a serde
     value: Any
+    #: type of the keys, or a serde; None: bytes, or no key
+    key: Any = None
 
 
 @overload
-def on(topic: Rekey[Any, V], *, value: None = None) -> Callable[[Method[H, V]], Method[H, V]]: ...
+def on(topic: Rekey[K, V], *, value: None = None, key: None = None) -> Callable[[Method[H, V, K]], Method[H, V, K]]: ...
 
 
 @overload
-def on(topic: str, *, value: type[V] | Serde[V]) -> Callable[[Method[H, V]], Method[H, V]]: ...
+def on(
+    topic: str, *, value: type[V] | Serde[V], key: None = None
+) -> Callable[[Method[H, V, bytes | None]], Method[H, V, bytes | None]]: ...
 
 
 @overload
-def on(topic: str, *, value: TypeForm[V]) -> Callable[[Method[H, V]], Method[H, V]]: ...
+def on(
+    topic: str, *, value: TypeForm[V], key: None = None
+) -> Callable[[Method[H, V, bytes | None]], Method[H, V, bytes | None]]: ...
 
 
-def on(topic: str | Rekey[Any, Any], *, value: Any = None) -> Callable[[Method[H, Any]], Method[H, Any]]:
+@overload
+def on(
+    topic: str, *, value: type[V] | Serde[V], key: type[K] | Serde[K]
+) -> Callable[[Method[H, V, K]], Method[H, V, K]]: ...
+
+
+@overload
+def on(topic: str, *, value: TypeForm[V], key: type[K] | Serde[K]) -> Callable[[Method[H, V, K]], Method[H, V, K]]: ...
+
+
+@overload
+def on(topic: str, *, value: TypeForm[V], key: TypeForm[K]) -> Callable[[Method[H, V, K]], Method[H, V, K]]: ...
+
+
+def on(
+    topic: str | Rekey[Any, Any], *, value: Any = None, key: Any = None
+) -> Callable[[Method[H, Any, Any]], Method[H, Any, Any]]:
     """Declare that a method of a `Handler` handles the records of one of several inputs, or those of a `Rekey`.
 
         @on("prices", value=Price)
         def price(self, record: Record[Price]) -> None: ...
 
-    `value` is the type of the input's values, or a serde; a `Rekey` has declared it. A method that a subclass overrides
-    keeps its declaration.
+    `value` is the type of the input's values, or a serde. `key` is that of its keys, and `record.key` has it: str
+    (UTF-8), int (decimal digits), UUID (its text), bytes, a type of msgspec as JSON, or a serde such as `Int64`; with
+    `| None` for records without a key. A `Rekey` has declared both. A method that a subclass overrides keeps its
+    declaration.
 
     :raises UsageError: the type of an input's values is missing.
     """
-    declaration = _declared(topic, value)
+    declaration = _declared(topic, value, key)
 
-    def declare(method: Method[H, Any]) -> Method[H, Any]:
+    def declare(method: Method[H, Any, Any]) -> Method[H, Any, Any]:
         require_plain(method, f"{method.__qualname__}, the method of the input {declaration.topic!r},")
         require_parameters(method, method.__qualname__, ("self", "record"))
         vars(method)[DECLARATION] = declaration
@@ -94,21 +123,23 @@ def on(topic: str | Rekey[Any, Any], *, value: Any = None) -> Callable[[Method[H
     return declare
 
 
-def _declared(topic: str | Rekey[Any, Any], value: Any) -> InputDeclaration:
+def _declared(topic: str | Rekey[Any, Any], value: Any, key: Any) -> InputDeclaration:
     if isinstance(topic, Rekey):
         options: RekeyOptions = options_of(topic)
-        return InputDeclaration(rekey_suffix(options.name), options.value_type)
+        return InputDeclaration(rekey_suffix(options.name), options.value_type, options.key.type)
     if value is None:
         raise UsageError(f"on({topic!r}): the type of its values is missing. Next: @on({topic!r}, value=TYPE)")
-    return InputDeclaration(topic, value)
+    return InputDeclaration(topic, value, key)
 
 
 #: attribute of a method that `on` has decorated
 DECLARATION: Final = "statehold_input"
 
 
-class Handler(Generic[V]):
-    """The base of a service's logic; `V` is the type of the input values.
+class Handler(WithDefaults, Generic[V, K]):
+    """The base of a service's logic; `V` is the type of the input values, and `K` of their keys, as for `on`.
+
+    Without `K` a key is bytes, or None.
 
     statehold makes one instance for each partition and calls it only from that partition's thread. Keep state that must
     survive in `Table`s. Anything else on `self` is lost in a restart, and not rolled back with a record.
@@ -141,11 +172,11 @@ class Handler(Generic[V]):
     _note_effect: Callable[[Callable[..., object], tuple[Any, ...], Mapping[str, Any]], None]
     _timers: Timers | None = None
 
-    def on_record(self, record: Record[V]) -> None:
+    def on_record(self, record: Record[V, K]) -> None:
         """Handle one record. If it raises, its changes and outputs are rolled back, and `on_failure` decides."""
         raise NotImplementedError
 
-    def on_batch(self, records: Sequence[Record[V]]) -> None:
+    def on_batch(self, records: Sequence[Record[V, K]]) -> None:
         """Handle some records at once, for vectorised code. Results must not depend on batch boundaries."""
         raise NotImplementedError
 
@@ -176,7 +207,7 @@ class Handler(Generic[V]):
         """
         raise NotImplementedError
 
-    def on_late(self, name: str, key: Any, record: Record[Any]) -> None:
+    def on_late(self, name: str, key: Any, record: Record[Any, Any]) -> None:
         """Handle a record that came after a window of its time had closed; `update` calls it, or that of a join.
 
         Late records are counted in `statehold_late_records_total`. Without an on_late of your own they are also logged.
@@ -221,4 +252,4 @@ class Handler(Generic[V]):
 
 
 #: makes the handler of a partition: the class itself, or a function without parameters
-HandlerFactory = type[Handler[Any]] | Callable[[], Handler[Any]]
+HandlerFactory = type[Handler[Any, Any]] | Callable[[], Handler[Any, Any]]

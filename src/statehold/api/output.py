@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import repeat
@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
-from statehold.api.declaration import Declaration
+from statehold.api.declaration import Declaration, WithDefaults
 from statehold.api.record import Record, Request
 from statehold.api.table import Table, milliseconds
 from statehold.api.values import serde
+from statehold.api.values.keys import KeySerde, OfKeys
 from statehold.common.class_body import require_parameters
 from statehold.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+    from typing_extensions import TypeVar as DefaultTypeVar
 
 K = TypeVar("K")
+if TYPE_CHECKING:
+    OutputKey = DefaultTypeVar("OutputKey", default=str | bytes | None)
+else:  # before Python 3.13 only typing_extensions has defaults
+    OutputKey = TypeVar("OutputKey")
 V = TypeVar("V")
 
 Headers = Sequence[tuple[str, bytes]]
 Partitioner = Callable[[bytes | None, int], int]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
-#: key type -> how a key is read from bytes, and written
-_KEYS: Final[Mapping[Any, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]]] = {
-    str: (bytes.decode, str.encode),
-    bytes: (bytes, bytes),
-    int: (int, lambda key: b"%d" % key),
-}
+_NO_KEY: Final[Any] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +45,80 @@ class OutputOptions:
     value_type: Any
     serde: serde.Serde[Any]
     partitioner: Partitioner | None
+    #: None: text or bytes, as they are given
+    key: KeySerde | None = None
 
 
-class Output(Declaration, Generic[V]):
+class Output(WithDefaults, Declaration, Generic[V, OutputKey]):
     """Declares an output topic of a `Handler`, which sends with `self.<name>.send`.
 
-    `value` is a type or a serde. `partitioner(key, partitions)` returns a partition; the default is murmur2_random, as
-    in Java producers. Use it on the partition's thread only.
+    `value` is a type or a serde. `key` is that of the keys, as for `on`; without it they are text or bytes.
+    `partitioner(key, partitions)` returns a partition for the bytes of a key; the default is murmur2_random, as in Java
+    producers. Use it on the partition's thread only.
 
-    :raises UsageError: the type of the value is not supported, or the partitioner takes other arguments.
+    :raises UsageError: the type of the value or the key is not supported, or the partitioner takes other arguments.
     """
 
     @overload
     def __init__(
-        self, topic: str, *, value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None
+        self: Output[V, str | bytes | None],
+        topic: str,
+        *,
+        value: type[V] | serde.Serde[V],
+        key: None = None,
+        partitioner: Partitioner | None = None,
     ) -> None: ...
 
     @overload
-    def __init__(self, topic: str, *, value: TypeForm[V], partitioner: Partitioner | None = None) -> None: ...
+    def __init__(
+        self: Output[V, str | bytes | None],
+        topic: str,
+        *,
+        value: TypeForm[V],
+        key: None = None,
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
 
-    def __init__(self, topic: str, *, value: Any, partitioner: Partitioner | None = None) -> None:
+    @overload
+    def __init__(
+        self,
+        topic: str,
+        *,
+        value: type[V] | serde.Serde[V],
+        key: type[OutputKey] | serde.Serde[OutputKey],
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        topic: str,
+        *,
+        value: TypeForm[V],
+        key: type[OutputKey] | serde.Serde[OutputKey],
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        topic: str,
+        *,
+        value: TypeForm[V],
+        key: TypeForm[OutputKey],
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+
+    def __init__(self, topic: str, *, value: Any, key: Any = None, partitioner: Partitioner | None = None) -> None:
         if partitioner is not None:
             require_parameters(partitioner, f"Output({topic!r}): the partitioner", ("key", "partitions"))
-        self._options = OutputOptions(topic, value, serde.for_messages(value, topic), partitioner)
+        keys = None if key is None else KeySerde(key, topic)
+        self._options = OutputOptions(topic, value, serde.for_messages(value, topic), partitioner, keys)
 
     def send(
         self,
         value: V,
-        key: str | bytes | None = None,
+        key: OutputKey = _NO_KEY,
         headers: Headers | None = None,
         partition: int = -1,
         timestamp: int = 0,
@@ -79,11 +126,11 @@ class Output(Declaration, Generic[V]):
         """Send a value in the record's transaction; ignored in a replay.
 
         `partition` -1 uses the partitioner. `timestamp` is in milliseconds since 1970, 0 means now. Raises the errors
-        of the serde, and UsageError outside a running handler.
+        of the serde, and UsageError outside a running handler, or for a key of another type than declared.
         """
         raise self._unbound()
 
-    def send_all(self, values: Iterable[V], keys: Iterable[str | bytes | None] = repeat(None)) -> None:
+    def send_all(self, values: Iterable[V], keys: Iterable[OutputKey] = repeat(_NO_KEY)) -> None:
         """Send values with their keys; faster than one `send` per value, for example in `on_batch`."""
         raise self._unbound()
 
@@ -93,9 +140,7 @@ class RekeyOptions:
     """What a `Rekey` declares."""
 
     name: str
-    key_type: Any
-    decode_key: Callable[[bytes], Any]
-    encode_key: Callable[[Any], bytes]
+    key: KeySerde
     #: the output of its topic, whose name follows from the service's
     output: Output[Any]
 
@@ -114,19 +159,23 @@ class Rekey(Declaration, Generic[K, V]):
             self.by_account.send(Movement(record.value.amount), key=record.value.account)
 
         @on(by_account)
-        def move(self, record: Record[Movement]) -> None: ...
+        def move(self, record: Record[Movement, str]) -> None: ...
 
     The topic `<service>.<name>.rekey` has them. They are committed with the record that sends them, and handled once.
-    `key` is str (UTF-8), int (decimal digits) or bytes; `value` is a type or serde as for an output. `partitioner` is
-    that of an `Output`: the keys of a further input have to follow the same one to meet these records. See
-    docs/how-to/write/rekey.md.
+    `key` is a type or serde as for `on`, and `value` as for an output. `partitioner` is that of an `Output`: the keys
+    of a further input have to follow the same one to meet these records. See docs/how-to/write/rekey.md.
 
     :raises UsageError: the name or the type of the key is not supported, or the partitioner takes other arguments.
     """
 
     @overload
     def __init__(
-        self, name: str, *, key: type[K], value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None
+        self,
+        name: str,
+        *,
+        key: type[K] | serde.Serde[K],
+        value: type[V] | serde.Serde[V],
+        partitioner: Partitioner | None = None,
     ) -> None: ...
 
     @overload
@@ -138,15 +187,15 @@ class Rekey(Declaration, Generic[K, V]):
         given: object = name
         if not isinstance(given, str) or not _NAME.match(given):
             raise UsageError(f"Rekey({name!r}): use letters, digits, '_' and '-' for its name, a part of its topic's")
-        if key not in _KEYS:
-            raise UsageError(f"Rekey({name!r}): key must be str, int or bytes")
-        if serde.of_topic(value) is not None:
+        if key is None:
+            raise UsageError(f"Rekey({name!r}): the type of its keys is missing. Next: key=str, or another type")
+        if serde.of_topic(value) is not None or isinstance(serde.bare(serde.without_none(key)), OfKeys):
             raise UsageError(
                 f"Rekey({name!r}): its topic is this service's own, so no schema registry has its schema. Next: "
-                f"declare it with the class of the values"
+                f"declare it with the classes of keys and values"
             )
         output = Output[Any](rekey_suffix(name), value=value, partitioner=partitioner)
-        self._options = RekeyOptions(name, key, *_KEYS[key], output)
+        self._options = RekeyOptions(name, KeySerde(key), output)
 
     def send(self, value: V, key: K, headers: Headers | None = None, timestamp: int = 0) -> None:
         """Send a value to the partition of a key, in the record's transaction; ignored in a replay.
@@ -158,8 +207,8 @@ class Rekey(Declaration, Generic[K, V]):
         """
         raise self._unbound()
 
-    def key(self, record: Record[Any]) -> K:
-        """Return the key of one of its records, as the declared type. :raises ValueError: it is not of that type."""
+    def key(self, record: Record[Any, Any]) -> K:
+        """Return the key of one of its records, as `record.key` has it. :raises ValueError: it is of another type."""
         raise self._unbound()
 
 

@@ -6,15 +6,23 @@ import random
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 import xxhash
 
+from statehold.api.declaration import WithDefaults
 from statehold.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
 
 #: covariant, because a record is immutable: a method for any Order takes a Record[Refund], too
 V_co = TypeVar("V_co", covariant=True)
+if TYPE_CHECKING:
+    K_co = DefaultTypeVar("K_co", covariant=True, default=bytes | None)
+else:  # before Python 3.13 only typing_extensions has defaults
+    K_co = TypeVar("K_co", covariant=True)
 
 
 #: key of a request's record, and the id that its asker chose
@@ -125,8 +133,8 @@ def at(message: Message) -> int:
     return message.at if isinstance(message, MergedMessage) else message.offset() or 0
 
 
-class Record(msgspec.Struct, Generic[V_co], frozen=True, gc=False):
-    """A record of an input topic with its decoded `value`.
+class Record(WithDefaults, msgspec.Struct, Generic[V_co, K_co], frozen=True, gc=False):
+    """A record of an input topic with its decoded `value`, and its `key` if the handler declares a type for it.
 
     Other fields are read from the message on access, so unused fields cost nothing. `now`, `random()` and `uuid()`
     depend only on the record, so a replay gets the same values.
@@ -157,8 +165,14 @@ class Record(msgspec.Struct, Generic[V_co], frozen=True, gc=False):
         return self.message.timestamp()[1]
 
     @property
-    def key(self) -> bytes | None:
-        """The key as bytes, or None."""
+    def key(self) -> K_co:
+        """The key as the declared type; by default bytes, or None."""
+        key: K_co = self.message.key()
+        return key
+
+    @property
+    def raw_key(self) -> bytes | None:
+        """The key as bytes, or None, whatever its declared type."""
         key: bytes | None = self.message.key()
         return key
 
@@ -198,6 +212,12 @@ class Record(msgspec.Struct, Generic[V_co], frozen=True, gc=False):
 
     def _seed(self, purpose: str) -> int:
         return xxhash.xxh3_128_intdigest(f"{self.topic}/{self.partition}/{self.offset}/{purpose}".encode())
+
+
+class KeyedRecord(Record[V_co, K_co], frozen=True, gc=False):
+    """A record whose key was decoded, too."""
+
+    key: K_co
 
 
 class Numbering:

@@ -8,7 +8,7 @@ from statehold.api.handler import Handler
 from statehold.api.output import Output
 from statehold.api.sink import Sink
 from statehold.api.table import Dedupe, Retired, Table
-from statehold.bound.output import PartitionOutput
+from statehold.bound.output import PartitionOutput, partition_output
 from statehold.bound.sink import PartitionSink
 from statehold.bound.system_tables import system_tables
 from statehold.bound.table import DECLARED, bind
@@ -27,7 +27,7 @@ def tables_and_outputs(
 
     The system tables that statehold needs for it follow its own (`statehold.bound.system_tables`).
     """
-    outputs = {name: PartitionOutput(output) for name, output in class_attributes(kind, Output).items()}
+    outputs = {name: partition_output(output) for name, output in class_attributes(kind, Output).items()}
     return _tables(kind, traced=False), outputs
 
 

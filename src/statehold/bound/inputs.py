@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from statehold.api.handler import DECLARATION, Handler, InputDeclaration
 from statehold.api.record import MergedMessage, Message, Record
 from statehold.api.values import serde
+from statehold.api.values.keys import KeySerde, same_bytes
 from statehold.bound.rekey import rekeys_of
-from statehold.bound.serdes import input_type
+from statehold.bound.serdes import input_type, key_type
 from statehold.common.class_body import once_per_class
 from statehold.common.names import Names
 from statehold.errors import UsageError
@@ -22,6 +23,8 @@ class InputMethod(NamedTuple):
     name: str
     #: type of the values, or a serde
     value: Any
+    #: type of the keys, or a serde; None: bytes, or no key
+    key: Any = None
 
 
 @once_per_class
@@ -49,7 +52,7 @@ def methods(kind: type[Handler[Any]]) -> dict[str, InputMethod]:
                     f"{kind.__name__}: {other.name} and {name} both handle the input {declaration.topic!r}. Next: let "
                     f"one method handle it"
                 )
-            found[declaration.topic] = InputMethod(name, declaration.value)
+            found[declaration.topic] = InputMethod(name, declaration.value, declaration.key)
     return found
 
 
@@ -69,6 +72,16 @@ def value_types(kind: type[Handler[Any]], names: Names) -> dict[str, Any]:
     """Return the type or serde of each input's values."""
     declared = methods_of(kind, names)
     return {topic: declared[topic].value if topic in declared else input_type(kind) for topic in names.inputs}
+
+
+def key_types(kind: type[Handler[Any]], names: Names | None) -> dict[str, Any]:
+    """Return the type or serde of the keys of those inputs that declare one, by the full names of the topics."""
+    own, declared = key_type(kind), methods_of(kind, names)
+    inputs = names.inputs if names is not None else list(declared) or [""]
+    found = {
+        topic: declared[topic].key if topic in declared and declared[topic].key is not None else own for topic in inputs
+    }
+    return {topic: key for topic, key in found.items() if not same_bytes(key)}
 
 
 def check_inputs(kind: type[Handler[Any]], inputs: Sequence[str]) -> None:
@@ -134,6 +147,38 @@ class InputMethods:
         if not isinstance(messages[0], MergedMessage):
             return repeat(methods[0])
         return [methods[message.input] for message in messages]  # type: ignore[attr-defined]
+
+
+@once_per_class
+def declares_keys(kind: type[Handler[Any]]) -> bool:
+    """Return whether the keys of an input have a declared type."""
+    return key_type(kind) is not None or not all(same_bytes(each.key) for each in methods(kind).values())
+
+
+class InputKeys:
+    """The decoders of the keys of one partition's inputs (rule B1); used by the partition's thread."""
+
+    def __init__(self, names: Names | None, declared: dict[str, Any]) -> None:
+        """`declared`: what `key_types` returns for the handler; it is not empty."""
+        inputs = names.inputs if names is not None else list(declared)
+        self._decoders: list[Callable[[Any], Any]] = [
+            KeySerde(declared[topic], topic).decode if topic in declared else _unchanged for topic in inputs
+        ]
+
+    def decode(self, message: Message) -> Any:
+        """Return the key of a record. Raises what the decoder of its input raises."""
+        return self._decoders[_input_of(message)](message.key())
+
+    def decode_all(self, messages: Sequence[Message]) -> list[Any]:
+        """Return the keys of records. Raises as `decode`."""
+        decoders = self._decoders
+        if not isinstance(messages[0], MergedMessage):
+            return list(map(decoders[0], [message.key() for message in messages]))
+        return [decoders[message.input](message.key()) for message in messages]  # type: ignore[attr-defined]
+
+
+def _unchanged(key: Any) -> Any:
+    return key
 
 
 def _input_of(message: Message) -> int:

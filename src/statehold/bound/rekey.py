@@ -61,12 +61,12 @@ class Sends:
 class PartitionRekey(Rekey[K, V]):
     """The stream of one partition; `bind` makes it from the prototype of a declaration."""
 
-    __slots__ = ("_decode_key", "_encode_key", "_key_type", "_sends", "name", "output", "value_type")
+    __slots__ = ("_encode_key", "_keys", "_sends", "name", "output", "value_type")
 
     def __init__(self, declaration: Rekey[K, V]) -> None:
         options: RekeyOptions = options_of(declaration)
-        self.name, self.value_type, self._key_type = options.name, options.value_type, options.key_type
-        self._decode_key, self._encode_key = options.decode_key, options.encode_key
+        self.name, self.value_type, self._keys = options.name, options.value_type, options.key
+        self._encode_key = options.key.encode
         self.output = PartitionOutput(options.output)
         self._sends: Sends
 
@@ -87,24 +87,20 @@ class PartitionRekey(Rekey[K, V]):
 
     def send(self, value: V, key: K, headers: Headers | None = None, timestamp: int = 0) -> None:
         record: Record[Any] | None = self._sends.current()
-        if not isinstance(key, self._key_type):
-            raise UsageError(
-                f"Rekey({self.name!r}): the key {key!r:.100} is of type {type(key).__name__}, it is declared with "
-                f"key={self._key_type.__name__}: the key decides which partition gets the record"
-            )
+        try:
+            data = self._encode_key(key)
+        except UsageError as error:
+            raise UsageError(f"Rekey({self.name!r}): {error}") from error.__cause__
         if record is None:
             raise UsageError(f"Rekey({self.name!r}): no record is being handled, so nothing would be sent with it")
         if headers is not None:
             headers = [header for header in headers if header[0] not in _OWN]
         if (hops := self._sends.hops_after(record)) > 1:
             headers = [*(headers or ()), (HOPS_HEADER, _HOPS.pack(min(hops, _MOST)))]
-        self.output.send(value, self._encode_key(key), headers, -1, timestamp or max(0, record.timestamp))
+        self.output.send(value, data, headers, -1, timestamp or max(0, record.timestamp))
 
-    def key(self, record: Record[Any]) -> K:
-        found = record.key
-        if found is None:
-            raise ValueError(f"a record of Rekey({self.name!r}) has no key, so another program has written it")
-        key: K = self._decode_key(found)
+    def key(self, record: Record[Any, Any]) -> K:
+        key: K = self._keys.decode(record.raw_key)
         return key
 
 

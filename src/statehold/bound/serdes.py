@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from statehold.api.declaration import options_of
 from statehold.api.handler import Handler
 from statehold.api.output import Output, OutputOptions
 from statehold.api.values import serde
+from statehold.api.values.keys import OfKeys, same_bytes
 from statehold.common.class_body import class_attributes, once_per_class
 
+#: attribute of a handler class that `Service(key=...)` has made: type or serde of the keys of its inputs
+SERVICE_KEY: Final = "statehold_service_key"
 
-def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any]) -> None:
-    """Check each serde that knows its topic (`statehold.api.values.schema`). `inputs`: the type or serde of each input.
+
+def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
+    """Check each serde that knows its topic (`statehold.api.values.schema`).
+
+    `inputs` and `keys`: the type or serde of the values and the keys of each input.
 
     :raises StartError: a serde does not fit the schema of its topic.
     """
     for topic, value in inputs.items():
         if (given := _of_topic(value, topic)) is not None:
             given.check_input()
+    for topic, key in keys.items():
+        if (given := _of_keys(key, topic)) is not None:
+            given.check_input()
     for output in class_attributes(kind, Output).values():
         options: OutputOptions = options_of(output)
         if (given := _of_topic(options.value_type, options.topic)) is not None:
+            given.check_output()
+        if options.key is not None and (given := _of_keys(options.key.type, options.topic)) is not None:
             given.check_output()
 
 
@@ -31,6 +42,12 @@ def _of_topic(kind: Any, topic: str) -> serde.OfTopic | None:
     if found is None:
         return None
     made: object = found.for_topic(topic)
+    return made if isinstance(made, serde.OfTopic) else None
+
+
+def _of_keys(kind: Any, topic: str) -> serde.OfTopic | None:
+    given = serde.bare(serde.without_none(kind))
+    made: object = given.for_keys_of(topic) if isinstance(given, OfKeys) else None
     return made if isinstance(made, serde.OfTopic) else None
 
 
@@ -56,3 +73,23 @@ def input_type(kind: type[Handler[Any]]) -> Any:
                 argument = get_args(base)[0]
                 return bytes if isinstance(argument, TypeVar) else argument
     return bytes
+
+
+@once_per_class
+def key_type(kind: type[Handler[Any]]) -> Any:
+    """Return the type or serde of the keys of `Handler[..., K]`, or of the service; None: bytes, or no key."""
+    found = getattr(kind, SERVICE_KEY, None) or _key_of(kind)
+    return None if isinstance(found, TypeVar) or same_bytes(found) else found
+
+
+def _key_of(kind: Any) -> Any:
+    """Return the type of the keys in the bases of a class: a type variable of the class, if it leaves it open."""
+    for base in getattr(kind, "__orig_bases__", ()):
+        origin = get_origin(base)
+        if origin is Handler:
+            return get_args(base)[1]
+        if isinstance(origin, type) and issubclass(origin, Handler):
+            found = _key_of(origin)
+            parameters: tuple[Any, ...] = getattr(origin, "__parameters__", ())
+            return get_args(base)[parameters.index(found)] if found in parameters else found
+    return next((found for base in kind.__bases__ if (found := _key_of(base)) is not None), None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 import msgspec
 
 from statehold.api.values import serde
+from statehold.api.values.keys import KeySerde
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
@@ -53,9 +54,10 @@ class Client:
         booked = await client.ask(Payment("ann", 5), key="ann", reply=Booked, timeout=5, id="order-17")
 
     `service` and `input` are the names that the service has; `input` is by default the same name. `value` is the type
-    of the input's values, or a serde; by default a value is written by its own class, in JSON or as it is. The client
-    joins no group. Its two threads and Kafka clients start with the first request. Any thread and event loop may
-    use it; close it at the end, or use it as a context manager. `settings` defaults to `statehold.config.Settings()`.
+    of the input's values, or a serde; by default a value is written by its own class, in JSON or as it is. `key` is
+    that of its keys, as for `on`; by default a key is text or bytes. The client joins no group. Its two threads and
+    Kafka clients start with the first request. Any thread and event loop may use it; close it at the end, or use it as
+    a context manager. `settings` defaults to `statehold.config.Settings()`.
 
     `here` reads partitions that this process owns (`Service.client` sets it); their values are the table's own objects.
 
@@ -69,11 +71,13 @@ class Client:
         *,
         input: str = "",
         value: Any = None,
+        key: Any = None,
         here: ReadHere | None = None,
     ) -> None:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
         self._serde = None if value is None else serde.for_messages(value, self.names.input)
+        self._key: Callable[[Any], Any] = key_bytes if key is None else KeySerde(key, self.names.input).encode
         #: by type and topic
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
@@ -89,18 +93,16 @@ class Client:
         self,
         value: Any,
         *,
-        key: str | bytes,
+        key: Any,
         reply: type[V] | serde.Serde[V],
         timeout: float = _TIMEOUT,
         id: str = "",
     ) -> V: ...
 
     @overload
-    async def ask(
-        self, value: Any, *, key: str | bytes, reply: TypeForm[V], timeout: float = _TIMEOUT, id: str = ""
-    ) -> V: ...
+    async def ask(self, value: Any, *, key: Any, reply: TypeForm[V], timeout: float = _TIMEOUT, id: str = "") -> V: ...
 
-    async def ask(self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = "") -> Any:
+    async def ask(self, value: Any, *, key: Any, reply: Any, timeout: float = _TIMEOUT, id: str = "") -> Any:
         """Write a request and return the answer that its handler gives in the same transaction.
 
         `reply` is the type of the answer, or its serde. The same `id` with the same key and value takes effect once,
@@ -113,11 +115,11 @@ class Client:
         return (await self.ask_with_receipt(value, key=key, reply=reply, timeout=timeout, id=id)).value
 
     async def ask_with_receipt(
-        self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = ""
+        self, value: Any, *, key: Any, reply: Any, timeout: float = _TIMEOUT, id: str = ""
     ) -> Answered[Any]:
         """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), key_bytes(key), _checked(id) or self._asking.new_id()
+        data, blob, name = self._encoded(value), self._key(key), _checked(id) or self._asking.new_id()
         partition = await self._prepared(blob, until)
         address, request = await self._handed_over(
             self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
@@ -135,7 +137,7 @@ class Client:
         self,
         value: Any,
         *,
-        key: str | bytes,
+        key: Any,
         reply: type[V] | serde.Serde[V],
         timeout: float = _TIMEOUT,
         id: str = "",
@@ -143,19 +145,19 @@ class Client:
 
     @overload
     def ask_blocking(
-        self, value: Any, *, key: str | bytes, reply: TypeForm[V], timeout: float = _TIMEOUT, id: str = ""
+        self, value: Any, *, key: Any, reply: TypeForm[V], timeout: float = _TIMEOUT, id: str = ""
     ) -> V: ...
 
-    def ask_blocking(self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = "") -> Any:
+    def ask_blocking(self, value: Any, *, key: Any, reply: Any, timeout: float = _TIMEOUT, id: str = "") -> Any:
         """Do the same as `ask`, on this thread."""
         return self.ask_with_receipt_blocking(value, key=key, reply=reply, timeout=timeout, id=id).value
 
     def ask_with_receipt_blocking(
-        self, value: Any, *, key: str | bytes, reply: Any, timeout: float = _TIMEOUT, id: str = ""
+        self, value: Any, *, key: Any, reply: Any, timeout: float = _TIMEOUT, id: str = ""
     ) -> Answered[Any]:
         """Do the same as `ask_with_receipt`, on this thread."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), key_bytes(key), _checked(id) or self._asking.new_id()
+        data, blob, name = self._encoded(value), self._key(key), _checked(id) or self._asking.new_id()
         partition = murmur2(blob, self._asking.partitions(until))
         self._asking.read(partition, until)
         address, request = self._asking.ask(data, blob, partition, name, until)
@@ -169,12 +171,12 @@ class Client:
 
     # Write
 
-    async def send(self, value: Any, *, key: str | bytes, timeout: float = _TIMEOUT) -> Receipt:
+    async def send(self, value: Any, *, key: Any, timeout: float = _TIMEOUT) -> Receipt:
         """Write an ordinary record to the input, and return where it is once Kafka has it.
 
         :raises KafkaTrouble: Kafka has not acknowledged it; it may be written.
         """
-        until, data, blob = time.monotonic() + timeout, self._encoded(value), key_bytes(key)
+        until, data, blob = time.monotonic() + timeout, self._encoded(value), self._key(key)
         partition = await self._chosen(blob, until)
         receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
@@ -182,9 +184,9 @@ class Client:
         except TimeoutError:
             raise self._unacknowledged(partition, timeout) from None
 
-    def send_blocking(self, value: Any, *, key: str | bytes, timeout: float = _TIMEOUT) -> Receipt:
+    def send_blocking(self, value: Any, *, key: Any, timeout: float = _TIMEOUT) -> Receipt:
         """Do the same as `send`, on this thread."""
-        until, data, blob = time.monotonic() + timeout, self._encoded(value), key_bytes(key)
+        until, data, blob = time.monotonic() + timeout, self._encoded(value), self._key(key)
         partition = murmur2(blob, self._asking.partitions(until))
         try:
             return self._asking.send(data, blob, partition, until).result(max(0.0, until - time.monotonic()))
@@ -296,7 +298,7 @@ class Client:
 
         :raises UsageError: the receipt is of another one, so a read could not include its record.
         """
-        partition = murmur2(key_bytes(key), count)
+        partition = murmur2(self._key(key), count)
         if after is not None and (after.partition != partition or after.topic not in ("", self.names.input)):
             raise UsageError(
                 f"{table}[{key!r}]: the receipt {after} is of {after.topic or self.names.input}[{after.partition}], "

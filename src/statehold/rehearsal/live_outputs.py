@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from statehold.admin.inspection.output_records import OutputRecord
 from statehold.api.record import Message
-from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.output import origin_of
 from statehold.ports import FollowingReader, OutOfRange, Reader
 from statehold.rehearsal.report import How
 
@@ -134,17 +134,14 @@ class LiveOutputs:
         return None
 
     def _sent(self, topic: str, message: Message) -> SentOutput | None:
-        headers = tuple(message.headers() or ())
-        for i in range(len(headers) - 1, -1, -1):  # a dead letter may repeat that of another service
-            name, data = headers[i]
-            if name == ORIGIN_HEADER and len(data) == ORIGIN.size:
-                source, n, ordinal = ORIGIN.unpack(data)
-                if source != self._partition:
-                    return None
-                record = OutputRecord(topic, message.value(), message.key(), headers[:i] + headers[i + 1 :])
-                return SentOutput(n, ordinal, message.offset() or 0, record)
-        self.nameless = True
-        return None
+        origin = origin_of(message.headers())
+        if origin is None:
+            self.nameless = True
+            return None
+        if origin.partition != self._partition:
+            return None
+        record = OutputRecord(topic, message.value(), message.key(), origin.headers)
+        return SentOutput(origin.n, origin.ordinal, message.offset() or 0, record)
 
 
 class OutputPair(NamedTuple):

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from statehold.api.record import Message
 from statehold.api.values import serde
 from statehold.bound.attributes import tables_and_outputs
-from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.output import origin_of
 from statehold.bound.topics import class_of
 from statehold.common.partitioner import key_bytes
 from statehold.errors import TopicMissing, UsageError
@@ -168,7 +168,7 @@ class OutputRecords(_Rows):
                 yield (
                     *(work.topic, task.partition, message.offset(), moment(message.timestamp()[1])),
                     *(key_bytes(key), _text(typed.message(codec, message.value()))),
-                    *origin_of(message),
+                    *_origin(message),
                 )
 
 
@@ -176,13 +176,10 @@ def _text(value: Any) -> str | None:
     return None if value is None else _json(value).decode()
 
 
-def origin_of(message: Message) -> tuple[int | None, int | None, int | None]:
+def _origin(message: Message) -> tuple[int | None, int | None, int | None]:
     """Return input partition, transaction and ordinal of an output; None without a header that names them."""
-    for name, data in reversed(message.headers() or ()):  # a dead letter may repeat that of another service
-        if name == ORIGIN_HEADER and isinstance(data, bytes) and len(data) == ORIGIN.size:
-            partition, n, ordinal = ORIGIN.unpack(data)
-            return partition, n, ordinal
-    return None, None, None
+    origin = origin_of(message.headers())
+    return (origin.partition, origin.n, origin.ordinal) if origin is not None else (None, None, None)
 
 
 #: what a resolution is called in the column `resolution`

@@ -23,7 +23,6 @@ from statehold.bound.rekey import rekeys_of, with_rekeys
 from statehold.bound.topics import class_of, replies_of
 from statehold.common.class_body import class_attributes
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
@@ -39,6 +38,7 @@ from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
 from statehold.testing.memory.calls import DriverCalls, OpenCall
+from statehold.testing.memory.keys import key_encoders
 from statehold.testing.memory.replacement import migrate_states
 from statehold.testing.recorded import Recorded
 from statehold.testing.replay import Replay
@@ -93,7 +93,7 @@ class Driver(Wiring):
 
     def __init__(
         self,
-        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        handler: HandlerFactory,
         *,
         delta_interval: float | Literal["commit", "off"] = "commit",
         batch: int = 1,
@@ -118,7 +118,7 @@ class Driver(Wiring):
         check_combinations(kind, values.snapshot.delta_interval, topics)
         check_storage(kind, values)
         self._batch, self._autocommit = batch, autocommit
-        self._encoders = _encoders(kind, names)
+        self._encoders, self._key_encoders = _encoders(kind, names), key_encoders(kind, names)
         self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
 
     # Feeding
@@ -126,7 +126,7 @@ class Driver(Wiring):
     def feed(
         self,
         value: Any,
-        key: str | bytes | None = None,
+        key: Any = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
         partition: int = 0,
@@ -137,7 +137,7 @@ class Driver(Wiring):
 
         `input` names one of several inputs. With `batch=1` their records are handled in the order of feeding; of a
         larger batch, and of what is fed after a `crash`, `inputs.order` decides.
-        Bytes are taken as they are, anything else is encoded as the input's type. `timestamp` is in
+        Bytes are taken as they are, anything else is encoded as the input's type, also in a key. `timestamp` is in
         milliseconds since 1970; by default the driver's clock.
 
         :raises RecordError: the record cannot be decoded or handled. It stays in the input: `withdraw` takes it out,
@@ -148,24 +148,24 @@ class Driver(Wiring):
         topic = self._input(input)
         data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
         moment = int(self.clock.wall() * 1000) if timestamp is None else timestamp
-        offset = self.broker.log(topic, partition).append(data, key_bytes(key), headers, moment)
+        offset = self.broker.log(topic, partition).append(data, self._key_encoders[topic](key), headers, moment)
         lane.deliver(flush=False)
         return offset
 
     @overload
     def ask(
-        self, value: Any, key: str | bytes, *, id: str = "", reply: None = None, partition: int = 0, timestamp: int = 0
+        self, value: Any, key: Any, *, id: str = "", reply: None = None, partition: int = 0, timestamp: int = 0
     ) -> Any: ...
 
     @overload
     def ask(
-        self, value: Any, key: str | bytes, *, id: str = "", reply: type[V], partition: int = 0, timestamp: int = 0
+        self, value: Any, key: Any, *, id: str = "", reply: type[V], partition: int = 0, timestamp: int = 0
     ) -> V: ...
 
     def ask(
         self,
         value: Any,
-        key: str | bytes,
+        key: Any,
         *,
         id: str = "",
         reply: Any = None,
@@ -201,9 +201,7 @@ class Driver(Wiring):
             )
         return found
 
-    def feed_all(
-        self, values: Iterable[Any], key: str | bytes | None = None, partition: int = 0, *, input: str = ""
-    ) -> None:
+    def feed_all(self, values: Iterable[Any], key: Any = None, partition: int = 0, *, input: str = "") -> None:
         """Feed several values with one key, or none."""
         for value in values:
             self.feed(value, key, partition=partition, input=input)
@@ -257,14 +255,12 @@ class Driver(Wiring):
         self._settle()
         return waiting(self._recorded(partition).dead_letters())
 
-    def release(
-        self, key: str | bytes | None = None, partition: int = 0, *, discard: bool = False, why: str = ""
-    ) -> int:
+    def release(self, key: Any = None, partition: int = 0, *, discard: bool = False, why: str = "") -> int:
         """Replay or discard all dead letters, or those of a key, as `statehold dlq` does. Return their number.
 
         The partition does it at the next commit, or in the next idle second.
         """
-        wanted = key_bytes(key)
+        wanted = self._key_encoders[self.names.input](key)
         what, log = DISCARD if discard else REPLAY, self.broker.log(self.names.control, partition)
         asked = [
             dead_letter for dead_letter in self.dead_letters(partition) if wanted is None or dead_letter.key == wanted
@@ -314,12 +310,12 @@ class Driver(Wiring):
     # Looking
 
     @overload
-    def outputs(self, output: Output[V]) -> list[V]: ...
+    def outputs(self, output: Output[V, Any]) -> list[V]: ...
 
     @overload
     def outputs(self, output: str) -> list[Any]: ...
 
-    def outputs(self, output: Output[Any] | str) -> list[Any]:
+    def outputs(self, output: Output[Any, Any] | str) -> list[Any]:
         """Return the committed values of an output, in the order of sending.
 
         `output` is the declaration, such as `Book.fills`, or the topic or attribute by name.
@@ -327,12 +323,12 @@ class Driver(Wiring):
         return [record.value for record in self.sent(output)]
 
     @overload
-    def sent(self, output: Output[V]) -> list[OutputRecord[V]]: ...
+    def sent(self, output: Output[V, Any]) -> list[OutputRecord[V]]: ...
 
     @overload
     def sent(self, output: str) -> list[OutputRecord[Any]]: ...
 
-    def sent(self, output: Output[Any] | str) -> list[OutputRecord[Any]]:
+    def sent(self, output: Output[Any, Any] | str) -> list[OutputRecord[Any]]:
         """Return what `outputs` returns, with key, headers, partition and timestamp."""
         found = self._named("output", Output, tables_and_outputs(self._kind)[1], output, lambda each: each.topic)
         self._settle()
@@ -438,13 +434,7 @@ class Driver(Wiring):
         for lane in self._lanes.values():
             lane.stop(self.settings.service.stop_timeout)
 
-    def upgrade(
-        self,
-        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
-        *,
-        crash: bool = False,
-        migrate: TablesFunction | None = None,
-    ) -> None:
+    def upgrade(self, handler: HandlerFactory, *, crash: bool = False, migrate: TablesFunction | None = None) -> None:
         """Continue with another release of the handler, over the same topics and state, as a rolling restart does.
 
         The release before stops cleanly, or by kill -9 with `crash`. If the new one raises, nothing has changed, and
@@ -470,9 +460,11 @@ class Driver(Wiring):
                 f"or removes one of a stopped service"
             )
         encoders = _encoders(kind, self.names)
+        for partition in range(self._partitions if migrate is not None else 0):
+            self._lane(partition)  # all partitions have one state generation
         self._end_lanes(crash=crash)
         if migrate is not None:
-            places = {partition: self._place(partition) for partition in self._lanes}
+            places = {partition: self._place(partition) for partition in range(self._partitions)}
             work = SplitMerge(migrate, handler, self.names)
             migrate_states(self.broker, places, work, self.settings.snapshot.chunk_bytes)
         self._encoders = encoders

@@ -29,6 +29,9 @@ class LaneReading:
 
     def deliver(self, batch: int, *, flush: bool) -> bool:
         """Hand over up to `batch` records of each input; return whether there was something new."""
+        ends = (log.end - at for log, at in zip(self._logs, self._next, strict=True))
+        if not flush and all(self._at_end) and sum(ends) < batch:
+            return False  # without a look at each record, because `feed` asks after each
         found = [list(islice(log.committed(at), batch)) for log, at in zip(self._logs, self._next, strict=True)]
         unread = sum(map(len, found))
         if (unread == 0 or (unread < batch and not flush)) and all(self._at_end):
@@ -117,6 +120,8 @@ class Lane:
             if self._reading is not None:
                 if not self._reading.deliver(self._batch, flush=flush):
                     return
+            elif not flush and self.inputs[0].end - self.next < self._batch:
+                return  # as above
             else:
                 messages = list(islice(self.inputs[0].committed(self.next), self._batch))
                 if not messages or (len(messages) < self._batch and not flush):

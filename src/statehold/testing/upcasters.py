@@ -26,7 +26,7 @@ _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**64 - 1
 
 
-def check_upcasters(handler: type[Handler[Any]] | Callable[[], Handler[Any]], *, examples: int = 100) -> int:
+def check_upcasters(handler: type[Handler[Any, Any]] | Callable[[], Handler[Any, Any]], *, examples: int = 100) -> int:
     """Upcast generated values of each older version of each table, and require that each result can be stored.
 
     The annotation of an upcaster is the type of the generated values. An upcaster without one, and a serde of your own,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from statehold.api.output import Headers
 from statehold.api.record import Message
-from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.output import ORIGIN, ORIGIN_HEADER, origin_of
 from statehold.common.names import Names
 from statehold.errors import ToolRefused
 from statehold.ports import Reader
@@ -88,8 +88,5 @@ class InFlight:
 
 def _sender(message: Message) -> tuple[int, int] | None:
     """Return partition and transaction of the sender; None if the record names none."""
-    for name, data in reversed(message.headers() or ()):
-        if name == ORIGIN_HEADER and data is not None and len(data) == ORIGIN.size:
-            partition, n, _ = ORIGIN.unpack(data)
-            return partition, n
-    return None
+    origin = origin_of(message.headers())
+    return (origin.partition, origin.n) if origin is not None else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from statehold.api.record import Message
-from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.output import origin_of
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.messages.sent import Sent
 from statehold.ports import Reader
@@ -51,15 +51,12 @@ class WrittenOutputs:
             self.truncated |= fact is None
 
     def _take(self, topic: str, message: Message, partition: int, low: int, high: int) -> None:
-        headers = tuple(message.headers() or ())
-        for i, (name, data) in reversed(list(enumerate(headers))):  # a dead letter may repeat that of another service
-            if name == ORIGIN_HEADER and len(data) == ORIGIN.size:
-                source, n, ordinal = ORIGIN.unpack(data)
-                if source == partition and low < n <= high:
-                    rest = headers[:i] + headers[i + 1 :]
-                    self.answers[n, ordinal] = OutputRecord(topic, message.value(), message.key(), rest)
-                return
-        self.nameless = True
+        origin = origin_of(message.headers())
+        if origin is None:
+            self.nameless = True
+        elif origin.partition == partition and low < origin.n <= high:
+            record = OutputRecord(topic, message.value(), message.key(), origin.headers)
+            self.answers[origin.n, origin.ordinal] = record
 
 
 class InputRecords:

@@ -1,7 +1,8 @@
 """Serdes with a schema registry: Avro, JSON Schema, Protobuf (extra `schema`).
 
 confluent-kafka serializes: a magic byte, the schema's id, then the value (its default framing; the subject is
-`<topic>-value`). statehold checks the schemas at the start, and distinguishes an unreachable registry from bad data.
+`<topic>-value`, for keys `<topic>-key`). statehold checks the schemas at the start, and distinguishes an unreachable
+registry from bad data.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Registry:
 
 
 class Registered(Generic[T]):
-    """A serde of one topic's values. `Output(topic, value=...)` and `Annotated` in `Handler[...]` set its topic.
+    """A serde of one topic's values, or keys. `Output(topic, ...)` and `Annotated` in `Handler[...]` set its topic.
 
     Tables reject it, because a state must be readable without the registry. Any thread.
     """
@@ -103,14 +104,24 @@ class Registered(Generic[T]):
         make: Callable[[], tuple[_Call, _Call]],
         topic: str = "",
         name: str = "",
+        field: str = "value",
     ) -> None:
-        #: `name` is the Protobuf message's name.
-        self.registry, self.schema, self.topic, self.name = registry, schema, topic, name
+        """`name`: the Protobuf message's name. `field`: "key" for the serde of a topic's keys."""
+        self.registry, self.schema, self.topic, self.name, self.field = registry, schema, topic, name, field
         self._make = make
 
     def for_topic(self, topic: str) -> Registered[T]:
         """Return a copy for that topic; each partition has its own."""
-        return Registered(self.registry, self.schema, self._make, topic, self.name)
+        return Registered(self.registry, self.schema, self._make, topic, self.name, self.field)
+
+    def for_keys_of(self, topic: str) -> Registered[T]:
+        """Return a copy for the keys of that topic, whose subject is `<topic>-key`."""
+        return Registered(self.registry, self.schema, self._make, topic, self.name, "key")
+
+    @property
+    def subject(self) -> str:
+        """The name by which the registry knows the schema."""
+        return f"{self.topic}-{self.field}"
 
     @cached_property
     def _calls(self) -> tuple[_Call, _Call]:
@@ -124,13 +135,14 @@ class Registered(Generic[T]):
 
     def decode(self, data: bytes, /) -> T:
         if data is None:
-            raise ValueError("the record has no value")
+            raise ValueError(f"the record has no {self.field}")
         value: T = self._call(1, data)
         return value
 
     def _call(self, which: int, given: Any) -> Any:
         try:
-            return self._calls[which](given, SerializationContext(self.topic, MessageField.VALUE))
+            field = MessageField.KEY if self.field == "key" else MessageField.VALUE
+            return self._calls[which](given, SerializationContext(self.topic, field))
         except Exception as error:
             if (away := _away(error)) is not None:
                 raise RegistryUnreachable(f"the schema registry does not answer: {away}") from error
@@ -144,7 +156,7 @@ class Registered(Generic[T]):
         :raises SchemaRefused: the schema is not registered, or is incompatible.
         :raises StartError: the registry does not answer.
         """
-        subject, client = f"{self.topic}-value", self.registry.client
+        subject, client = self.subject, self.registry.client
         try:
             if self.registry.register:
                 client.register_schema(subject, self.schema, normalize_schemas=True)
@@ -156,7 +168,7 @@ class Registered(Generic[T]):
 
     def check_input(self) -> None:
         """Check that the newest registered schema is readable, by the subject's rule; raises as `check_output`."""
-        subject, client = f"{self.topic}-value", self.registry.client
+        subject, client = self.subject, self.registry.client
         try:
             newest = client.get_latest_version(subject).schema
             fits = newest.schema_type == self.schema.schema_type and client.test_compatibility(subject, self.schema)

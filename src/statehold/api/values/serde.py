@@ -141,7 +141,7 @@ def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
     if (rest := without_none(kind)) is not kind:
         found = for_messages(rest, topic)
         return Nullable(type(found)(rest | None) if isinstance(found, Json | Pydantic) else found)
-    kind = _bare(kind)
+    kind = bare(kind)
     if (given := of_topic(kind)) is not None:
         return given.for_topic(topic)
     if kind in _PLAIN:
@@ -168,7 +168,7 @@ def is_pydantic(kind: Any) -> bool:
 
 def of_topic(kind: Any) -> OfTopic | None:
     """Return the given serde if it depends on its topic: then each partition has its own."""
-    kind = _bare(without_none(kind))
+    kind = bare(without_none(kind))
     return kind if not isinstance(kind, type) and isinstance(kind, OfTopic) else None
 
 
@@ -177,7 +177,7 @@ def for_state(kind: Any) -> Serde[Any]:
     return _given(kind) or MsgPack(kind)
 
 
-def _bare(kind: Any) -> Any:
+def bare(kind: Any) -> Any:
     """Return the serde in an `Annotated` type; any other type as it is."""
     return next(filter(_given, kind.__metadata__), kind) if get_origin(kind) is Annotated else kind
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 
-from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.output import origin_of
 from statehold.common.deadline import Deadline
 from statehold.common.names import Names
 from statehold.config import client
@@ -118,9 +118,8 @@ class HiddenRecords:
         """Return the number of a record's transaction; -1 if it belongs to another id or has none."""
         if place[0] != self._names.changelog:
             headers: Any = message.headers()
-            origins = [value for name, value in headers or () if name == ORIGIN_HEADER and isinstance(value, bytes)]
-            partition, n, _ = ORIGIN.unpack(origins[0]) if origins else (-1, -1, -1)
-            return int(n) if partition == self._partition else -1
+            origin = origin_of(headers)
+            return origin.n if origin is not None and origin.partition == self._partition else -1
         return self._number_of(message.value() or b"")
 
     def _ends(

@@ -45,7 +45,7 @@ class PartitionTimers:
             plain = msgspec.msgpack.decode(msgspec.msgpack.encode(payload))
         except (TypeError, OverflowError) as error:
             raise UsageError(f"schedule(): the payload must be plain data (msgpack): {error}") from error
-        key = record.key if self.firing is None else self.firing.record_key
+        key = record.raw_key if self.firing is None else self.firing.record_key
         timer = Timer(id or self._own_id(record), due, plain, key)
         self.table[timer.id] = timer
         return timer.id

@@ -14,9 +14,9 @@ from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.inputs import plain_inputs, value_types
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
+from statehold.testing.memory.keys import key_encoders
 from statehold.testing.simulation.process import ProcessLife
 from statehold.testing.simulation.schedule import Intervention, Schedule
 from statehold.testing.simulation.shrink import lines_of
@@ -84,6 +84,7 @@ class SimulatedCluster:
         self._simulation = Simulation(scenario, Schedule.listed({}, seed))
         self._kind = self._simulation.application.kind
         self._encoders = encoders(self._kind, self._simulation.names)
+        self._key_encoders = key_encoders(self._kind, self._simulation.names)
         self._simulation.begin()
 
     def __enter__(self) -> Self:
@@ -122,13 +123,13 @@ class SimulatedCluster:
     def feed(
         self,
         value: Any,
-        key: str | bytes | None = None,
+        key: Any = None,
         partition: int = 0,
         *,
         input: str = "",
         headers: Headers | None = None,
     ) -> None:
-        """Write a record to an input now: by default to the first one. Values are encoded as its type, if not bytes.
+        """Write a record to an input now: by default to the first one. What is not bytes is encoded as its type.
 
         :raises UsageError: no such input.
         """
@@ -136,7 +137,7 @@ class SimulatedCluster:
         if topic not in self._encoders:
             raise UsageError(f"no input {topic!r}; there are: {', '.join(self._encoders)}")
         data = value if value is None or isinstance(value, bytes) else self._encoders[topic](value)
-        blob = key_bytes(key)
+        blob = self._key_encoders[topic](key)
         self._simulation.feed(InputRecord(self.now, partition, data, blob, topic, headers=headers))
 
     def outputs(self, topic: str) -> list[Any]:

@@ -1,0 +1,280 @@
+"""Keys of a declared type: how they are read and written, what cannot be decoded, and what keeps their bytes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from statehold import Handler, Int64, Output, Record, Registry, Rekey, Replies, Service, Table, Timer, dead_letter, on
+from statehold.bound.inputs import key_types
+from statehold.bound.topics import class_of
+from statehold.common.names import Names
+from statehold.errors import UndecodableRecord, UsageError
+from statehold.testing import Driver
+from statehold.testing.simulation import SimulatedCluster
+
+V = TypeVar("V")
+K = TypeVar("K")
+ID = UUID("0190b2c3-0000-7000-8000-00000000000a")
+
+
+class Pair(msgspec.Struct, frozen=True):
+    buyer: str
+    book: int
+
+
+REGISTRY = Registry("mock://keys", register=True)
+AVRO = REGISTRY.avro(
+    Pair,
+    '{"type": "record", "name": "Pair", "fields": [{"name": "buyer", "type": "string"}, '
+    '{"name": "book", "type": "int"}]}',
+)
+
+KEYS: dict[str, tuple[Any, Any, bytes | None]] = {
+    "text": (str, "ann", b"ann"),
+    "bytes": (bytes, b"\xff", b"\xff"),
+    "number": (int, -7, b"-7"),
+    "eight bytes": (Int64(), -7, b"\xff" * 7 + b"\xf9"),
+    "annotated": (Annotated[int, Int64()], 1, b"\0" * 7 + b"\1"),
+    "uuid": (UUID, ID, str(ID).encode()),
+    "struct": (Pair, Pair("ann", 1), b'{"buyer":"ann","book":1}'),
+    "no key": (str | None, None, None),
+    "text or none": (str | None, "ann", b"ann"),
+}
+
+
+class Kept(Handler[int]):
+    """Keep what came under its offset, as text, and send it on; each test declares the type."""
+
+    seen: ClassVar[Table[int, str]] = Table(key=int, value=str)
+    out: ClassVar[Output[int, Any]]
+
+    def on_record(self, record: Record[int, Any]) -> None:
+        self.seen[record.offset] = repr((record.key, record.raw_key))
+        self.out.send(record.value, key=record.key)
+
+
+def keeping(kind: Any) -> type[Kept]:
+    class Typed(Kept, Handler[int, kind]):
+        out = Output("out", value=int, key=kind)
+
+    return Typed
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_is_read_and_written_as_its_type(name: str) -> None:
+    kind, key, data = KEYS[name]
+    driver = Driver(keeping(kind))
+    driver.feed(1, key=key)
+    driver.feed(2, key=data)
+    assert driver.table("seen") == dict.fromkeys((0, 1), repr((key, data)))
+    assert [record.key for record in driver.sent("out")] == [data, data]
+    driver.crash()
+    driver.restore()
+    driver.replay()
+
+
+@pytest.mark.parametrize(("kind", "data", "why"), [
+    (str, b"\xff", "invalid start byte"),
+    (str, None, "the record has no key; to receive such records, declare str | None"),
+    (int, b"one", "is no int"),
+    (int, b"007", "it is written as 7, and another spelling has another partition"),
+    (int, b"1_0", "it is written as 10"),
+    (UUID, str(ID).upper().encode(), f"it is written as {ID}"),
+    (Int64(), b"7", r"is no Int64: 8 bytes expected, got 1"),
+    (Pair, b'{"buyer":"ann"}', "missing required field `book`"),
+    (AVRO, b"ann", "is no Registered"),
+])  # fmt: skip
+def test_a_key_that_cannot_be_decoded_fails_its_record(kind: Any, data: bytes | None, why: str) -> None:
+    driver = Driver(keeping(kind))
+    with pytest.raises(UndecodableRecord, match=r"input\[0\]@0: UnreadableKey: ") as caught:
+        driver.feed(1, key=data)
+    assert caught.match(why)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_it_follows_the_failure_policy_and_its_dead_letter_keeps_the_bytes(batch: int) -> None:
+    class Lenient(keeping(int)):  # type: ignore[misc]
+        on_failure: ClassVar = {UndecodableRecord: dead_letter()}
+
+    driver = Driver(Lenient, batch=batch)
+    for key in (b"1", b"x", b"2", b"x"):
+        driver.feed(5, key=key)
+    driver.commit()
+    assert list(driver.table("seen")) == [0, 2]
+    assert [(each.offset, each.key) for each in driver.dead_letters()] == [(1, b"x"), (3, b"x")]
+    driver.replay()
+
+
+def test_the_value_that_fails_first_is_named_first() -> None:
+    driver = Driver(keeping(int), batch=2, autocommit=False)
+    driver.feed(b"no number", key=b"1")
+    with pytest.raises(UndecodableRecord, match=r"@0: ValueError: "):
+        driver.feed(5, key=b"no number")
+
+
+def test_keys_of_the_registry_have_a_subject_of_their_own() -> None:
+    driver = Driver(keeping(AVRO))
+    driver.feed(1, key=Pair("ann", 7))
+    assert driver.table("seen")[0].startswith("(Pair(buyer='ann', book=7), b'\\x00")
+    driver.sent("out")
+    assert {"input-key", "out-key"} <= set(REGISTRY.client.get_subjects())
+    with pytest.raises(UsageError, match="its topic is this service's own"):
+        Rekey("by", key=AVRO, value=int)
+
+
+class Inputs(Handler[None]):
+    by_pair = Rekey("by_pair", key=Pair, value=int)
+    sums = Table(key=str, value=int)
+    raw: ClassVar[list[Any]] = []
+
+    @on("plain", value=int)
+    def plain(self, record: Record[int]) -> None:
+        Inputs.raw.append(record.key)
+
+    @on("numbers", value=int, key=Int64())
+    def number(self, record: Record[int, int]) -> None:
+        self.by_pair.send(record.value, key=Pair("ann", record.key))
+
+    @on(by_pair)
+    def pair(self, record: Record[int, Pair]) -> None:
+        assert self.by_pair.key(record) == record.key
+        name = f"{record.key.buyer}/{record.key.book}"
+        self.sums[name] = self.sums.get(name, 0) + record.value
+
+
+def test_each_input_and_each_rekey_has_its_own_type() -> None:
+    Inputs.raw.clear()
+    driver = Driver(Inputs, partitions=3)
+    driver.feed(1, key="ann", input="plain")
+    driver.feed(5, key=77, input="numbers", partition=1)
+    driver.feed(6, key=77, input="numbers", partition=2)
+    driver.commit()
+    assert Inputs.raw == [b"ann"]
+    assert [driver.table("sums", partition) for partition in range(3)].count({"ann/77": 11}) == 1
+    with pytest.raises(UndecodableRecord, match=r"numbers\[0\]@0: UnreadableKey"):
+        driver.feed(5, key=b"77", input="numbers")
+
+
+def test_a_send_with_a_key_of_another_type_names_the_output() -> None:
+    class Wrong(Handler[int]):
+        out = Output("out", value=int, key=int)
+        by = Rekey("by", key=UUID, value=int)
+
+        @on("rows", value=int)
+        def row(self, record: Record[int]) -> None:
+            if record.value:
+                self.out.send(1, key=record.raw_key)  # type: ignore[arg-type]
+            self.by.send(1, key="ann")  # type: ignore[arg-type]
+
+        @on(by)
+        def ignored(self, record: Record[int, UUID]) -> None: ...
+
+    with pytest.raises(Exception, match=r"Output\('out'\): the key b'a' is of type bytes, it is declared with key=int"):
+        Driver(Wrong).feed(1, key="a")
+    with pytest.raises(Exception, match=r"Rekey\('by'\): the key 'ann' is of type str, it is declared with key=UUID"):
+        Driver(Wrong).feed(0, key="a")
+
+
+def test_the_partitioner_and_send_all_get_the_bytes() -> None:
+    asked: list[bytes | None] = []
+
+    def choose(key: bytes | None, partitions: int) -> int:
+        asked.append(key)
+        return partitions - 1
+
+    class Many(Handler[int, int]):
+        chosen = Output("chosen", value=int, key=int, partitioner=choose)
+        many = Output("many", value=int, key=int)
+
+        def on_record(self, record: Record[int, int]) -> None:
+            self.chosen.send_all([1, 2], keys=[record.key, 8])
+            self.many.send_all([1, 2], keys=[record.key, 8])
+
+    driver = Driver(Many, output_partitions=3)
+    driver.feed(1, key=7)
+    assert [(each.key, each.partition) for each in driver.sent("chosen")] == [(b"7", 2), (b"8", 2)]
+    assert [each.key for each in driver.sent("many")] == [b"7", b"8"]
+    assert asked == [b"7", b"8"]
+
+
+def test_a_request_has_the_typed_key() -> None:
+    class Answering(Handler[int, int]):
+        replies = Replies(str, keep=60)
+
+        def on_record(self, record: Record[int, int]) -> None:
+            record.reply(repr((record.key, record.request and record.request[0])))
+
+    assert Driver(Answering).ask(1, 7) == "(7, b'7')"
+
+
+def test_timers_keep_the_bytes() -> None:
+    class Later(Handler[int, UUID]):
+        fired = Table(key=str, value=int)
+
+        def on_record(self, record: Record[int, UUID]) -> None:
+            self.schedule(record.timestamp + 1, str(record.key))
+
+        def on_timer(self, timer: Timer) -> None:
+            self.fired[timer.payload] = 1
+
+    driver = Driver(Later)
+    driver.feed(1, key=ID, timestamp=1)
+    driver.feed(1, key=ID, timestamp=5)
+    driver.replay()
+    assert driver.table("fired") == {str(ID): 1}
+
+
+def test_the_type_is_found_through_generic_bases() -> None:
+    class First(Handler[int, K], Generic[K]):
+        pass
+
+    class Second(First[K], Generic[K, V]):
+        pass
+
+    class Third(Second[UUID, str]):
+        pass
+
+    class Plain(Handler[V]):
+        pass
+
+    class Named(Plain[int]):
+        pass
+
+    names = Names("s", "x")
+    assert key_types(class_of(Third), names) == {"x": UUID}
+    assert key_types(Named, names) == {}
+    assert key_types(class_of(Service("s", input="x", handler=Named, key=int).handler), names) == {"x": int}
+
+
+def test_a_service_gives_the_type_of_keys_that_its_handler_leaves_open() -> None:
+    class Open(Handler[int]):
+        seen = Table(key=int, value=int)
+
+        def on_record(self, record: Record[int, Any]) -> None:
+            self.seen[record.key] = record.value
+
+    def made() -> Open:
+        return Open()
+
+    for handler in (Open, made):
+        service = Service("s", input="x", handler=handler, key=Int64())
+        driver = Driver(service.handler)
+        driver.feed(4, key=7)
+        assert driver.table("seen") == {7: 4}
+        assert class_of(service.handler).__name__ == "Open"
+    assert Service("s", input="x", handler=Open).handler is Open
+    with pytest.raises(UsageError, match=r"Service\(key=str\): Typed declares keys of the type <class 'int'>"):
+        Service("s", input="x", handler=keeping(int), key=str)
+
+
+def test_the_simulated_cluster_writes_typed_keys() -> None:
+    with SimulatedCluster(Inputs, processes=2, partitions=2) as cluster:
+        cluster.feed(5, key=77, partition=1, input="numbers")
+        cluster.run()
+        cluster.kill("a")
+        cluster.feed(6, key=77, partition=1, input="numbers")
+        cluster.run()
