@@ -189,7 +189,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.http": (
         "errors config.sections common state bound ports telemetry kafka.admin snapshot.format disk watch client "
-        "worker.replicas service __init__ ops.remote ops.http.console"
+        "worker.replicas service __init__ shadow ops.remote ops.http.console"
     ),
     "ops": "ops.http",
     "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",
