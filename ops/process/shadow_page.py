@@ -15,7 +15,7 @@ from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.small_server import Route
 from statehold.shadow.report import ShadowReport
 
-_FILES: Final = Path(__file__).parent / "console" / "static"
+_FILES: Final = Path(__file__).parents[1] / "http" / "console" / "static"
 _PAGE: Final = {
     "/": ("shadow.html", "text/html; charset=utf-8"),
     "/shadow.js": ("shadow.js", "text/javascript; charset=utf-8"),
