@@ -20,8 +20,8 @@ from tests.support.shadowing import DriverShadow
 from statehold import Handler, Output, Record, Table
 from statehold.config.common.secret import Secret
 from statehold.config.sections.ops import OpsSettings
-from statehold.ops.process.shadow_page import ShadowPage
 from statehold.ops.http.small_server import small_server
+from statehold.ops.process.shadow_page import ShadowPage
 from statehold.testing import Driver
 
 IMAGES = Path(os.environ["STATEHOLD_IMAGES"]) if "STATEHOLD_IMAGES" in os.environ else None

@@ -24,9 +24,9 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.cli.release.rehearse import Ignored, Shown, print_example, print_partition, seconds_of
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
-from statehold.ops.process.shadow_page import ShadowPage
 from statehold.ops.http.small_server import small_server
 from statehold.ops.process.shadow_metrics import ShadowMetrics
+from statehold.ops.process.shadow_page import ShadowPage
 from statehold.rehearsal.source import LiveTopics
 from statehold.shadow.report import ShadowedPartition, ShadowReport, ShadowVerdict
 from statehold.shadow.shadow import Shadow
