@@ -31,6 +31,7 @@ class Catch:
     #: one trade in this number fails by design
     failing: int = 0
     inputs: int = 1
+    rekeyed: bool = False
 
     def shape(self, mutant: str) -> Shape:
         return Shape(
@@ -42,6 +43,7 @@ class Catch:
             mutant=mutant,
             failing=self.failing,
             inputs=self.inputs,
+            rekeyed=self.rekeyed,
         )
 
     def plan(self, seed: int) -> list[Planned]:
@@ -98,4 +100,5 @@ CATCHES: dict[str, Catch] = {
     "runs-not-recorded": Catch(several(WorkerKilled, 3), ORDERED | {"partition failed"}, settings=SELDOM, inputs=2),
     "input-skipped": Catch(several(AllKilled, 3), ORDERED, inputs=2),
     "ties-by-chance": Catch(several(AllKilled, 3), ORDERED, inputs=2),
+    "hop-uncommitted": Catch(several(AllKilled, 3), TWICE | {"sum", "foreign"}, settings=OPEN, rekeyed=True),
 }

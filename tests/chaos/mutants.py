@@ -277,6 +277,19 @@ def ties_by_chance() -> None:
     Merge.add = with_chance  # type: ignore[method-assign, assignment]
 
 
+def hop_uncommitted() -> None:
+    """A partition reads what its own service sends to it before the sender has committed."""
+    from statehold.kafka.feeds.input_feed import InputFeed
+
+    config = InputFeed._config
+
+    def uncommitted(self: InputFeed) -> dict[str, Any]:
+        read = {"isolation.level": "read_uncommitted"} if self.topic.endswith(".rekey") else {}
+        return {**config(self), **read}
+
+    InputFeed._config = uncommitted  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-fence": no_fence,
     "mark-before-fence": commit_record_before_fence,
@@ -292,4 +305,5 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "runs-not-recorded": runs_not_recorded,
     "input-skipped": input_skipped,
     "ties-by-chance": ties_by_chance,
+    "hop-uncommitted": hop_uncommitted,
 }

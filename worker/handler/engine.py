@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, Final, Literal
 
 from statehold.api.handler import Handler
-from statehold.api.record import KeyedRecord, Message, Record, at, plain
+from statehold.api.record import KeyedRecord, Message, Record, at, of_first_input, plain
 from statehold.bound.handler import bind, new_state
 from statehold.bound.inputs import InputKeys, InputMethods, declares_keys, key_types, methods, methods_of
 from statehold.bound.reference import SharedRows
@@ -134,8 +134,8 @@ class Engine:
         if self.slices is not None:
             self.slices.begin(messages[0])
         book = self.dead_letters if self.dead_letters is not None and self.dead_letters.active else None
-        given = messages if self._methods is None else plain(messages)
-        if book is None and not any(map(type(given[0]).headers, given)):
+        given = messages if self._methods is None else of_first_input(messages)
+        if book is None and not (given and any(map(type(given[0]).headers, given))):
             return self._run(messages, one_by_one)
         return self._run_in_parts(messages, one_by_one, book)
 

@@ -128,6 +128,16 @@ def plain(messages: Sequence[Message]) -> Sequence[Message]:
     return [each.message for each in messages] if isinstance(messages[0], MergedMessage) else messages  # type: ignore[attr-defined]
 
 
+def of_first_input(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages that may be commands, as the client has made them: of several inputs only the first has them.
+
+    All records of a `Rekey` have headers, and none of them is a command.
+    """
+    if not isinstance(messages[0], MergedMessage):
+        return messages
+    return [each.message for each in messages if each.input == 0]  # type: ignore[attr-defined]
+
+
 def at(message: Message) -> int:
     """Return the place of a record in its partition's order: its offset, unless the service has several inputs."""
     return message.at if isinstance(message, MergedMessage) else message.offset() or 0

@@ -174,7 +174,7 @@ class InputKeys:
         decoders = self._decoders
         if not isinstance(messages[0], MergedMessage):
             return list(map(decoders[0], [message.key() for message in messages]))
-        return [decoders[message.input](message.key()) for message in messages]  # type: ignore[attr-defined]
+        return [decoders[each.input](each.message.key()) for each in messages]  # type: ignore[attr-defined]
 
 
 def _unchanged(key: Any) -> Any:
