@@ -6,13 +6,15 @@ instances with different ports: each owns the accounts of its partitions, and ea
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Header
+from fastapi.responses import FileResponse
 
 from statehold import Handler, Receipt, Record, Replies, Service, Table
-from statehold.asgi import answer_errors, lifespan
+from statehold.asgi import answer_errors, lifespan, stream_changes
 from statehold.config import load
 from statehold.ops import OpsApplication
 
@@ -64,3 +66,22 @@ async def balance(account: str, after: str = "") -> dict[str, Any]:
     """Return a committed balance, which includes the payment of the receipt `after`."""
     receipt = Receipt.of(after) if after else None
     return {"account": account, "balance": await client.get("balances", account, value=int, after=receipt) or 0}
+
+
+@app.get("/")
+async def page() -> FileResponse:
+    """Return the page that shows balances change."""
+    return FileResponse(Path(__file__).with_name("page.html"))
+
+
+@app.get("/balances")
+async def balances() -> dict[str, Any]:
+    """Return the first balances, and the position from which their changes continue."""
+    found = await client.get_range("balances", value=int, limit=1000)
+    return {"rows": {row.key: row.value for row in found.rows}, "position": found.position}
+
+
+@app.get("/changes")
+async def changes(after: str = "", last_event_id: Annotated[str, Header()] = "") -> Any:
+    """Stream the committed changes of balances. A browser that comes back continues by its last event."""
+    return stream_changes(client.watch("balances", value=int, after=last_event_id or after))

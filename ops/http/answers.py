@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -35,6 +36,35 @@ class HttpRequest:
     root: str = ""
 
 
+class EventStream:
+    """The body of an answer that has no end yet. Its server takes the pieces, and closes it once, whatever happens."""
+
+    def __init__(self, pieces: Generator[bytes, None, None], ended: Callable[[], None]) -> None:
+        self._pieces, self._ended = pieces, ended
+        self._first: list[bytes] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def begin(self) -> None:
+        """Make the first piece. Raises what that raises."""
+        self._first = [next(self._pieces)]
+
+    def take(self) -> bytes | None:
+        """Return the next piece, which may take seconds; None at the end."""
+        with self._lock:
+            return self._first.pop() if self._first else next(self._pieces, None)
+
+    def close(self) -> None:
+        """End it, after a `take` on another thread."""
+        with self._lock:
+            closed, self._closed = self._closed, True
+            if not closed:
+                try:
+                    self._pieces.close()
+                finally:
+                    self._ended()
+
+
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
     """`headers` are sent in addition to the type, the length and `SAFE`."""
@@ -43,10 +73,12 @@ class HttpAnswer:
     body: bytes
     type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
+    #: the body instead of `body`
+    stream: EventStream | None = None
 
     def all_headers(self) -> list[tuple[str, str]]:
-        own = {"Content-Type": self.type, "Content-Length": str(len(self.body)), **SAFE, **self.headers}
-        return list(own.items())
+        length = {"Content-Length": str(len(self.body))} if self.stream is None else {}
+        return list({"Content-Type": self.type, **length, **SAFE, **self.headers}.items())
 
 
 class Rejected(Exception):

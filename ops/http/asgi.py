@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import quote
 
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, fields_of
+from statehold.ops.http.answers import EventStream, HttpAnswer, HttpRequest, Rejected, fields_of
 from statehold.ops.http.guard import RequestGuard
-from statehold.ops.http.routes import Routes, is_state
+from statehold.ops.http.routes import Routes, is_state, is_watch
+from statehold.ops.http.watch import MOST as MOST_WATCHES
 from statehold.service import Service
 
 Scope = MutableMapping[str, Any]
@@ -25,6 +26,8 @@ _PATH_BYTES: Final = 4096
 #: threads that look up state, some of which wait, and threads of all other routes
 _STATE_THREADS: Final = 16
 _THREADS: Final = 4
+#: seconds that the reader of a stream may take for a piece
+_PATIENCE: Final = 10.0
 
 
 class OpsApplication:
@@ -39,6 +42,7 @@ class OpsApplication:
         self._routes = Routes(service, RequestGuard(service.settings.ops, exposed=not guarded))
         service.url = service.settings.ops.advertised
         self._state_threads = ThreadPoolExecutor(_STATE_THREADS, "ops-state")
+        self._watch_threads = ThreadPoolExecutor(2 * MOST_WATCHES, "ops-watch")  # as many begin, and are refused
         self._threads = ThreadPoolExecutor(_THREADS, "ops")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,13 +51,20 @@ class OpsApplication:
         elif scope["type"] == "http":
             try:
                 request = _request(scope)
-                threads = self._state_threads if is_state(request.path) else self._threads
+                threads = self._threads_of(request.path)
                 answer = await asyncio.get_running_loop().run_in_executor(threads, self._answer, request)
             except Rejected as refused:
                 answer = refused.answer
             await _send(answer, scope["method"], send)
+            if answer.stream is not None:
+                await _send_stream(answer.stream, receive, send, self._watch_threads)
         else:
             raise RuntimeError(f"{scope['type']} is not served here")
+
+    def _threads_of(self, path: str) -> ThreadPoolExecutor:
+        if is_watch(path):
+            return self._watch_threads
+        return self._state_threads if is_state(path) else self._threads
 
     def _answer(self, request: HttpRequest) -> HttpAnswer:
         if request.path == "/console/data":
@@ -78,7 +89,31 @@ def _request(scope: Scope) -> HttpRequest:
 async def _send(answer: HttpAnswer, method: str, send: Send) -> None:
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.all_headers()]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
+    if answer.stream is None:
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
+
+
+async def _send_stream(stream: EventStream, receive: Receive, send: Send, threads: ThreadPoolExecutor) -> None:
+    """Send pieces until the end, until the reader is gone, or until it takes none for some seconds."""
+    gone: asyncio.Future[Any] = asyncio.ensure_future(_gone(receive))
+    try:
+        while True:
+            taking: asyncio.Future[bytes | None] = asyncio.get_running_loop().run_in_executor(threads, stream.take)
+            await asyncio.wait([taking, gone], return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                return
+            if (piece := taking.result()) is None:
+                await send({"type": "http.response.body", "body": b""})
+                return
+            await asyncio.wait_for(send({"type": "http.response.body", "body": piece, "more_body": True}), _PATIENCE)
+    finally:
+        gone.cancel()
+        threads.submit(stream.close)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

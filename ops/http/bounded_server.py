@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import statehold
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, fields_of
+from statehold.ops.http.answers import EventStream, HttpAnswer, HttpRequest, Rejected, fields_of
 from statehold.ops.remote.deadline_reader import DeadlineReader
 
 #: seconds for a whole request to arrive, the silence before it included, and for its answer to be read
@@ -187,8 +187,21 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in answer.all_headers():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
+        if answer.stream is not None:
+            self.close_connection = True  # its end is the end of the body
+            self._send_stream(answer.stream)
+        elif self.command != "HEAD":
             self.wfile.write(answer.body)
+
+    def _send_stream(self, stream: EventStream) -> None:
+        """Send pieces until the end, or until the reader is gone or takes none for the time of an answer."""
+        try:
+            self.wfile.flush()
+            while self.command != "HEAD" and (piece := stream.take()) is not None:
+                self.wfile.write(piece)
+                self.wfile.flush()
+        finally:
+            stream.close()
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing, because probes come every few seconds."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from statehold.common.partitioner import murmur2
-from statehold.ops.http.whereabouts import Whereabouts
+from statehold.ports import GroupMember
 from statehold.service import Service
-from statehold.worker.replicas.queries import Tables
+from statehold.snapshot.format.records import CommitRecord
+from statehold.worker.replicas.queries import Committed, Tables
 
 #: the phase of a partition here that has not committed a record yet
 BEHIND: Final = "behind"
+#: seconds for the answer of the group
+_WAIT: Final = 3.0
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class Found(NamedTuple):
@@ -59,6 +64,36 @@ class Elsewhere(LookupError):
         self.url: str | None = holder["url"] if holder is not None else None
 
 
+class Whereabouts:
+    """Caches the group's answer for 5 s. During a rebalance a partition may have no owner."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def holder(self, partition: int) -> GroupMember | None:
+        return next((member for member in self._members() if partition in member.partitions), None)
+
+    def others(self) -> list[GroupMember]:
+        return [member for member in self._members() if not self._is_us(member)]
+
+    def shown(self, member: GroupMember) -> dict[str, Any]:
+        """Describe a member; without a `url` that this machine can reach, `url` is null."""
+        url = member.url
+        if urlsplit(url).hostname in _LOOPBACK and not self._same_machine(member):
+            url = ""
+        return {"instance": member.client_id, "host": member.host, "url": url or None, "partitions": member.partitions}
+
+    def _same_machine(self, member: GroupMember) -> bool:
+        return any(self._is_us(us) and us.host == member.host for us in self._members())
+
+    def _is_us(self, member: GroupMember) -> bool:
+        return bool(self._service.url) and member.url == self._service.url
+
+    def _members(self) -> tuple[GroupMember, ...]:
+        overview = self._service.overview
+        return overview.members.look(_WAIT) if overview is not None else ()
+
+
 class Finder:
     """Any thread may use it. A lookup elsewhere waits up to 3 s for the group's answer, which is cached for 5 s."""
 
@@ -84,13 +119,27 @@ class Finder:
             if (age := committed.age) is not None:
                 ages.append(age)
             data, commit_record = committed.read(partial(_stored, table, key))
-            if (reached := commit_record.positions.get(self._service.names.input, 0)) <= after:
-                raise NotLive(f"partition {number} has committed {reached}, and not yet {after}", number, BEHIND)
+            self._require_reached(number, commit_record, after)
             if data is not None:
                 value = committed.tables[table].decoded(key, data)
                 return Found(value, number, commit_record.n, commit_record.position(self._service.names.input), age)
         home = self._home(key) if partition is None else partition
         raise self._why_not(table, key, home, set(states), max(ages, default=None))
+
+    def require(self, partition: int, after: int, committed: Committed | None) -> None:
+        """Check that a partition is here and has committed the record at the offset `after` of the input.
+
+        :raises LookupError: NotLive or Elsewhere. :raises Busy: commits came too fast to read between them.
+        """
+        if committed is None:
+            raise self._not_here(partition)
+        _, commit_record = committed.read(lambda _: None)
+        self._require_reached(partition, commit_record, after)
+
+    def _require_reached(self, number: int, commit_record: CommitRecord, after: int) -> None:
+        """:raises NotLive: the partition has not committed this record yet."""
+        if (reached := commit_record.positions.get(self._service.names.input, 0)) <= after:
+            raise NotLive(f"partition {number} has committed {reached}, and not yet {after}", number, BEHIND)
 
     def _why_not(self, table: str, key: Any, home: int | None, here: set[int], age: float | None) -> LookupError:
         overview = self._service.overview
@@ -99,6 +148,9 @@ class Finder:
         if home is None:
             others = [self._whereabouts.shown(member) for member in self._whereabouts.others()]
             return Elsewhere(f"key {key!r} is in no partition that is here", None, None, others)
+        return self._not_here(home)
+
+    def _not_here(self, home: int) -> LookupError:
         if (phase := self._phase(home)) is not None:
             return NotLive(f"partition {home} is here and {phase}", home, phase)
         holder = self._whereabouts.holder(home)

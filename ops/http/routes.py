@@ -20,6 +20,7 @@ from statehold.ops.http.console.instances import OtherInstances
 from statehold.ops.http.console.reports import Report
 from statehold.ops.http.guard import PAGE, RequestGuard
 from statehold.ops.http.state import Queries
+from statehold.ops.http.watch import WatchRoutes
 from statehold.service import Service
 from statehold.worker.replicas.queries import Busy
 
@@ -38,7 +39,7 @@ class Routes:
     def __init__(self, service: Service, guard: RequestGuard) -> None:
         self._service = service
         self._guard = guard
-        self._queries = Queries(service)
+        self._queries, self._watches = Queries(service), WatchRoutes(service)
         self.history = History()
         self._others = OtherInstances(service)
         self._doctor = Report(f"doctor-{service.name}", partial(reports.doctor, service))
@@ -94,7 +95,10 @@ class Routes:
             return HttpAnswer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
         if is_state(path):
             return self._state(request)
-        known = ", ".join(["/", *self._routes, "/state/<table>", "/state/<table>/<key>"])
+        if is_watch(path):
+            self._check_state_allowed(request)
+            return self._watches.answer(request)
+        known = ", ".join(["/", *self._routes, "/state/<table>", "/state/<table>/<key>", "/watch/<table>"])
         raise Rejected(404, f"there is no {path}; there are {known}")
 
     def _health(self, verdict: health.Verdict, name: str) -> HttpAnswer:
@@ -169,6 +173,11 @@ class Routes:
 def is_state(path: str) -> bool:
     """Return whether a path is of state queries, which may wait."""
     return path == "/state" or path.startswith("/state/")
+
+
+def is_watch(path: str) -> bool:
+    """Return whether a path is of a watch, which stays open."""
+    return path.startswith("/watch/")
 
 
 def number(request: HttpRequest, name: str, default: int = 0) -> int:

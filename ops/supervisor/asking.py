@@ -24,7 +24,9 @@ Members = Mapping[int, MemberProcess]
 
 
 def passed_on(member: MemberProcess, request: HttpRequest, timeout: float = PATIENCE) -> HttpAnswer:
-    """Ask one process the same. :raises Rejected: it does not answer."""
+    """Ask one process the same. :raises Rejected: it does not answer, or the answer would have no end."""
+    if request.path.startswith("/watch/"):
+        raise Rejected(404, "several processes share this server, which streams no changes. Next: use Client.watch")
     target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
     # On one line each: the control socket has commands that a client of the ops server may not send.
     headers: dict[str, str] = {

@@ -163,7 +163,7 @@ class FleetRoutes:
         answers = list(gathered(self._members(), request, PATIENCE).values())
         if not answers:
             return self._first(request)
-        if len(parts) > 1 and parts[1]:  # one key: the process that has its partition
+        if (len(parts) > 1 and parts[1]) or request.query.get("after"):  # the process that has the partition
             return min(answers, key=_preference)
         if failed := next((each for each in answers if each.status != 200), None):
             return failed

@@ -114,7 +114,10 @@ PAGES: dict[str, Page] = {
             Entry("statehold.Client", frozenset({"settings", "names"})),
             Entry("statehold.Answered", made=False),
             Entry("statehold.Receipt"),
-            *(Entry(f"statehold.asgi.{name}") for name in ("lifespan", "answer_errors", "status_of")),
+            Entry("statehold.RowPage", made=False),
+            Entry("statehold.TableRow", made=False),
+            Entry("statehold.TableChange", made=False),
+            *(Entry(f"statehold.asgi.{name}") for name in ("lifespan", "answer_errors", "status_of", "stream_changes")),
         ],
     ),
     "failures": Page(

@@ -27,6 +27,7 @@ PURPOSES: Final = {
     "service": "what a program starts",
     "asgi": "a service in a web application",
     "client": "asks a service",
+    "watch": "follows committed changes",
     "runtime": "wires a service",
     "admin": "topics, migrations, repair",
     "worker": "one partition's life",

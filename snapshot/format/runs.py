@@ -25,7 +25,7 @@ class Run(NamedTuple):
 def of(messages: Iterable[MergedMessage]) -> Iterator[Run]:
     """Yield the runs of records in the order of their handling."""
     for index, group in groupby(map(attrgetter("input"), messages)):
-        yield Run(index, sum(1 for _ in group))
+        yield Run(index, len(list(group)))
 
 
 def pack(runs: Iterable[Run]) -> bytes:

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from statehold.api.windows import Hopping, Session, Tumbling
     from statehold.client.client import Answered, Client
     from statehold.client.receipt import Receipt
+    from statehold.client.rows import RowPage, TableRow
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
     from statehold.health.freeze_guard import FreezeGuard
     from statehold.service import Service
+    from statehold.watch.changes import TableChange
 
 __all__ = [
     "Answered",
@@ -54,6 +56,7 @@ __all__ = [
     "Rekey",
     "Replies",
     "Retired",
+    "RowPage",
     "Serde",
     "Service",
     "Session",
@@ -61,6 +64,8 @@ __all__ = [
     "StateholdError",
     "StoredReply",
     "Table",
+    "TableChange",
+    "TableRow",
     "Timer",
     "Tumbling",
     "__version__",
@@ -99,6 +104,7 @@ _HOMES = {
     "Rekey": "api.output",
     "Replies": "api.output",
     "Retired": "api.table",
+    "RowPage": "client.rows",
     "Serde": "api.values.serde",
     "Service": "service",
     "Session": "api.windows",
@@ -106,6 +112,8 @@ _HOMES = {
     "StateholdError": "errors",
     "StoredReply": "api.output",
     "Table": "api.table",
+    "TableChange": "watch.changes",
+    "TableRow": "client.rows",
     "Timer": "api.timer",
     "Tumbling": "api.windows",
     "__version__": "common.version",

@@ -1,4 +1,4 @@
-"""A service and its `Client` in a FastAPI or Starlette application: lifespan, and an HTTP status for each error.
+"""A service and its `Client` in a FastAPI or Starlette application: lifespan, streams, an HTTP status for each error.
 
 `statehold[asgi]` installs FastAPI and uvicorn; this module needs neither to be imported.
 """
@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, Final
 
 from statehold.client.client import Client
@@ -23,6 +23,8 @@ from statehold.errors import (
     UsageError,
 )
 from statehold.service import Service
+from statehold.watch.changes import TableChange
+from statehold.watch.events import as_event
 
 #: what each error is to the caller of an application; the first class that fits counts
 _STATUS: Final[tuple[tuple[type[StateholdError], int], ...]] = (
@@ -59,6 +61,29 @@ def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncC
                 await asyncio.to_thread(service.stop)
 
     return run
+
+
+def stream_changes(changes: AsyncGenerator[TableChange[Any], None]) -> Any:
+    """Return the answer of a route that streams what `Client.watch` yields, as server-sent events.
+
+        return stream_changes(client.watch("balances", value=int, after=last_event_id or after))
+
+    The id of an event is the position behind it, which browsers send as Last-Event-ID when they come back. The last
+    event has the type "end" if the watch cannot continue; `error` says why. The watch ends with its reader.
+    """
+    from starlette.responses import StreamingResponse
+
+    async def events() -> AsyncIterator[bytes]:
+        position = ""
+        async with aclosing(changes):
+            try:
+                async for change in changes:
+                    position = change.position
+                    yield as_event("change", position, change)
+            except StateholdError as error:
+                yield as_event("end", position, {"error": f"{type(error).__name__}: {error}"})
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 def status_of(error: StateholdError) -> tuple[int, dict[str, str]]:

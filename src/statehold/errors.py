@@ -62,6 +62,7 @@ StateholdError
 │   ├── RequestConflict        the id and key belong to a request with another value
 │   └── NoAnswerInTime         it may take effect later: ask again with the same id
 ├── StateUnavailable           a `Client` could not read the state within its time
+├── ChangesLost                a watch cannot continue without a gap: read the table again, then watch
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
 └── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
     ├── TransactionAborted     abort, roll back, redo: this process still owns the partition
@@ -394,6 +395,10 @@ class NoAnswerInTime(NotAnswered):
 
 class StateUnavailable(StateholdError):
     """A read of a `Client` found no instance that could answer within its time; the text has the last cause."""
+
+
+class ChangesLost(StateholdError):
+    """A watch cannot continue without a gap: the changes after its position are not kept, or are of another state."""
 
 
 class CompactionBusy(StateholdError):

@@ -36,7 +36,7 @@ from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
 from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.runtime.introspection import Overview
-from statehold.runtime.local_reads import read_here
+from statehold.runtime.local_reads import LocalReads
 from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
@@ -227,7 +227,7 @@ class Service:
         """Return a new `Client` of this service, with its settings and the types of its (first) input."""
         value = value_types(class_of(self.handler), self.names)[self.input]
         key = key_types(class_of(self.handler), self.names).get(self.input)
-        here = partial(read_here, lambda: self.overview, self.input)
+        here = LocalReads(lambda: self.overview, self.input)
         return Client(self.name, self._settings, input=self.input, value=value, key=key, here=here)
 
     def retry(self, partition: int | None = None) -> None:

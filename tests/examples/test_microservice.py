@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from examples.microservice.app import service as declared
+from tests.support.browser import Browser, missing
 from tests.support.desk import TOKEN, Reply, ask, await_true
 
 from statehold.admin.topics import ServiceTopics
@@ -139,6 +140,27 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
     on_the_same_port(first)
     first.process.send_signal(signal.SIGTERM)
     assert first.process.wait(60) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing() or "a browser is here")
+def test_a_page_shows_balances_change_also_when_another_instance_dies(webs: tuple[Web, Web]) -> None:
+    first, second = webs
+    for web in webs:
+        await_true(lambda: web.says("/ops/ready", 200), "both are ready")  # noqa: B023
+    first.pay("before", 100, "order-1")
+    with Browser() as page:
+        page.open(first.url)
+        await_true(lambda: "before" in page.text("#balances"), "the page has the balance of before")
+        for account in ACCOUNTS:
+            second.pay(account, 500, "order-1")
+        await_true(lambda: page.text("#balances").count("5.00") == len(ACCOUNTS), "the page has all changes")
+        second.process.send_signal(signal.SIGKILL)
+        second.process.wait()
+        for account in ACCOUNTS:
+            first.pay(account, 250, "order-2")
+        await_true(lambda: page.text("#balances").count("7.50") == len(ACCOUNTS), "the page has them after a takeover")
+        assert page.text("#balances").split().count("before") == 1
+        assert page.complaints() == []
 
 
 def metrics(web: Web) -> str:

@@ -47,8 +47,10 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
+    "watch": "errors common api.values ports snapshot.format snapshot.restore",
     "client": (
-        "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.feeds kafka.tools"
+        "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.clients kafka.feeds "
+        "kafka.tools watch"
     ),
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
@@ -94,17 +96,17 @@ ALLOWED: dict[str, str] = {
         "worker.participants worker.sinks worker.full_snapshots worker.recovery"
     ),
     "runtime": (
-        "errors config common api bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore disk admin balancer worker.common worker.replicas worker.sinks "
-        "worker"
+        "errors config common api state bound ports telemetry health kafka.admin snapshot.format kafka.clients "
+        "kafka.feeds snapshot.store snapshot.restore disk watch client admin balancer worker.common worker.replicas "
+        "worker.sinks worker"
     ),
     "service": (
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot client admin "
         "balancer runtime"
     ),
-    "asgi": "errors client service",
+    "asgi": "errors watch client service",
     "service_lookup": "errors service",
-    "__init__": "errors common api.values api health client service",
+    "__init__": "errors common api.values api health watch client service",
     "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.export": (
         "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
@@ -185,8 +187,8 @@ ALLOWED: dict[str, str] = {
         "errors config api state state.kinds admin worker.replicas service ops.explain ops.remote ops.doctor"
     ),
     "ops.http": (
-        "errors config.sections common state bound ports snapshot.format client disk worker.replicas service __init__ "
-        "ops.remote ops.http.console"
+        "errors config.sections common state bound ports telemetry kafka.admin snapshot.format disk watch client "
+        "worker.replicas service __init__ ops.remote ops.http.console"
     ),
     "ops": "ops.http",
     "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",

@@ -46,6 +46,8 @@ UNTIMED = {
     "ops/cli/common/steps.py join": "draws; it stops on request",
     "ops/http/bounded_server.py acquire": "does not block",
     "ops/http/state.py acquire": "does not block",
+    "ops/http/asgi.py result": "it is done",
+    "ops/http/watch.py acquire": "does not block",
     "ops/process/reload.py wait": "after SIGKILL",
     "ops/process/systemd_status.py join": "says one line; it stops on request",
     "snapshot/store/fetch.py wait": "it has ended, and raises what it raised",

@@ -109,8 +109,6 @@ PRIVATE = {
         "_turns": "a feed whose turns happen one by one, without its thread",
     },
     "tests/unit/test_queries.py": {
-        "_matching": "one read between two commits, without a server",
-        "_several": "one read between two commits, without a server",
         "_stored": "one read between two commits, without a server",
     },
     "tests/unit/test_table.py": {

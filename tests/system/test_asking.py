@@ -6,6 +6,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -17,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from tests.support.processes import await_true
 
-from statehold import Client, Handler, Record, Replies, Service, Table, dead_letter
+from statehold import Client, Handler, Receipt, Record, Replies, Service, Table, dead_letter
 from statehold.admin.topics import ServiceTopics
 from statehold.bound.topics import output_topics
 from statehold.common.partitioner import murmur2
@@ -236,3 +237,39 @@ def test_a_topic_of_replies_that_was_deleted_and_created_again_serves_askers_on(
         return True
 
     await_true(answered, "the asker's client has an answer", 120)
+
+
+def test_a_watch_follows_the_table_across_a_takeover(desk: Desk) -> None:
+    client, keys = desk.client, [f"w-{number}" for number in range(8)]
+
+    async def pay(amount: int) -> list[Receipt]:
+        asked = [client.ask_with_receipt(Payment(key, amount), key=key, reply=Booked, timeout=60) for key in keys]
+        return [answer.receipt for answer in await asyncio.gather(*asked)]
+
+    async def follow() -> None:
+        receipts = await pay(1)
+        page = await client.get_range("balances", value=Booked, prefix="w-", after=receipts, timeout=30)
+        rows = {row.key: row.value for row in page.rows}
+        assert rows == await client.get_many("balances", keys, value=Booked, timeout=30)
+        position, seen = page.position, 0
+        for turn in range(3):
+            if turn == 1:  # another member takes the partitions over
+                await asyncio.to_thread(desk.service.stop)
+                await asyncio.to_thread(next_owner.start)
+            await pay(10)
+            watch = client.watch("balances", value=Booked, prefix="w-", after=position)
+            async with aclosing(watch) as changes, asyncio.timeout(60):
+                async for change in changes:
+                    seen += 1
+                    rows[change.key], position = change.value, change.position
+                    if seen == len(keys) * (turn + 1):
+                        break
+        assert rows == dict.fromkeys(keys, Booked(31, 4))
+        assert rows == await client.get_many("balances", keys, value=Booked, timeout=30)
+
+    next_owner = Service(desk.service.name, input=desk.service.input, handler=Payments, settings=desk.settings)
+    with OpsServer(next_owner):
+        try:
+            asyncio.run(follow())
+        finally:
+            next_owner.stop()

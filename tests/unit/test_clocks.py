@@ -48,13 +48,14 @@ USES = {
     "kafka.survey.cluster": "compares the brokers' clocks with this machine's",
     "kafka.tools.command_producer": "the timestamp of a command record",
     "kafka.tools.request_producer": "waits for room in its queue, on the asker's thread",
+    "worker.replicas.listing": "a pause of a query's own thread",
     "worker.replicas.queries": "a pause of a query's own thread",
     "snapshot.inspect.summaries": "dates and ages that people read",
     "snapshot.store.sink": "the default of a given clock",
     "config.token": "until when a token counts, as the brokers' clocks see it",
 }
 #: tools, clients and doubles that wait on a thread of their own, where no partition decides by their clock
-TOOLS = ("admin", "client", "dev", "ops", "rebuild", "rehearsal", "shadow", "testing")
+TOOLS = ("admin", "client", "dev", "ops", "rebuild", "rehearsal", "shadow", "testing", "watch")
 
 
 def uses_time(path: Path) -> bool:

@@ -17,18 +17,19 @@ from statehold.errors import StateUnavailable
 from statehold.ops.http import state
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, answered
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotLive, _stored
-from statehold.ops.http.state import Queries, _matching, _several
-from statehold.runtime.local_reads import read_here
+from statehold.ops.http.state import Queries
+from statehold.runtime.local_reads import LocalReads
 from statehold.state.partition_table import PartitionTable
 from statehold.testing import Driver
+from statehold.worker.replicas.listing import KeyBounds, keys_within, several
 from statehold.worker.replicas.queries import Committed
 
 
 def seen(table: PartitionTable[str, int], key: str) -> tuple[list[str], list[int | None]]:
     """The keys that a list shows, and the value by both ways of asking."""
     tables = {"totals": table}
-    found = [_stored("totals", key, tables), *_several("totals", [key], tables)]
-    return list(_matching(table, None)), [None if data is None else table.decode(data) for data in found]
+    found = [_stored("totals", key, tables), *several("totals", [key], tables)]
+    return list(keys_within(table, KeyBounds())), [None if data is None else table.decode(data) for data in found]
 
 
 def test_only_what_has_committed_is_seen() -> None:
@@ -105,11 +106,11 @@ def test_a_read_in_the_owners_process_takes_a_key_as_a_path_does_and_waits_for_n
     live, record = lane(driver).engine().state, driver.commit_record(0)
     overview: Any = SimpleNamespace(committed=lambda: {0: Committed(live, lambda: record)})
 
-    def read(table: str, key: str | bytes | int) -> tuple[Any] | None:
-        return read_here(lambda: overview, "input", table, key, 0, -1)
+    def read(table: str, key: str | bytes | int) -> list[Any] | None:
+        return LocalReads(lambda: overview, "input").values(table, [key], 0, -1)
 
     for table in ("totals", "blobs", "numbers"):
-        assert [read(table, key) for key in ("5", b"5", 5)] == [(7,)] * 3
+        assert [read(table, key) for key in ("5", b"5", 5)] == [[7]] * 3
     with pytest.raises(StateUnavailable, match=r"numbers\['ann'\]: no key of this table"):
         read("numbers", "ann")
     monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))

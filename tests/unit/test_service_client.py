@@ -89,9 +89,9 @@ def test_a_receipt_of_another_partition_or_input_is_rejected_at_once(owned: Owne
 
 
 def test_a_read_looks_into_this_process_in_each_turn(owned: Owned) -> None:
-    looks = iter([None, None, (7,)])
+    looks = iter([None, None, [7]])
     owned(lambda _: as_json({"error": "behind"}, 503))
-    with Client("s", Settings(), here=lambda *_: next(looks)) as client:
+    with Client("s", Settings(), here=SimpleNamespace(values=lambda *_: next(looks))) as client:
         assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import aclosing
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
@@ -18,26 +19,30 @@ from statehold.api.values.keys import KeySerde
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
+from statehold.client.rows import LocalState, ManyReads, RowBounds, RowPage, page_of, receipts
+from statehold.client.watching import Watches, WatchOrder
 from statehold.common.names import Names
 from statehold.common.partitioner import key_bytes, murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.messages.request import LONGEST_ID, Reply, answer_in, no_answer
+from statehold.watch.changes import TableChange, WatchedTable
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+K = TypeVar("K", str, bytes, int)
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 _TIMEOUT: Final = 10.0
+#: seconds for which a read that has used up its time may still be in the standard library
+_LATE: Final = 5.0
 #: most serdes that are kept
 _MOST_SERDES: Final = 256
 #: threads on which coroutines wait for owners, and for the brokers before a first request
 _READERS: Final = 32
 _PREPARERS: Final = 8
-#: (table, key, partition, offset that the state must include, or -1) -> the value as a tuple of one; None: not here
-ReadHere = Callable[[str, str | bytes | int, int, int], tuple[Any] | None]
 
 
 class Answered(msgspec.Struct, Generic[V_co], frozen=True):
@@ -72,7 +77,7 @@ class Client:
         input: str = "",
         value: Any = None,
         key: Any = None,
-        here: ReadHere | None = None,
+        here: LocalState | None = None,
     ) -> None:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
@@ -82,7 +87,8 @@ class Client:
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
-        self._here = here
+        self._here, self._many = here, ManyReads(self._reads, self.names.input, self._key, here)
+        self._watches = Watches(self.settings, self.names, self._asking.admin)
         # Its own threads, because an owner in this process may answer on those of the event loop.
         self._readers, self._preparers = _pools()
 
@@ -260,10 +266,140 @@ class Client:
             return found[0]
         return self._reads.get(table, key, value, partition, after, until, here)
 
+    async def get_many(
+        self,
+        table: str,
+        keys: Iterable[K],
+        *,
+        value: type[V] | TypeForm[V],
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> dict[K, V]:
+        """Return the committed values of those of these keys that the table has.
+
+        As `get`, for many keys at once. A receipt in `after` counts for the keys of its partition. Up to 100 keys of a
+        partition are read from one commit; those of several partitions are not of the same time.
+
+        :raises StateUnavailable: a partition gave no answer within `timeout`.
+        """
+        until = time.monotonic() + timeout
+        count = await self._count(until)
+        parts = await self._all(self._many.of_keys(table, keys, value, receipts(after), count, until))
+        return {key: found for part in parts for key, found in part.items()}
+
+    def get_many_blocking(
+        self,
+        table: str,
+        keys: Iterable[K],
+        *,
+        value: type[V] | TypeForm[V],
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> dict[K, V]:
+        """Do the same as `get_many`, on threads that this one waits for."""
+        until = time.monotonic() + timeout
+        jobs = self._many.of_keys(table, keys, value, receipts(after), self._asking.partitions(until), until)
+        return {key: found for part in self._all_blocking(jobs, until) for key, found in part.items()}
+
+    async def get_range(
+        self,
+        table: str,
+        *,
+        value: type[V] | TypeForm[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        start: str | bytes | int | None = None,
+        end: str | bytes | int | None = None,
+        limit: int = 100,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> RowPage[V]:
+        """Return the first committed rows, of all partitions in the order of their keys.
+
+        Their keys begin with `prefix`, are not below `start`, and are below `end`. `key` is the type of the keys.
+        `limit` is at most 1,000. Each owner reads all keys of its partitions to find them. `after` as in `get_many`.
+
+        :raises StateUnavailable: a partition gave no answer within `timeout`.
+        """
+        until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
+        count = await self._count(until)
+        jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
+        return page_of(await self._all(jobs), limit)
+
+    def get_range_blocking(
+        self,
+        table: str,
+        *,
+        value: type[V] | TypeForm[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        start: str | bytes | int | None = None,
+        end: str | bytes | int | None = None,
+        limit: int = 100,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> RowPage[V]:
+        """Do the same as `get_range`, on threads that this one waits for."""
+        until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
+        count = self._asking.partitions(until)
+        jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
+        return page_of(self._all_blocking(jobs, until), limit)
+
+    async def watch(
+        self,
+        table: str,
+        *,
+        value: type[V] | TypeForm[V] | serde.Serde[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> AsyncGenerator[TableChange[V], None]:
+        """Yield the committed changes of a table, in order within each partition, from now on.
+
+            async for change in client.watch("balances", value=int, prefix="DE-", after=page.position):
+                ...
+
+        `after` continues behind the `position` of a change or of a `RowPage`, without a gap or a repetition, in any
+        process. The client reads the changelog, so a takeover does not matter, and an outage of Kafka is waited out.
+        It needs the right to read that topic. `key` and `value` are the types of the table; no partitions: all.
+
+        :raises ChangesLost: changes after the position are not kept any more, or a tool replaced the state.
+        :raises KafkaTrouble: the brokers do not answer at the beginning. :raises UnreadableValue: `key` is wrong.
+        """
+        order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
+        existing = await self._count(time.monotonic() + _TIMEOUT)
+        async with aclosing(self._watches.on_a_thread(order, existing)) as changes:
+            async for change in changes:
+                yield change
+
+    def watch_blocking(
+        self,
+        table: str,
+        *,
+        value: type[V] | TypeForm[V] | serde.Serde[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> Generator[TableChange[V], None, None]:
+        """Do the same as `watch`, on this thread; `close` of the client ends it."""
+        order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
+        yield from self._watches.blocking(order, self._asking.partitions(time.monotonic() + _TIMEOUT))
+
+    async def _all(self, jobs: Sequence[Callable[[], V]]) -> list[V]:
+        return await asyncio.gather(*(_on(self._readers, job) for job in jobs))
+
+    def _all_blocking(self, jobs: Sequence[Callable[[], V]], until: float) -> list[V]:
+        """Run jobs that end at this monotonic time."""
+        running = [self._readers.submit(job) for job in jobs]
+        return [each.result(max(0.0, until - time.monotonic()) + _LATE) for each in running]
+
     # End
 
     def close(self) -> None:
         """Wait a few seconds for acknowledgements and end the clients. Requests in progress get no answer any more."""
+        self._watches.close()
         self._asking.close()
         self._reads.close()
         readers, preparers = self._readers, self._preparers
@@ -291,7 +427,10 @@ class Client:
         self, table: str, key: str | bytes | int, partition: int, after: Receipt | None
     ) -> tuple[Any] | None:
         """Look once, without a wait: an event loop may call it."""
-        return None if self._here is None else self._here(table, key, partition, -1 if after is None else after.offset)
+        if self._here is None:
+            return None
+        found = self._here.values(table, (key,), partition, -1 if after is None else after.offset)
+        return None if found is None else (found[0],)
 
     def _home(self, table: str, key: str | bytes | int, after: Receipt | None, count: int) -> int:
         """Return the partition of a key.

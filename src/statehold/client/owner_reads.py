@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -18,6 +18,8 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, StateUnavailable
 from statehold.kafka.admin.admin import Admin
+
+T = TypeVar("T")
 
 #: seconds for which an owner is believed to own a partition, unless it says otherwise
 _KEPT: Final = 5.0
@@ -34,12 +36,46 @@ _MOST_KINDS: Final = 256
 _LARGEST: Final = 64_000_000
 
 
-class _Body(msgspec.Struct):
-    """The answer about a key. For a key that is absent, it has the partition that was searched."""
+class _RowAnswer(msgspec.Struct):
+    """A row; `index` is the place of its key among those that were asked for."""
+
+    key: msgspec.Raw
+    value: msgspec.Raw
+    index: int = -1
+
+
+class _PartitionAnswer(msgspec.Struct):
+    #: where a watch continues
+    watch: str = ""
+
+
+class RowsAnswer(msgspec.Struct):
+    """The answer about a key, or about many. For a key that is absent, it has the partition that was searched."""
 
     value: msgspec.Raw = msgspec.Raw()
     partition: int | None = None
     error: str = ""
+    rows: list[_RowAnswer] = []
+    truncated: bool = False
+    partitions: dict[str, _PartitionAnswer] = {}
+
+    def has(self, partition: int) -> bool:
+        """Return whether the answer has searched a partition."""
+        return str(partition) in self.partitions
+
+    def position(self, partition: int) -> str:
+        """Return where a watch of a partition continues."""
+        return self.partitions[str(partition)].watch
+
+    def decoded(self, kind: Any, data: msgspec.Raw) -> Any:
+        """:raises StateUnavailable: the data is of another type."""
+        try:
+            return _decoder(kind)(data)
+        except UNREADABLE as error:
+            raise StateUnavailable(
+                f"what was read is no {kind!r:.100}: {error}. Next: give `key` and `value` the types of the table's "
+                f"keys and values"
+            ) from error
 
 
 class _Owner(NamedTuple):
@@ -48,7 +84,7 @@ class _Owner(NamedTuple):
     asked: float
 
 
-_decode: Final = msgspec.json.Decoder(_Body).decode
+_decode: Final = msgspec.json.Decoder(RowsAnswer).decode
 
 
 class OwnerReads:
@@ -79,12 +115,54 @@ class OwnerReads:
 
         :raises StateUnavailable:
         """
-        began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
         query = f"?partition={partition}" + (f"&after={after}" if after is not None else "")
-        path = f"/state/{quote(table, safe='')}/{_in_path(key)}{query}"
+        path, what = f"/state/{quote(table, safe='')}/{_in_path(key)}{query}", f"{table}[{key!r}]"
+
+        def accept(status: int, body: RowsAnswer, cause: str) -> tuple[Any]:
+            return (_answer(status, body, kind, what, cause),)
+
+        return self._ask(path, partition, what, until, here, accept)[0]
+
+    def rows(
+        self,
+        table: str,
+        fields: Mapping[str, str],
+        partition: int,
+        after: int,
+        until: float,
+        here: Callable[[], T | None],
+        accept: Callable[[RowsAnswer], T],
+    ) -> T:
+        """Return what `accept` makes of the rows that the owner of a partition lists for these fields of a query.
+
+        It blocks, as `get`; `after`: the offset of a record that they must include, or -1.
+
+        :raises StateUnavailable:
+        """
+        chosen = {"partition": str(partition)} | ({"after": f"{partition}:{after}"} if after >= 0 else {})
+        path = f"/state/{quote(table, safe='')}?{urlencode({**fields, **chosen}, safe=':')}"
+
+        def listed(status: int, body: RowsAnswer, cause: str) -> T | None:
+            if status != 200 or body.error:
+                raise StateUnavailable(f"{table}, partition {partition}: {cause}")
+            return accept(body) if body.has(partition) else None
+
+        return self._ask(path, partition, table, until, here, listed)
+
+    def _ask(
+        self,
+        path: str,
+        partition: int,
+        what: str,
+        until: float,
+        here: Callable[[], T | None],
+        accept: Callable[[int, RowsAnswer, str], T | None],
+    ) -> T:
+        """Ask the owner until `accept` finds a result in its answer; None asks again."""
+        began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
         while time.monotonic() < until:
             if (found := here()) is not None:
-                return found[0]
+                return found
             url, asked, pause = self._owner(partition), time.monotonic(), _PAUSE
             if url:
                 tried = True
@@ -96,10 +174,10 @@ class OwnerReads:
                         cause = f"{url}: {type(error).__name__}: {error}"
                 else:
                     body, answered = _read(data), True
-                    cause = f"{url}: {status}: {body.error}"
-                    if status < 500 and status != 421:
-                        return _answer(status, body, kind, f"{table}[{key!r}]", cause)
-                    if status == 421:
+                    cause = f"{url}: {status}: {body.error or 'the partition is not there'}"
+                    if status < 500 and status != 421 and (found := accept(status, body, cause)) is not None:
+                        return found
+                    if status < 500:
                         self._forget(partition)
             else:
                 unknown = f"no member of {self._names.group} that owns partition {partition} advertises an address"
@@ -108,7 +186,7 @@ class OwnerReads:
             pause = max(_PAUSE, pause - (time.monotonic() - asked))
             time.sleep(max(0.0, min(pause, until - time.monotonic())))
         raise StateUnavailable(
-            f"{table}[{key!r}], partition {partition}: not read within {time.monotonic() - began:.3g} s: {cause}. "
+            f"{what}, partition {partition}: not read within {time.monotonic() - began:.3g} s: {cause}. "
             f"Next: `statehold status --name {self._names.service}`; the owner needs ops.state = 'on', ops.token and "
             f"an ops.advertised that this machine reaches"
         )
@@ -201,14 +279,14 @@ def _pause_of(text: str) -> float:
     return min(float(text), _LONGEST_PAUSE) if text.isdecimal() and len(text) < 10 else _PAUSE
 
 
-def _read(data: bytes) -> _Body:
+def _read(data: bytes) -> RowsAnswer:
     try:
         return _decode(data)
     except UNREADABLE as error:
-        return _Body(error=f"the answer cannot be read: {error}")
+        return RowsAnswer(error=f"the answer cannot be read: {error}")
 
 
-def _answer(status: int, body: _Body, kind: Any, what: str, cause: str) -> Any:
+def _answer(status: int, body: RowsAnswer, kind: Any, what: str, cause: str) -> Any:
     """Return the value in an answer that another try would not change; None if the key is absent.
 
     :raises StateUnavailable: the answer has no value, or one of another type.

@@ -131,6 +131,14 @@ def asker(names: Names, outputs: Sequence[str], _references: Sequence[str] = ())
     ]
 
 
+def watcher(names: Names, _outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
+    """Return the rights of a program that watches tables with a `Client`."""
+    return [
+        Right("DESCRIBE", TOPIC, names.input, "its partitions"),
+        Right("READ", TOPIC, names.changelog, "committed changes, of all tables"),
+    ]
+
+
 def compactor(names: Names, _outputs: Sequence[str], _references: Sequence[str] = ()) -> Rights:
     """Return the rights of `statehold compact`, on Spark."""
     return [
@@ -185,6 +193,7 @@ ROLES: Final[dict[str, Callable[[Names, Sequence[str], Sequence[str]], Rights]]]
     "service": service,
     "producer": producer,
     "asker": asker,
+    "watcher": watcher,
     "commander": commander,
     "reader": reader,
     "operator": operator,

@@ -2,42 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from statehold.client.rows import RowBounds, RowPage, TableRow
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.partitioner import key_bytes
 from statehold.errors import StateUnavailable
 from statehold.runtime.introspection import Overview
-from statehold.worker.replicas.queries import Busy, Tables
+from statehold.state.partition_table import PartitionTable
+from statehold.watch.position import WatchedTo
+from statehold.worker.replicas.listing import KeyBounds, rows_within, several
+from statehold.worker.replicas.queries import Busy, Committed
 
 
-def read_here(
-    overview: Callable[[], Overview | None], input: str, table: str, key: str | bytes | int, partition: int, after: int
-) -> tuple[Any] | None:
-    """Return the value of a key as a tuple of one, with None for an absent key.
+class LocalReads:
+    """A `client.rows.LocalState`: partitions that are live here. Keys are read as in a path of `/state`. Any thread."""
 
-    None: the owner has to be asked, because the partition is not live here, has not committed the record at the
-    offset `after` of the input, or is committing now. The key is read as in a path of `/state`. Does not wait.
+    def __init__(self, overview: Callable[[], Overview | None], input: str) -> None:
+        self._overview, self._input = overview, input
 
-    :raises StateUnavailable: the key is of another type than the table's.
-    """
-    found = overview()
-    committed = found.committed().get(partition) if found is not None else None
-    if committed is None or table not in committed.tables:
-        return None
-    declared = committed.tables[table]
-    wanted = _as_key(declared.key_type, key, table)
-    try:
-        data, record = committed.read(partial(_stored, table, wanted), tries=1)
-    except Busy:
-        return None
-    if record.positions.get(input, 0) <= after:
-        return None
-    return (None if data is None else declared.decoded(wanted, data),)
+    def values(self, table: str, keys: Sequence[str | bytes | int], partition: int, after: int) -> list[Any] | None:
+        """Return the values of keys, all of one commit, with None for an absent key.
+
+        None: the owner has to be asked, because the partition is not live here, has not committed the record at the
+        offset `after` of the input, or is committing now. Does not wait.
+
+        :raises StateUnavailable: a key is of another type than the table's.
+        """
+        found = self._live(table, partition)
+        if found is None:
+            return None
+        committed, declared = found
+        wanted = [_as_key(declared.key_type, key, table) for key in keys]
+        try:
+            values, record = committed.read(partial(several, table, wanted), tries=1)
+        except Busy:
+            return None
+        if record.positions.get(self._input, 0) <= after:
+            return None
+        pairs = zip(wanted, values, strict=True)
+        return [None if data is None else declared.decoded(key, data) for key, data in pairs]
+
+    def page(self, table: str, bounds: RowBounds, partition: int, after: int, limit: int) -> RowPage[Any] | None:
+        """Return the first rows within the bounds; None as for `values`. It reads all keys of the partition.
+
+        :raises StateUnavailable: a bound is of another type than the table's keys.
+        """
+        found = self._live(table, partition)
+        if found is None:
+            return None
+        committed, declared = found
+        kind = declared.key_type
+        prefix, start, end = (None if each is None else _as_key(kind, each, table) for each in bounds)
+        try:
+            listing = rows_within(committed, table, KeyBounds(prefix or None, start, end), limit)
+        except Busy:
+            return None
+        if listing.since.positions.get(self._input, 0) <= after:
+            return None
+        rows = [TableRow(key, declared.decoded(key, data), partition) for key, data in listing.rows]
+        return RowPage(rows, listing.truncated, WatchedTo.of(listing.since).text(partition))
+
+    def _live(self, table: str, partition: int) -> tuple[Committed, PartitionTable[Any, Any]] | None:
+        overview = self._overview()
+        committed = overview.committed().get(partition) if overview is not None else None
+        if committed is None or table not in committed.tables:
+            return None
+        return committed, committed.tables[table]
 
 
 def _as_key(kind: Any, key: str | bytes | int, table: str) -> Any:
@@ -51,7 +86,3 @@ def _as_key(kind: Any, key: str | bytes | int, table: str) -> Any:
         return data.decode() if kind is str else make_decoder(msgspec.json.Decoder, kind).decode(data)
     except UNREADABLE as error:
         raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {error}") from error
-
-
-def _stored(table: str, key: Any, tables: Tables) -> bytes | None:
-    return tables[table].stored.get(key)

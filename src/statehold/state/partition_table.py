@@ -8,10 +8,9 @@ old value has to be kept. `_cache` holds decoded values of keys in use: a commit
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
-from itertools import filterfalse, repeat
+from itertools import filterfalse
 from types import GenericAlias
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -63,6 +62,11 @@ class PartitionTable(Table[K, V]):
 
     `statehold.bound.table.bind` makes an empty one for each declaration. Each partition gets a `fresh` copy of it.
     """
+
+    #: whether a decoded value is what the handler gets and gives: nothing notes or copies it
+    plain = True
+    #: whether it keeps a part of the digest for each segment of its keys, so that it computes what changes add
+    segmented = False
 
     def __init__(self, declaration: Table[K, V], name: str = "") -> None:
         options: TableOptions = options_of(declaration)
@@ -246,6 +250,13 @@ class PartitionTable(Table[K, V]):
         self._dirty, self._deletes = {}, False
         return Changes(self.name, keys, values)
 
+    def effect(self, changes: Changes, before: Callable[[Changes], list[bytes | None]]) -> tuple[int, int]:
+        """Return what changes add to the digest and to the number of keys, before `apply`; only if `segmented`.
+
+        `before` returns the committed values of changed keys.
+        """
+        raise NotImplementedError
+
     def commit(self) -> None:
         """Make the frozen writes the state, because they have committed."""
         self.apply(list(self._frozen), list(self._frozen.values()))
@@ -280,15 +291,9 @@ class PartitionTable(Table[K, V]):
                 tombed.add(key)
         self._trim()
 
-    def _drop(self, keys: list[K]) -> None:
-        """Remove committed keys."""
-        deque(map(self.stored.pop, keys), 0)
-        deque(map(self._cache.pop, keys, repeat(None)), 0)
-        self._tombed.update(keys)
-        self._trim()
-
-    def _trim(self) -> None:
-        if len(self._tombed) > max(_TOMBED, len(self.stored)):
+    def _trim(self, others: int = 0) -> None:
+        """Rebuild `order` if most of it was deleted. `others`: deleted keys in it that are not in `_tombed`."""
+        if len(self._tombed) + others > max(_TOMBED, len(self.stored)):
             self.order, self._tombed = list(self.stored), set()
 
     def load(self, keys: list[K], values: list[bytes | None]) -> None:

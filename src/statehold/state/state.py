@@ -152,6 +152,9 @@ class State:
 
     def _effect(self, changes: Changes) -> tuple[int, int]:
         """Return what these changes add to the digest and to the number of keys."""
+        table = self.tables[changes.table]
+        if table.segmented:
+            return table.effect(changes, self.before)
         key_seeds = list(seeds(changes.table, changes.keys))
         after, entered = _values_digest(changes.values, key_seeds)
         before, left = _values_digest(self.before(changes), key_seeds)

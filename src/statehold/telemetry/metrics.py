@@ -261,6 +261,15 @@ STANDBYS_DROPPED: Final = _counter(
     "standbys_dropped", "Standby replicas that were dropped and are loaded again.", of_partition=False
 )
 
+# Watches over HTTP
+
+WATCHES_OPENED: Final = _counter("watches_opened", "Streams of /watch that have begun.", of_partition=False)
+WATCHES_ENDED: Final = _counter("watches_ended", "Streams of /watch that have ended.", of_partition=False)
+WATCHES_SLOW: Final = _counter(
+    "watches_slow", "Streams of /watch that were ended because their readers were too slow.", of_partition=False
+)
+WATCH_EVENTS: Final = _counter("watch_events", "Events that were sent over streams of /watch.", of_partition=False)
+
 # Reference data
 
 REFERENCE_ROWS: Final = _gauge(

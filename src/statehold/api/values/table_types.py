@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, get_args, get_origin
 from uuid import UUID
 
@@ -165,7 +165,7 @@ def _are(kind: type, values: Iterable[Any]) -> bool:
 def _are_tuples(items: tuple[type, ...], keys: list[Any]) -> bool:
     if not _are(tuple, keys) or not {len(items)}.issuperset(map(len, keys)):
         return False
-    return all(map(_are, items, zip(*keys, strict=True)))
+    return all(_are(kind, map(itemgetter(index), keys)) for index, kind in enumerate(items))
 
 
 def _unknown(keys: list[Any]) -> bool:

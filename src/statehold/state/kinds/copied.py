@@ -13,6 +13,8 @@ V = TypeVar("V")
 class CopiedTable(PartitionTable[K, V]):
     """Costs an encoding and a decoding for each put, and for each read."""
 
+    plain = False
+
     def get(self, key: K, default: Any = None) -> Any:
         value: Any = super().get(key, ABSENT)
         return default if value is ABSENT else self._copy_of(value)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any, Final, Generic, TypeVar
 
 from statehold.api.joins import LEFT, REPORTED, RIGHT, BufferedRecord, JoinBuffer, Row, join_options
 from statehold.api.record import Record
 from statehold.errors import UsageError
+from statehold.state.digest import table_digest
 from statehold.state.kinds.clock import Horizon
 from statehold.state.kinds.due_index import DueIndex
-from statehold.state.kinds.join_rows import JoinRows
+from statehold.state.kinds.join_rows import JoinRows, RowSegment, RowSegments
 from statehold.state.kinds.windows import ClosingTable
 from statehold.state.partition_table import ABSENT, Changes
 
@@ -21,6 +23,7 @@ R = TypeVar("R")
 
 #: of the time that a row stays; a segment leaves at once, so rows stay in memory for at most one more
 SEGMENTS: Final = 8
+_NOTHING: Final[Mapping[Any, Any]] = {}
 
 
 class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R], Generic[K, L, R]):
@@ -115,74 +118,96 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         #: every stored row and every row of an open transaction by key and side; None until it is needed
         self._rows: JoinRows[K] | None = None
         #: the committed rows by segment; None until they are needed
-        self._segments: dict[int, list[Row[K]]] | None = None
-        #: the rows that leave with the frozen transaction, by segment
-        self._gone: dict[int, list[Row[K]]] = {}
+        self._segments: RowSegments[K] | None = None
+        #: the segments that leave with the frozen transaction
+        self._leaving: dict[int, RowSegment[K]] = {}
+        #: rows in `order` that have left with their segments
+        self._left = 0
 
     def freeze(self) -> Changes:
+        """Do as any table; the rows of segments that leave come last."""
         first = (self._now - self._stays) // self._span
         end = first * self._span
-        for row in [row for row in self._dirty if row[2] < end and row not in self.stored]:
-            self.end(row)
-        over = [(number, rows) for number, rows in sorted(self._by_segment().items()) if number < first]
-        leaving = {number: [row for row in dict.fromkeys(rows) if row in self.stored] for number, rows in over}
-        gone = list(chain.from_iterable(leaving.values()))
-        for row in gone:
-            self._dirty.pop(row, None)
+        if self._segments is None:
+            self._segments, self.segmented = RowSegments(self._span, self.stored), True
+        self._leaving = {number: self._whole(segment) for number, segment in self._segments.before(first)}
+        gone = list(chain.from_iterable(segment.rows for segment in self._leaving.values()))
+        for row in [row for row in self._dirty if row[2] < end]:
+            if row in self.stored:
+                del self._dirty[row]
+            else:
+                self.end(row)
         changes = super().freeze()
         self._waiting.freeze()
-        self._gone = leaving
         return Changes(self.name, changes.keys + gone, changes.values + [None] * len(gone)) if gone else changes
 
+    def _whole(self, segment: RowSegment[K]) -> RowSegment[K]:
+        """Return a segment with each of its stored rows once, and their digest."""
+        stored = self.stored
+        if segment.torn:
+            segment.rows, segment.torn = [row for row in dict.fromkeys(segment.rows) if row in stored], False
+        if segment.digest is None:
+            segment.digest = table_digest(self.name, segment.rows, map(stored.__getitem__, segment.rows))
+        return segment
+
+    def effect(self, changes: Changes, before: Callable[[Changes], list[bytes | None]]) -> tuple[int, int]:
+        assert self._segments is not None
+        gone = sum(len(segment.rows) for segment in self._leaving.values())
+        if gone:
+            written = len(changes.keys) - gone
+            changes = Changes(changes.table, changes.keys[:written], changes.values[:written])
+        added, born = self._segments.effect(changes, before(changes))
+        return added - sum(segment.digest or 0 for segment in self._leaving.values()), born - gone
+
     def commit(self) -> None:
-        deleted = [row for row, value in self._frozen.items() if value is None and row not in self._dirty]
+        deleted = []
+        if None in self._frozen.values():
+            deleted = [row for row, value in self._frozen.items() if value is None and row not in self._dirty]
         super().commit()
-        gone = list(chain.from_iterable(self._gone.values()))
-        self._drop(gone)
-        for number in self._gone:
-            self._by_segment().pop(number, None)
-        if self._rows is not None:
-            self._rows.discard(chain(deleted, gone))
+        if self._rows is not None and deleted:
+            self._rows.discard(deleted)
+        for number, segment in self._leaving.items():
+            self._drop(number, segment.rows)
+        self._leaving = {}
         self._waiting.commit()
         if self._waiting.is_long(len(self.stored)):
             self._build()
 
-    def _by_segment(self) -> dict[int, list[Row[K]]]:
-        if self._segments is None:
-            self._segments = {}
-            self._assign(self.stored)
-        return self._segments
+    def _drop(self, number: int, rows: list[Row[K]]) -> None:
+        """Remove the rows of a segment; none of them comes back."""
+        deque(map(self.stored.pop, rows), 0)
+        deque(map(self._cache.pop, rows, repeat(None)), 0)
+        if self._rows is not None:
+            self._rows.leave(rows)
+        if self._segments is not None:
+            self._segments.remove(number)
+        self._left += len(rows)
+        self._trim()
+
+    def _trim(self, others: int = 0) -> None:
+        order = self.order
+        super()._trim(others + self._left)
+        if self.order is not order:
+            self._left = 0
 
     def apply(self, keys: list[Row[K]], values: list[bytes | None]) -> None:
-        order, known = self.order, len(self.order)
         super().apply(keys, values)
-        if self._segments is None:
-            return
-        if order is self.order:
-            self._assign(order[known:])
-        else:  # it was rebuilt
-            self._segments = None
-
-    def _assign(self, rows: Iterable[Row[K]]) -> None:
-        segments, span = self._segments, self._span
-        assert segments is not None
-        for row in rows:
-            number = row[2] // span
-            if number in segments:
-                segments[number].append(row)
-            else:
-                segments[number] = [row]
+        if self._segments is not None:
+            self._segments.apply()
 
     def rollback(self) -> None:
         written = [*self._frozen, *self._dirty]
         super().rollback()
+        self._leaving = {}
+        if self._segments is not None:
+            self._segments.forget()
         if self._rows is not None:
             self._rows.discard([row for row in written if row not in self.stored])
         self._waiting.rollback()
 
     def loaded(self) -> None:
         super().loaded()
-        self._rows = self._segments = None
+        self._rows, self._segments, self.segmented, self._leaving, self._left = None, None, False, {}, 0
         self._build()
 
     def _build(self) -> None:
@@ -196,13 +221,15 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         if kept is None or (kind is not None and not isinstance(kept, kind)):
             raise self._refused(side, kept)
         at: int = record.message.timestamp()[1]
-        if at + self._stays <= self._clock.now:  # type: ignore[union-attr]  # the engine has set it
+        over = self._clock.now - self._stays  # type: ignore[union-attr]  # the engine has set it
+        if at <= over:
             self._pass_on(key, record)
             return []
         index, partners = self._rows or self._index(), []
         if key in index.sides[other]:
-            for row in index.between(key, other, at - self.within, at + self.within):
-                if (partner := self.get(row)) is None:
+            decoded = self._cache if self.plain else _NOTHING
+            for row in index.between(key, other, max(at - self.within, over + 1), at + self.within):
+                if (partner := decoded.get(row) or self.get(row)) is None:
                     continue
                 partners.append(getattr(partner, other))
                 if partner.waiting:
@@ -214,7 +241,11 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         else:
             row = mine[key] = key, side, at, 0
         waiting = not partners and side in self.reported
-        self._replace(row, BufferedRecord(kept, None, waiting) if side == LEFT else BufferedRecord(None, kept, waiting))
+        found = BufferedRecord(kept, None, waiting) if side == LEFT else BufferedRecord(None, kept, waiting)
+        if self.plain:
+            self._cache[row] = self._dirty[row] = found
+        else:
+            self._replace(row, found)
         if waiting:
             self._wait(row)
         return partners

@@ -17,6 +17,7 @@ V = TypeVar("V")
 class TracedTable(PartitionTable[K, V]):
     """Keeps the bytes of each value that was read. Slower; for development and tests."""
 
+    plain = False
     #: stored form of each value that the open transaction has read; the class's own stays empty
     _reads: dict[Any, bytes] = {}  # noqa: RUF012
 

@@ -1,0 +1,1 @@
+"""Follows the committed changes of a table from its changelog, for a `Client` and for the ops server."""

@@ -1,0 +1,91 @@
+"""A committed change of a table, and which changes a watch delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import GenericAlias
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from statehold.api.values import serde, versioned_values
+from statehold.common.decoding import UNREADABLE, make_decoder
+from statehold.errors import UnreadableValue
+from statehold.snapshot.format.records import Part
+
+V_co = TypeVar("V_co", covariant=True)
+
+
+class TableChange(msgspec.Struct, Generic[V_co], frozen=True, kw_only=True):
+    """A committed change of a key. The changes of a partition come in the order of its transactions.
+
+    `value` is the new value; of a key that is `deleted` it is None. `last`: it is the last one of its transaction, so
+    all changes up to here are the table as that transaction left it. `position` is where a watch continues behind it.
+    """
+
+    key: Any
+    value: V_co
+    deleted: bool
+    partition: int
+    #: the transaction whose delta has the change
+    transaction: int
+    #: topic -> next offset: the transaction includes the input below
+    offsets: dict[str, int]
+    #: milliseconds since 1970, by the clock of the partition's owner
+    time: int
+    last: bool
+    position: str
+
+
+#: a key and its stored value, None if it was deleted, and the number of changes of the transaction up to it
+Stored = tuple[Any, bytes | None, int]
+
+_split: Final = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, list[bytes | None]]).decode
+
+
+class WatchedTable(NamedTuple):
+    """The table whose changes are wanted, by its stored name; `decode` reads a value and may raise."""
+
+    name: str
+    keys: Callable[[msgspec.Raw], list[Any]]
+    decode: Callable[[Any, bytes], Any]
+    prefix: str | bytes | None
+
+    @classmethod
+    def typed(cls, name: str, key: Any, value: Any, prefix: str | bytes | None) -> WatchedTable:
+        """Return a table of these types; `value` may be a serde. For programs without the code of the service."""
+        keys = make_decoder(msgspec.msgpack.Decoder, GenericAlias(list, (key,))).decode
+        return cls(name, keys, partial(_decoded, serde.for_state(value)), prefix)
+
+    def stored(self, parts: Sequence[Part], skip: int) -> Iterator[Stored]:
+        """Yield the wanted changes of a transaction, without its first `skip` changes.
+
+        :raises UnreadableValue: a key is of another type.
+        """
+        number = 0
+        for part in parts:
+            for raw in part.entries:
+                table, keys, values = _split(raw)
+                if table == self.name:
+                    found = enumerate(zip(self._keys(keys), values, strict=True), number + 1)
+                    yield from ((k, value, i) for i, (k, value) in found if i > skip and self._wants(k))
+                number += len(values)
+
+    def _wants(self, key: Any) -> bool:
+        return self.prefix is None or key.startswith(self.prefix)
+
+    def _keys(self, raw: msgspec.Raw) -> list[Any]:
+        try:
+            return self.keys(raw)
+        except UNREADABLE as error:
+            raise UnreadableValue(
+                f"table {self.name!r}: its keys are of another type: {error}. Next: give `key` the type of the table's "
+                f"keys"
+            ) from error
+
+
+def _decoded(values: serde.Serde[Any], _: Any, data: bytes) -> Any:
+    """Read a value of any version as one of the current one, because only the service has its upcasters."""
+    plain = isinstance(values, serde.MsgPack | serde.Json | serde.Text | serde.Integer)
+    return values.decode(data[2:] if plain and versioned_values.version_of(data) > 1 else data)

@@ -1,0 +1,251 @@
+"""Reads of many keys and of ranges: what a `Client` gets from owners, over HTTP and in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statehold import Client, Handler, Receipt, Record, Service, Table
+from statehold.bound.attributes import tables_and_outputs
+from statehold.client import asking
+from statehold.client.rows import RowPage
+from statehold.common.partitioner import murmur2
+from statehold.config import Settings
+from statehold.errors import StateUnavailable, UsageError
+from statehold.ops.http import state as state_queries
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered, as_json
+from statehold.ops.http.bounded_server import BoundedServer
+from statehold.ops.http.guard import RequestGuard
+from statehold.ops.http.state import Queries
+from statehold.ops.supervisor import routes as supervisor
+from statehold.ops.supervisor.asking import passed_on
+from statehold.ops.supervisor.routes import FleetRoutes
+from statehold.runtime.local_reads import LocalReads
+from statehold.snapshot.format.records import CommitRecord
+from statehold.watch.position import WatchedTo, parse
+from statehold.worker.replicas import listing
+from statehold.worker.replicas.listing import KeyBounds, rows_within
+from statehold.worker.replicas.queries import Committed
+
+NAMES = [f"{country}-{i}" for country in ("AT", "DE", "FR") for i in range(40)] + ["a,b", "50%", "ü/ö", ""]
+COUNT = 2
+
+
+class Balances(Handler[int]):
+    balances = Table(key=str, value=int)
+    blobs = Table(key=bytes, value=int)
+    numbers = Table(key=int, value=int)
+
+    def on_record(self, record: Record[int]) -> None: ...
+
+
+class Part:
+    """One partition's tables; each `commit` is a transaction, which has committed the input below its number."""
+
+    def __init__(self) -> None:
+        self.tables = {name: table.fresh() for name, table in tables_and_outputs(Balances)[0].items()}
+        self.state: Any = SimpleNamespace(version=0, tables=self.tables)
+        self.n = 0
+
+    def commit(self) -> None:
+        for table in self.tables.values():
+            table.freeze()
+            table.commit()
+        self.n += 1
+
+    def committed(self) -> Committed:
+        return Committed(self.state, lambda: self.record)
+
+    @property
+    def record(self) -> CommitRecord:
+        return CommitRecord(
+            n=self.n, attempt="", lineage="0123456789abcdef", service="s", partition=0, partitions=COUNT,
+            positions={"s": self.n}, digest=b"",
+        )  # fmt: skip
+
+
+class Owners:
+    """One instance that owns all partitions, and a client of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.parts = {number: Part() for number in range(COUNT)}
+        service = Service("s", input="s", handler=Balances, settings=Settings())
+        overview: Any = SimpleNamespace(
+            committed=lambda _=None: {n: each.committed() for n, each in self.parts.items()}, partitions=COUNT
+        )
+        self.overview = service.overview = overview
+        self.asked: list[HttpRequest] = []
+        queries = Queries(service)
+
+        def answer(request: HttpRequest) -> HttpAnswer:
+            self.asked.append(request)
+            return answered(queries.answer, request)
+
+        self.server = BoundedServer(("127.0.0.1", 0), answer)
+        self.server.begin("owner")
+        member = SimpleNamespace(url=f"http://127.0.0.1:{self.server.server_port}", partitions=tuple(range(COUNT)))
+        admin = SimpleNamespace(
+            describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=COUNT)),
+            describe_group=lambda _: SimpleNamespace(members=(member,)),
+        )
+        monkeypatch.setattr(asking, "Admin", lambda *_: admin)
+
+    def fill(self) -> None:
+        for i, name in enumerate(NAMES):
+            part = self.parts[murmur2(name.encode(), COUNT)]
+            part.tables["balances"][name] = i
+            part.tables["blobs"][name.encode() + b"\xff"] = i
+        for part in self.parts.values():
+            part.commit()
+
+
+@pytest.fixture
+def owners(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owners]:
+    found = Owners(monkeypatch)
+    yield found
+    found.server.end()
+
+
+Way = Callable[[Owners], Client]
+
+
+def over_http(_: Owners) -> Client:
+    return Client("s", Settings())
+
+
+def in_this_process(owners: Owners) -> Client:
+    return Client("s", Settings(), here=LocalReads(lambda: owners.overview, "s"))
+
+
+ways = pytest.mark.parametrize("way", [over_http, in_this_process])
+
+
+@ways
+def test_many_keys_are_read_of_all_partitions(owners: Owners, way: Way) -> None:
+    owners.fill()
+    wanted = {name: i for i, name in enumerate(NAMES)}
+    with way(owners) as client:
+        assert client.get_many_blocking("balances", [*NAMES, "nobody", "AT-1"], value=int, timeout=20) == wanted
+        assert asyncio.run(client.get_many("balances", iter(NAMES), value=int, timeout=20)) == wanted
+        assert client.get_many_blocking("balances", [], value=int) == {}
+    assert all(request.path == "/state/balances" for request in owners.asked)
+    assert len(owners.asked) == (0 if way is in_this_process else 4)
+
+
+@ways
+def test_a_range_has_the_rows_of_all_partitions_in_the_order_of_keys(owners: Owners, way: Way) -> None:
+    owners.fill()
+
+    def keys(page: RowPage[int]) -> list[str]:
+        assert [row.partition for row in page.rows] == [murmur2(row.key.encode(), COUNT) for row in page.rows]
+        assert [row.value for row in page.rows] == [NAMES.index(row.key) for row in page.rows]
+        return [row.key for row in page.rows]
+
+    german = sorted(name for name in NAMES if name.startswith("DE-"))
+    with way(owners) as client:
+        page = client.get_range_blocking("balances", value=int, prefix="DE-", timeout=20)
+        assert (keys(page), page.truncated) == (german, False)
+        assert parse(page.position) == {n: WatchedTo(1, "01234567") for n in range(COUNT)}
+        first = asyncio.run(client.get_range("balances", value=int, prefix="DE-", limit=7, timeout=20))
+        assert (keys(first), first.truncated) == (german[:7], True)
+        rest = client.get_range_blocking("balances", value=int, start=german[7], end="DE-~", timeout=20)
+        assert keys(rest) == german[7:]
+        assert keys(client.get_range_blocking("balances", value=int, limit=1000, timeout=20)) == sorted(NAMES)
+        assert client.get_range_blocking("balances", value=int, start="x", end="y", timeout=20).rows == []
+
+
+def test_a_prefix_of_bytes_may_be_any_bytes(owners: Owners) -> None:
+    for i, blob in enumerate([b"\x80\xff", b"\x80\xff\xff", b"\x81", b"\xff\xff", b"\xff"]):
+        owners.parts[0].tables["blobs"][blob] = i
+    owners.parts[0].commit()
+    with over_http(owners) as client:
+        for prefix, found in ((b"\x80\xff", [0, 1]), (b"\xff", [4, 3]), (b"\x80", [0, 1]), (b"", [0, 1, 2, 4, 3])):
+            page = client.get_range_blocking("blobs", value=int, key=bytes, prefix=prefix, timeout=20)
+            assert [row.value for row in page.rows] == found
+
+
+@ways
+def test_only_what_has_committed_is_listed(owners: Owners, way: Way) -> None:
+    owners.fill()
+    for part in owners.parts.values():
+        for name in NAMES:
+            part.tables["balances"][name] = -1
+        part.tables["balances"]["new"] = -1
+        part.tables["balances"].freeze()
+    with way(owners) as client:
+        values = client.get_many_blocking("balances", [*NAMES, "new"], value=int, timeout=20)
+        assert values == {name: i for i, name in enumerate(NAMES)}
+        listed = client.get_range_blocking("balances", value=int, limit=1000, timeout=20)
+        assert {row.key: row.value for row in listed.rows} == values
+
+
+def test_rows_include_the_records_of_the_receipts(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_queries, "_LONGEST", 0.02)
+    owners.fill()
+    receipts = [Receipt("s", 0, 0), Receipt("", 1, 3), Receipt("s", 1, 1)]
+    with over_http(owners) as client:
+        client.get_many_blocking("balances", NAMES, value=int, after=receipts[0], timeout=20)
+        for read in (client.get_many_blocking, lambda table, _, **more: client.get_range_blocking(table, **more)):
+            with pytest.raises(StateUnavailable, match=r"partition 1: .*503: .* has committed 1, and not yet 3"):
+                read("balances", NAMES, value=int, after=receipts, timeout=0.3)
+        for _ in range(3):
+            owners.parts[1].commit()
+        assert len(client.get_many_blocking("balances", NAMES, value=int, after=receipts, timeout=20)) == len(NAMES)
+        with pytest.raises(UsageError, match="of another, not of s"):
+            client.get_many_blocking("balances", NAMES, value=int, after=Receipt("another", 0, 0))
+        with pytest.raises(UsageError, match="a page has 1 to 1000 rows"):
+            client.get_range_blocking("balances", value=int, limit=1001)
+
+
+def test_a_page_names_the_transaction_before_its_keys_were_read(
+    owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners.fill()
+
+    def added_meanwhile(_: float) -> None:
+        owners.parts[0].tables["balances"]["new"] = 7
+        owners.parts[0].commit()
+
+    monkeypatch.setattr(listing, "time", SimpleNamespace(sleep=added_meanwhile))
+    page = rows_within(owners.parts[0].committed(), "balances", KeyBounds(), 1000)
+    assert (page.since.n, page.commit_record.n) == (1, 2)
+    assert "new" not in dict(page.rows), "a watch from transaction 1 on has it"
+
+
+def test_a_partition_that_is_not_there_is_asked_again_and_named(owners: Owners) -> None:
+    owners.fill()
+    del owners.parts[1]
+    with (
+        over_http(owners) as client,
+        pytest.raises(StateUnavailable, match=r"partition 1: not read within .* not there"),
+    ):
+        client.get_range_blocking("balances", value=int, timeout=0.5)
+
+
+def test_of_several_processes_the_one_with_the_partition_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {1: as_json({"error": "elsewhere"}, 421), 2: as_json({"rows": [], "partitions": {"1": {}}})}
+    processes: Any = SimpleNamespace(members=lambda: {number: SimpleNamespace(number=number) for number in answers})
+    monkeypatch.setattr(supervisor, "gathered", lambda *_: answers)
+    routes = FleetRoutes(processes, RequestGuard(Settings().ops, exposed=False))
+    query = {"keys": "ann", "partition": "1", "after": "1:7"}
+    assert routes.answer(HttpRequest("GET", "/state/balances", query)).status == 200
+    with pytest.raises(Rejected, match=r"streams no changes. Next: use Client\.watch"):
+        passed_on(processes.members()[1], HttpRequest("GET", "/watch/balances"))
+
+
+def test_an_owner_bounds_what_it_is_asked(owners: Owners) -> None:
+    owners.fill()
+    with over_http(owners) as client:
+        client.get_many_blocking("balances", ["x" * 300 + str(i) for i in range(300)], value=int, timeout=20)
+        assert len(owners.asked) > 6
+        with pytest.raises(StateUnavailable, match="400: 'ann' is no key of table 'numbers'"):
+            client.get_many_blocking("numbers", ["ann"], value=int, timeout=20)
+        with pytest.raises(StateUnavailable, match="what was read is no <class 'str'>"):
+            client.get_many_blocking("balances", NAMES, value=str, timeout=20)
+    queries = Queries(Service("s", input="s", handler=Balances, settings=Settings()))
+    for table, field, text in (("balances", "keys", "a," * 101), ("numbers", "start", "x"), ("numbers", "keys", "1,")):
+        assert answered(queries.answer, HttpRequest("GET", f"/state/{table}", {field: text})).status == 400

@@ -1,0 +1,231 @@
+"""Watches over HTTP: events with positions as ids, their rights and bounds, readers that are slow or gone."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from tests.support.handlers import Accounts, Op
+from tests.support.processes import await_true
+
+from statehold import Service
+from statehold.client import watching
+from statehold.config import Secret, Settings
+from statehold.config.sections.ops import OpsSettings
+from statehold.ops.http import bounded_server, watch
+from statehold.ops.http.asgi import OpsApplication
+from statehold.ops.http.bounded_server import BoundedServer
+from statehold.ops.http.guard import RequestGuard
+from statehold.ops.http.routes import Routes
+from statehold.telemetry import metrics
+from statehold.testing import Driver
+from statehold.testing.memory.clients import StableMemoryReader
+from statehold.watch.position import WatchedTo
+
+TOKEN = "a-token-that-nobody-guesses"  # noqa: S105
+SETTINGS = Settings(ops=OpsSettings(state="on", token=Secret(TOKEN)))
+
+
+class Event(NamedTuple):
+    kind: str
+    id: str
+    data: Any
+
+
+class Stream:
+    """A reader of a stream."""
+
+    def __init__(self, port: int, path: str, **headers: str) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self.connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}", **headers})
+        self.answer = self.connection.getresponse()
+
+    def event(self) -> Event | None:
+        """Return the next event; None at the end."""
+        fields: dict[str, str] = {}
+        while line := self.answer.readline().decode().rstrip("\n"):
+            name, _, fields_value = line.partition(": ")
+            fields[name] = fields_value
+        return Event(fields["event"], fields["id"], json.loads(fields["data"])) if fields else None
+
+    def changes(self, count: int) -> list[Event]:
+        found: list[Event] = []
+        while len(found) < count:
+            event = self.event()
+            assert event is not None
+            found += [event] if event.kind == "change" else []
+        return found
+
+    def close(self) -> None:
+        self.answer.close()
+        self.connection.close()
+
+
+class Watching:
+    """A service on a broker in memory, and the ops server that has its streams."""
+
+    def __init__(self, driver: Driver, settings: Settings) -> None:
+        self.driver = driver
+        self.service = Service("accounts", input="input", handler=Accounts, settings=settings)
+        overview: Any = SimpleNamespace(partitions=1, with_ends=lambda found: found)
+        self.service.overview = overview
+        self.routes = Routes(self.service, RequestGuard(settings.ops, exposed=False))
+        self.server = BoundedServer(("127.0.0.1", 0), self.routes.answer)
+        self.server.begin("ops")
+        self.streams: list[Stream] = []
+
+    def feed(self, *names: str, size: int = 0) -> None:
+        self.driver.feed_all([Op(name, 1, size=size) for name in names], key="k")
+        self.driver.commit()
+
+    def open(self, path: str = "/watch/balances", **headers: str) -> Stream:
+        self.streams.append(Stream(self.server.server_port, path, **headers))
+        return self.streams[-1]
+
+    @property
+    def left(self) -> float:
+        """How many streams have ended."""
+        return self._value(metrics.WATCHES_ENDED)
+
+    def _value(self, metric: Any) -> float:
+        samples = [sample for family in self.service.metrics.collect() for sample in family.samples]
+        return sum(sample.value for sample in samples if sample.name == metric.name)
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.close()
+        self.server.end()
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
+    driver = Driver(Accounts)
+    monkeypatch.setattr(watch, "Admin", lambda *_: None)
+    monkeypatch.setattr(watching, "CommittedReader", lambda *_, **__: StableMemoryReader(driver.broker, lambda: False))
+    monkeypatch.setattr(watch, "_QUIET", 0.05)
+    found = Watching(driver, SETTINGS)
+    found.feed("ann")
+    yield found
+    found.close()
+
+
+def test_changes_are_events_and_a_stream_continues_by_the_last_id(watched: Watching) -> None:
+    first = watched.open()
+    assert (first.answer.status, first.answer.headers["Content-Type"]) == (200, "text/event-stream")
+    begun, record = first.event(), watched.driver.commit_record()
+    assert begun == Event("position", WatchedTo.of(record).text(0), {})
+    watched.feed("bob", "cyd")
+    bob, cyd = first.changes(2)
+    record = watched.driver.commit_record()
+    assert bob.data == {
+        "key": "bob", "value": {"total": 1, "entries": 1, "ballast": ""}, "deleted": False, "partition": 0,
+        "transaction": record.n, "offsets": {"input": 3}, "time": record.time, "last": False, "position": bob.id,
+    }  # fmt: skip
+    assert (cyd.data["key"], cyd.data["last"], cyd.id) == ("cyd", True, WatchedTo.of(record).text(0))
+    for again in (watched.open(**{"Last-Event-ID": bob.id}), watched.open(f"/watch/balances?after={bob.id}")):
+        assert again.changes(1) == [cyd]
+    some = watched.open("/watch/balances?prefix=DE-&partition=0")
+    some.event()
+    watched.feed("eve", "DE-1")
+    assert [each.data["key"] for each in some.changes(1)] == ["DE-1"]
+
+
+def test_a_stream_that_cannot_begin_says_why(watched: Watching) -> None:
+    generation = watched.driver.commit_record().lineage[:8]
+    for path, status, word in (
+        ("/watch/balance", 404, "there are balances"),
+        ("/watch/balances?after=x", 400, "is no position of a watch"),
+        ("/watch/balances?partition=7", 400, "the input has 1 partitions"),
+        ("/watch/balances?after=0:99:abc", 410, "its newest transaction is 1"),
+        (f"/watch/balances?after=0:1:{generation[::-1]}", 410, "of another state"),
+    ):
+        answer = watched.open(path).answer
+        assert (answer.status, word in answer.read().decode()) == (status, True), path
+    assert watched.left == 2  # those that had begun to read
+    for headers in ({"Authorization": "Bearer wrong"}, {"Authorization": ""}):
+        assert watched.open(**headers).answer.status == 401
+
+
+def test_a_watch_has_the_rights_of_a_query(watched: Watching) -> None:
+    closed = Watching(watched.driver, replace(SETTINGS, ops=OpsSettings(state="off", token=Secret(TOKEN))))
+    try:
+        answer = closed.open().answer
+        assert (answer.status, b"state queries are off" in answer.read()) == (404, True)
+    finally:
+        closed.close()
+
+
+def test_a_few_streams_are_open_and_readers_that_leave_make_room(watched: Watching) -> None:
+    for _ in range(watch.MOST):
+        assert watched.open().answer.status == 200
+    refused = watched.open().answer
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+    watched.streams[0].close()
+    await_true(lambda: watched.left == 1, "the stream of the reader that left has ended")
+    assert watched.open().answer.status == 200
+
+
+def test_a_slow_reader_gets_a_last_event_and_continues(watched: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SLOW", -1.0)
+    stream = watched.open()
+    begun, end = stream.event(), stream.event()
+    assert begun is not None
+    assert end == Event("end", begun.id, {"error": "the reader is too slow; continue by the last id"})
+    assert stream.event() is None
+    watched.feed("bob")
+    assert [each.data["key"] for each in watched.open(**{"Last-Event-ID": end.id}).changes(1)] == ["bob"]
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(watched: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_server, "_PATIENCE", 0.5)
+    stream = watched.open()
+    stream.event()
+    for _ in range(20):
+        watched.feed("bob", size=700_000)
+    await_true(lambda: watched.left == 1, "its stream has ended")
+
+
+def test_a_position_that_is_lost_ends_a_stream_with_its_cause(watched: Watching) -> None:
+    stream = watched.open()
+    stream.event()
+    log = watched.driver.broker.log(watched.driver.names.changelog, 0)
+    log.append(b"not of statehold")
+    events = iter(stream.event, None)
+    end = next(event for event in events if event.kind == "end")
+    assert end.data["error"].startswith("DamagedIncrement: ")
+
+
+def test_a_mounted_application_streams_until_its_reader_is_gone(watched: Watching) -> None:
+    application = OpsApplication(watched.service)
+    scope = {
+        "type": "http", "method": "GET", "path": "/watch/balances", "query_string": b"", "root_path": "",
+        "headers": [(b"authorization", f"Bearer {TOKEN}".encode())],
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def run(enough: Callable[[], bool]) -> None:
+        gone = asyncio.Event()
+
+        async def receive() -> Any:
+            if sent:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+            return {"type": "http.request"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if enough():
+                gone.set()
+
+        await application(scope, receive, send)
+
+    asyncio.run(run(lambda: len(sent) == 4))
+    assert (sent[0]["status"], b"event: position" in sent[1]["body"]) == (200, True)
+    assert all(message["more_body"] for message in sent[1:])
+    await_true(lambda: watched.left == 1, "its stream has ended")
