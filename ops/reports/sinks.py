@@ -14,7 +14,7 @@ from statehold.bound.sink import DatabaseTrouble, RowsRefused
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import SinkRefused, SinkUnreachable, StartError, UsageError
+from statehold.errors import SinkRefused, SinkUnreachable, StartError, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.service import Service
@@ -76,6 +76,24 @@ def compared(settings: Settings, names: Names, commit_records: Sequence[CommitRe
     :raises DatabaseTrouble: :raises RowsRefused:
     """
     return _look(settings, names, commit_records, make=False, adopt=False)
+
+
+def require_level(
+    settings: Settings, doing: str, service: str, names: Names, commit_records: Sequence[CommitRecord]
+) -> None:
+    """Require that the database is at these commit records, which were read before.
+
+    `doing`: the work of the tool. `service`: what repeats a transaction that only the database has.
+
+    :raises ToolRefused: it is not. Also as `compared`.
+    """
+    for each in compared(settings, names, commit_records):
+        if each.trouble or each.position != each.commit_record:
+            raise ToolRefused(
+                f"{names.input}[{each.partition}]@{each.commit_record}: {doing}: the database of the sinks is at "
+                f"{each.position}: {each.trouble or 'ahead, by one transaction'}. Nothing was changed. Next: start "
+                f"{service}, which repeats that transaction, and stop it"
+            )
 
 
 def open_session(settings: Settings, names: Names, who: str, partition: int = 0) -> PostgresSession:

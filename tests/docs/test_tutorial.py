@@ -13,7 +13,7 @@ from tests.support.shell import Shell, steps
 from statehold.dev.ports import free_ports
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial"
-PAGES = ["build", "kill", "watch", "look", "compact"]
+PAGES = ["build", "kill", "watch", "look", "answer", "compact"]
 
 pytestmark = pytest.mark.kafka
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -47,7 +53,14 @@ class Web:
         }
         self._log = (directory / f"web-{port}.log").open("w+b")
         command = [sys.executable, "-m", "uvicorn", "examples.microservice.app:app", "--port", str(port)]
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self._log, stderr=self._log)
+        self._start = partial(subprocess.Popen, command, cwd=ROOT, env=environment, stdout=self._log, stderr=self._log)
+        self.process = self._start()
+
+    def kill_and_start(self) -> None:
+        """Kill it, and start another one at its port."""
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
 
     def ask(self, path: str, token: str = "", method: str = "GET", **headers: str) -> Reply | None:
         """None while no server listens."""
@@ -161,6 +174,72 @@ def test_a_page_shows_balances_change_also_when_another_instance_dies(webs: tupl
         await_true(lambda: page.text("#balances").count("7.50") == len(ACCOUNTS), "the page has them after a takeover")
         assert page.text("#balances").split().count("before") == 1
         assert page.complaints() == []
+
+
+class Follower:
+    """Reads the stream of changes from one instance after the other; each continues by the last event's id."""
+
+    def __init__(self, webs: tuple[Web, ...], position: str) -> None:
+        self._webs, self._position = cycle(webs), position
+        #: account -> its balances in the order of their events
+        self.seen: dict[str, list[int]] = {account: [] for account in ACCOUNTS}
+        self.streams = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self._read(next(self._webs))
+            self._ended.wait(0.1)
+
+    def _read(self, web: Web) -> None:
+        connection = http.client.HTTPConnection(web.url.removeprefix("http://"), timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/changes", headers={"Last-Event-ID": self._position})
+            answer = connection.getresponse()
+            assert answer.status == 200
+            self.streams += 1
+            fields: dict[str, str] = {}
+            while not self._ended.is_set() and (line := answer.readline()):
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                if name:
+                    fields[name] = value
+                    continue
+                change = json.loads(fields["data"])
+                self.seen[change["key"]].append(change["value"])
+                self._position, fields = fields["id"], {}
+
+
+@pytest.mark.long
+def test_a_follower_misses_no_change_while_instances_are_killed_in_turn(webs: tuple[Web, Web]) -> None:
+    first, second = webs
+    for web in webs:
+        await_true(lambda: web.says("/ops/ready", 200), "both are ready")  # noqa: B023
+    reply = first.ask("/balances")
+    assert reply is not None
+    follower, expected = Follower(webs, reply.json["position"]), list[int]()
+    try:
+        for turn in range(4):
+            for number in range(5):
+                payer, key = (second, first)[turn % 2], f"order-{turn}-{number}"
+                paid = [payer.pay(account, 100, key).json["balance"] for account in ACCOUNTS]
+                expected.append(100 * (5 * turn + number + 1))
+                assert paid == [expected[-1]] * len(ACCOUNTS)
+                if number == 2:
+                    webs[turn % 2].kill_and_start()
+            await_true(lambda: webs[turn % 2].says("/ops/ready", 200), "it is ready again")  # noqa: B023
+        await_true(lambda: all(len(found) >= 20 for found in follower.seen.values()), "it has all changes")
+    finally:
+        follower.end()
+    assert follower.seen == dict.fromkeys(ACCOUNTS, expected), "each balance once, in order"
+    assert follower.streams > 2
 
 
 def metrics(web: Web) -> str:

@@ -194,7 +194,7 @@ ALLOWED: dict[str, str] = {
     "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",
     "ops.supervisor": ("errors config common health telemetry service __init__ ops.remote ops.http ops.process"),
     "ops.cli.common": (
-        "errors config.common config common messages bound snapshot snapshot.spark.io service service_lookup "
+        "errors config.common config common bound snapshot.spark.io service service_lookup "
         "snapshot.inspect dev ops.reports ops.process"
     ),
     "ops.cli.inspect": (
@@ -212,7 +212,8 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.cli.snapshots": "errors common snapshot.inspect admin.inspection ops.cli.common",
     "ops.cli.state": (
-        "errors config common bound snapshot.format snapshot snapshot.spark.io admin service snapshot.spark.export "
+        "errors config common messages bound snapshot snapshot.spark.io admin service "
+        "snapshot.spark.export "
         "admin.state admin.backup admin.repair admin.inspection admin.inputs ops.reports ops.process ops.cli.common "
         "ops.cli.service ops.cli.release ops.cli.snapshots rehearsal rebuild spread"
     ),

@@ -18,17 +18,22 @@ from statehold.bound.topics import class_of, output_topics, reference_topics
 from statehold.common.names import Names
 from statehold.config.common.errors import SettingsError
 from statehold.config.settings import Settings
-from statehold.ops.cli.common.output import WrongOption
+from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.target import (
+    All,
+    AnswerTimeout,
     Config,
+    DryRun,
     InputName,
     Overrides,
+    Partitions,
     Profile,
     SecretsDir,
     ServiceName,
     Target,
     find_service,
     names_of,
+    partitions_of,
     quiet_settings,
 )
 from statehold.ops.cli.common.waiting import patient
@@ -90,6 +95,23 @@ def subject_of(settings: Settings, target: str | None, name: str | None, input_t
     return Subject(service.settings, names, service, target)
 
 
+class Choice(NamedTuple):
+    """What a command resolves through the control topic, dead letters or durable calls, and how it answers."""
+
+    about: Subject
+    #: empty: all
+    partitions: list[int]
+    everything: bool
+    dry_run: bool
+    #: seconds
+    timeout: float
+    as_json: bool
+
+    @property
+    def settings(self) -> Settings:
+        return self.about.settings
+
+
 def _settings(
     config: Config = None, overrides: Overrides = None, secrets_dir: SecretsDir = None, profile: Profile = None
 ) -> Settings:
@@ -106,6 +128,24 @@ def _subject(
     profile: Profile = None,
 ) -> Subject:
     return subject_of(quiet_settings(config, overrides, secrets_dir, profile), target, service, input_topic)
+
+
+def _choice(
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    everything: All = False,
+    timeout: AnswerTimeout = 60.0,
+    dry_run: DryRun = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> Choice:
+    about = _subject(target, service, input_topic, config, overrides, secrets_dir, profile)
+    return Choice(about, partitions_of(partitions), everything, dry_run, timeout, as_json)
 
 
 @functools.wraps(_subject)
@@ -135,6 +175,11 @@ def with_names(command: Command) -> Command:
 def with_subject(command: Command) -> Command:
     """Pass the command `about`, from MODULE:SERVICE, or --name and --input, and the settings."""
     return lending(_subject, "about", command)
+
+
+def with_choice(command: Command) -> Command:
+    """Pass the command `choice`: `about`, --partitions, --all, --timeout, --dry-run and --json."""
+    return lending(_choice, "choice", command)
 
 
 def lending(make: Callable[..., Any], name: str, command: Command) -> Command:

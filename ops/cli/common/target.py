@@ -11,15 +11,12 @@ import typer
 from statehold import service_lookup
 from statehold.bound.topics import output_topics, reference_topics
 from statehold.common.names import Names
-from statehold.common.version import __version__
 from statehold.config.loading import load
 from statehold.config.settings import Settings
-from statehold.messages.command import issuer
 from statehold.ops.cli.common.output import WrongOption
 from statehold.ops.cli.common.shared_options import with_code, with_name, with_required_code, with_servers
 from statehold.ops.process.logs import configure_quietly
 from statehold.ops.reports.acl_hint import remember
-from statehold.snapshot.state_replacement import ReplacementReason
 
 if TYPE_CHECKING:  # a command that gets names instead of code starts faster without it
     from statehold.service import Service
@@ -237,8 +234,3 @@ def local_name(target: str | None, name: str | None) -> str | None:
     if target is not None and name is not None:
         raise WrongOption(f"{target} declares its name itself; leave out --name")
     return find_service(target).name if target is not None else name
-
-
-def replacement_reason(tool: str, who: str | None, why: str) -> ReplacementReason:
-    """Return what the changelog keeps of --who and --why."""
-    return ReplacementReason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)

@@ -20,16 +20,8 @@ from statehold.messages import command
 from statehold.messages.call_outcome import DISCARD, FAIL, RETRY, CallRequest
 from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson, WrongOption
-from statehold.ops.cli.common.subject import Subject, with_subject
-from statehold.ops.cli.common.target import (
-    All,
-    AnswerTimeout,
-    DryRun,
-    OptionalWhy,
-    OutcomeWhy,
-    Partitions,
-    partitions_of,
-)
+from statehold.ops.cli.common.subject import Choice, Subject, with_choice, with_subject
+from statehold.ops.cli.common.target import OptionalWhy, OutcomeWhy, Partitions, partitions_of
 from statehold.ops.cli.common.waiting import progress
 from statehold.state.kinds.calls import CallTable
 
@@ -80,7 +72,7 @@ def list_(
 
     Exit code 0: listed, even if the list is empty.
     """
-    found = _stored(about, partitions, call, dead=dead)
+    found = _stored(about, partitions_of(partitions), call, dead=dead)
     if as_json:
         shown.print_json([each.plain for each in found])
         return
@@ -113,7 +105,7 @@ def show_(
 
     Exit code 0: shown; 1: it is neither pending nor dead.
     """
-    found = [each for each in _stored(about, _partition(name), None, dead=False) if each.id == name]
+    found = [each for each in _stored(about, [_partition(name)], None, dead=False) if each.id == name]
     if not found:
         shown.complain(f"{name} is neither pending nor dead; `statehold calls list` names those that are")
         raise typer.Exit(1)
@@ -125,40 +117,20 @@ def show_(
 
 
 @app.command()
-@with_subject
-def retry(
-    about: Subject,
-    partitions: Partitions = None,
-    call: Name = None,
-    ids: Ids = None,
-    everything: All = False,
-    why: OptionalWhy = "",
-    dry_run: DryRun = False,
-    timeout: AnswerTimeout = 60.0,
-    as_json: AsJson = False,
-) -> None:
+@with_choice
+def retry(choice: Choice, call: Name = None, ids: Ids = None, why: OptionalWhy = "") -> None:
     """Make dead calls again, with the same ids.
 
     statehold calls retry order_totals.app:service --all
 
     Exit code 0: they are pending again; 1: not in time, or no dead call matches.
     """
-    _resolve(about, RETRY, partitions, call, ids, everything, why, dry_run, timeout, as_json)
+    _resolve(choice, RETRY, call, ids, why)
 
 
 @app.command()
-@with_subject
-def discard(
-    why: OutcomeWhy,
-    about: Subject,
-    partitions: Partitions = None,
-    call: Name = None,
-    ids: Ids = None,
-    everything: All = False,
-    dry_run: DryRun = False,
-    timeout: AnswerTimeout = 60.0,
-    as_json: AsJson = False,
-) -> None:
+@with_choice
+def discard(why: OutcomeWhy, choice: Choice, call: Name = None, ids: Ids = None) -> None:
     """Forget calls, pending or dead: the handler gets neither an answer nor a failure.
 
     statehold calls discard order_totals.app:service \\
@@ -168,22 +140,12 @@ def discard(
 
     Exit code 0: they are gone; 1: not in time, or no call matches.
     """
-    _resolve(about, DISCARD, partitions, call, ids, everything, why, dry_run, timeout, as_json)
+    _resolve(choice, DISCARD, call, ids, why)
 
 
 @app.command()
-@with_subject
-def fail(
-    why: OutcomeWhy,
-    about: Subject,
-    partitions: Partitions = None,
-    call: Name = None,
-    ids: Ids = None,
-    everything: All = False,
-    dry_run: DryRun = False,
-    timeout: AnswerTimeout = 60.0,
-    as_json: AsJson = False,
-) -> None:
+@with_choice
+def fail(why: OutcomeWhy, choice: Choice, call: Name = None, ids: Ids = None) -> None:
     """End calls as failed: the method of on_failed gets them with the reason; without one they are dead.
 
     statehold calls fail order_totals.app:service \\
@@ -191,29 +153,19 @@ def fail(
 
     Exit code 0: they have failed; 1: not in time, or no call matches.
     """
-    _resolve(about, FAIL, partitions, call, ids, everything, why, dry_run, timeout, as_json)
+    _resolve(choice, FAIL, call, ids, why)
 
 
-def _resolve(
-    about: Subject,
-    what: str,
-    partitions: str | None,
-    call: str | None,
-    ids: Sequence[str] | None,
-    everything: bool,
-    why: str,
-    dry_run: bool,
-    timeout: float,
-    as_json: bool,
-) -> None:
-    if bool(ids) == everything:
+def _resolve(choice: Choice, what: str, call: str | None, ids: Sequence[str] | None, why: str) -> None:
+    about, timeout, as_json = choice.about, choice.timeout, choice.as_json
+    if bool(ids) == choice.everything:
         raise WrongOption("give --id ID, once or more, or --all")
-    stored = _stored(about, partitions, call, dead=what == RETRY)
-    found = [each for each in stored if everything or each.id in (ids or ())]
+    stored = _stored(about, choice.partitions, call, dead=what == RETRY)
+    found = [each for each in stored if choice.everything or each.id in (ids or ())]
     if not found:
         shown.complain(f"no {'dead ' * (what == RETRY)}call matches; `statehold calls list` names them")
         raise typer.Exit(1)
-    if dry_run:
+    if choice.dry_run:
         _report(found, as_json, f"{what.removeprefix('calls-')} ")
         return
     by_partition = defaultdict[int, list[str]](list)
@@ -247,7 +199,7 @@ def _report(found: Sequence[StoredCall], as_json: bool, doing: str) -> None:
         shown.report(f"{doing}{each.id}{f': {each.row.error}' if each.row.error else ''}")
 
 
-def _stored(about: Subject, partitions: str | None, call: str | None, *, dead: bool) -> list[StoredCall]:
+def _stored(about: Subject, partitions: Sequence[int], call: str | None, *, dead: bool) -> list[StoredCall]:
     """Return the calls in the state, the oldest first."""
     if about.service is None:
         raise WrongOption("give MODULE:SERVICE: only the code knows what the arguments of its calls are")
@@ -260,7 +212,7 @@ def _stored(about: Subject, partitions: str | None, call: str | None, *, dead: b
         raise UsageError(f"there is no Call {call!r}; there are: {', '.join(tables)}")
     found: list[StoredCall] = []
     with topic_view(about.settings, about.names) as view:
-        for partition in view.numbers(partitions_of(partitions)):
+        for partition in view.numbers(partitions):
             held = view.state(partition, "latest").contents.tables
             found += [
                 StoredCall(partition, str(key), name, table.decode(data))
@@ -271,9 +223,9 @@ def _stored(about: Subject, partitions: str | None, call: str | None, *, dead: b
     return sorted((each for each in found if each.row.error or not dead), key=lambda each: each.row.time)
 
 
-def _partition(name: str) -> str:
+def _partition(name: str) -> int:
     """:raises WrongOption: the text is no id of a call."""
     parts = name.split("/")
     if len(parts) < 5 or not parts[-4].isdigit():
         raise WrongOption(f"{name!r} is no id of a call, such as orders/3/1207/score/0")
-    return parts[-4]
+    return int(parts[-4])

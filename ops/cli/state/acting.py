@@ -7,8 +7,9 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from statehold.admin.state.killed_command import await_killed_command
-from statehold.common.names import Names
+from statehold.common.version import __version__
 from statehold.config.settings import Settings
+from statehold.messages.command import issuer
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Command, lending
 from statehold.ops.cli.common.target import (
@@ -20,7 +21,6 @@ from statehold.ops.cli.common.target import (
     Who,
     Why,
     quiet_settings,
-    replacement_reason,
     service_of,
 )
 from statehold.ops.cli.common.waiting import progress
@@ -49,29 +49,20 @@ class StateChange(NamedTuple):
     yes: bool
     as_json: bool
 
-    @property
-    def names(self) -> Names:
-        return self.service.names
-
     def reason(self, tool: str) -> ReplacementReason:
         """Return what the changelog keeps of --who and --why."""
-        return replacement_reason(tool, self.who, self.why)
+        return ReplacementReason(tool=f"{tool} {__version__}", who=self.who or issuer(), why=self.why)
 
     def acts(self) -> bool:
-        """See `acts`."""
-        return acts(self.settings, self.names, dry_run=self.dry_run, yes=self.yes)
+        """Return whether the command makes the change; wait first for the session of a killed command.
 
-
-def acts(settings: Settings, names: Names, *, dry_run: bool, yes: bool) -> bool:
-    """Return whether the command makes the change; wait first for the session of a killed command.
-
-    :raises WrongOption: --dry-run and --yes.
-    """
-    if dry_run and yes:
-        raise WrongOption("--dry-run and --yes contradict each other")
-    if yes:
-        await_killed_command(settings, names, progress)
-    return yes
+        :raises WrongOption: --dry-run and --yes.
+        """
+        if self.dry_run and self.yes:
+            raise WrongOption("--dry-run and --yes contradict each other")
+        if self.yes:
+            await_killed_command(self.settings, self.service.names, progress)
+        return self.yes
 
 
 def _change(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,12 +12,9 @@ from statehold.admin.inputs.report import ChangedInputs, InputResult, PartitionR
 from statehold.admin.inputs.requested import request_of
 from statehold.bound.attributes import sinks_of
 from statehold.bound.topics import class_of
-from statehold.common.names import Names
-from statehold.errors import ToolRefused
 from statehold.ops.cli.common import output
 from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
-from statehold.ops.reports.sinks import compared
-from statehold.snapshot.format.records import CommitRecord
+from statehold.ops.reports.sinks import require_level
 
 
 @with_change
@@ -65,16 +62,7 @@ def inputs(
     request = request_of(add or (), remove or (), rename or (), reorder=reorder, discard=discard)
     act = change.acts()
     has_sinks = bool(sinks_of(class_of(service.handler)))
-
-    def compare_sinks(names: Names, commit_records: Sequence[CommitRecord]) -> None:
-        for each in compared(settings, names, commit_records):
-            if each.trouble or each.position != each.commit_record:
-                raise ToolRefused(
-                    f"{names.input}[{each.partition}]@{each.commit_record}: change the inputs: the database of the "
-                    f"sinks is at {each.position}: {each.trouble or 'ahead, by one transaction'}. Nothing was changed. "
-                    f"Next: start the service with the former code, which repeats that transaction, and stop it"
-                )
-
+    compare_sinks = partial(require_level, settings, "change the inputs", "the service with the former code")
     done = changing.change(
         settings,
         service.names,

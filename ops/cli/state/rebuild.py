@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,33 +12,25 @@ import typer
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.bound.attributes import sinks_of
 from statehold.bound.topics import class_of
-from statehold.common.names import Names
-from statehold.config.settings import Settings
-from statehold.errors import ToolRefused
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.spark import SparkMaster, SparkMemory, importing_session
-from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
 from statehold.ops.cli.release.rehearse import Shown, line_of, print_example
-from statehold.ops.cli.state.acting import SHOWN, DryRun, Yes, acts
-from statehold.ops.reports.sinks import compared
+from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
+from statehold.ops.reports.sinks import require_level
 from statehold.rebuild import replacing
 from statehold.rebuild.kept_transactions import TOOL
 from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.rebuild.report import RebuiltState
 from statehold.rehearsal.source import LiveTopics
-from statehold.snapshot.format.records import CommitRecord
 
 if TYPE_CHECKING:
     from statehold.service import Service
     from statehold.snapshot.spark.io.source import Session
 
 
-@with_settings
+@with_change
 def rebuild_(
-    settings: Settings,
-    target: Code,
+    change: StateChange,
     since: Annotated[
         str,
         typer.Option(
@@ -47,7 +39,6 @@ def rebuild_(
             help="Begin with no state before the first record, or with the state at a time or another stored point.",
         ),
     ],
-    why: Why,
     examples: Shown = 3,
     spool_dir: Annotated[
         Path | None,
@@ -59,10 +50,6 @@ def rebuild_(
     ] = None,
     spark_master: SparkMaster = None,
     spark_memory: SparkMemory = "1g",
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Run new code over the kept input, without outputs, and let the service continue from the state that it makes.
 
@@ -73,12 +60,12 @@ def rebuild_(
 
     Exit code 0: replaced, or shown; 1: rejected, and nothing was changed.
     """
-    service = service_of(settings, target)
-    reason, act = replacement_reason(TOOL, who, why), acts(settings, service.names, dry_run=dry_run, yes=yes)
+    settings, service, act = change.settings, change.service, change.acts()
     has_sinks = bool(sinks_of(class_of(service.handler)))
+    compare_sinks = partial(require_level, settings, "rebuild the state", "the service", service.names)
 
     def show(found: RebuiltState) -> None:
-        if not as_json:
+        if not change.as_json:
             _print(found)
 
     options = RebuildOptions(since, examples, spool_dir)
@@ -87,18 +74,18 @@ def rebuild_(
         spark = None
         if spark_master is not None:
             spark = opened.enter_context(importing_session("statehold rebuild", spark_master, spark_memory))
-        work = opened.enter_context(closing(_rebuild(spark, LiveTopics(view), service, target, options)))
+        work = opened.enter_context(closing(_rebuild(spark, LiveTopics(view), service, change.target, options)))
         done = replacing.rebuild(
             work,
             settings,
             service.names,
             service.handler,
-            reason,
+            change.reason(TOOL),
             show,
             dry_run=not act,
-            compare_sinks=_sinks_compared(settings, service.names) if has_sinks else None,
+            compare_sinks=compare_sinks if has_sinks else None,
         )
-    if as_json:
+    if change.as_json:
         output.print_json(done)
         return
     for text in done.obstacles:
@@ -116,19 +103,6 @@ def _rebuild(
 
     code = ReleaseCode(target, service.settings, service.names)
     return SpreadRebuild(spark, topics, service.handler, code, options, output.complain)
-
-
-def _sinks_compared(settings: Settings, names: Names) -> replacing.CompareSinks:
-    def compare(commit_records: Sequence[CommitRecord]) -> None:
-        for each in compared(settings, names, commit_records):
-            if each.trouble or each.position != each.commit_record:
-                raise ToolRefused(
-                    f"{names.input}[{each.partition}]@{each.commit_record}: rebuild the state: the database of the "
-                    f"sinks is at {each.position}: {each.trouble or 'ahead, by one transaction'}. Nothing was changed. "
-                    f"Next: start the service, which repeats that transaction, and stop it"
-                )
-
-    return compare
 
 
 def _print(found: RebuiltState) -> None:

@@ -15,14 +15,11 @@ from statehold.admin.state import move_input
 from statehold.admin.state import repartition as repartitioning
 from statehold.admin.state.position_args import offsets_of
 from statehold.common.partitioner import PARTITIONERS
-from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
-from statehold.ops.cli.common.output import AsJson, WrongOption
+from statehold.ops.cli.common.output import WrongOption
 from statehold.ops.cli.common.spark import SparkMemory, importing_session
-from statehold.ops.cli.common.subject import with_settings
-from statehold.ops.cli.common.target import Code, Who, Why, replacement_reason, service_of
-from statehold.ops.cli.state.acting import SHOWN, DryRun, StateChange, Yes, acts, with_change
+from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
 from statehold.ops.cli.state.inputs import inputs
 from statehold.snapshot.state_edits import Edit, drop, read_patches
 
@@ -31,11 +28,9 @@ app.command("inputs")(inputs)
 
 
 @app.command("migrate")
-@with_settings
+@with_change
 def migrate(
-    settings: Settings,
-    target: Code,
-    why: Why,
+    change: StateChange,
     tables: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,10 +57,6 @@ def migrate(
         ),
     ] = None,
     spark_memory: SparkMemory = "1g",
-    who: Who = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Change the state of a stopped service, in all partitions at once; records who did it and why.
 
@@ -75,15 +66,14 @@ def migrate(
     Without --yes it changes nothing and shows the resulting state.
     Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
     """
-    service = service_of(settings, target)
+    service = change.service
     functions: dict[str, Edit] = {name: _function(text) for name, text in map(_pair, tables or ())}
     functions |= dict.fromkeys(dropped or (), drop)
     patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
     if not functions and not patches:
         raise WrongOption("nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, or --patch FILE")
-    reason = replacement_reason(migration.TOOL, who, why)
-    what = settings, service.names, service.handler, functions, patches, reason
-    act = acts(settings, service.names, dry_run=dry_run, yes=yes)
+    what = change.settings, service.names, service.handler, functions, patches, change.reason(migration.TOOL)
+    act = change.acts()
     if spark_master is None:
         done = migration.migrate(*what, dry_run=not act)
     else:
@@ -91,7 +81,7 @@ def migrate(
             from statehold.admin.state import migrate_spark
 
             done = migrate_spark.migrate(spark, *what, dry_run=not act)
-    if as_json:
+    if change.as_json:
         output.print_json(done)
         return
     columns = ("partition", "position", "keys", "changed", "added", "deleted", "digest before", "after")

@@ -19,16 +19,8 @@ from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resoluti
 from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.shared_options import NumbersCommand
-from statehold.ops.cli.common.subject import Subject, with_subject
-from statehold.ops.cli.common.target import (
-    All,
-    AnswerTimeout,
-    DryRun,
-    OptionalWhy,
-    OutcomeWhy,
-    Partitions,
-    partitions_of,
-)
+from statehold.ops.cli.common.subject import Choice, Subject, with_choice, with_subject
+from statehold.ops.cli.common.target import OptionalWhy, OutcomeWhy, Partitions, partitions_of
 from statehold.ops.cli.common.waiting import progress
 from statehold.ops.remote import local_services
 from statehold.ops.remote.local_services import NoProcess
@@ -123,18 +115,8 @@ def show_(
 
 
 @app.command()
-@with_subject
-def replay(
-    about: Subject,
-    partitions: Partitions = None,
-    key: Key = None,
-    dead_letter: Place = None,
-    everything: All = False,
-    why: OptionalWhy = "",
-    dry_run: DryRun = False,
-    timeout: AnswerTimeout = 60.0,
-    as_json: AsJson = False,
-) -> None:
+@with_choice
+def replay(choice: Choice, key: Key = None, dead_letter: Place = None, why: OptionalWhy = "") -> None:
     """Redrive dead letters: the running service handles each once more, those of a key in order.
 
     statehold dlq replay order_totals.app:service --key ann
@@ -144,23 +126,12 @@ def replay(
 
     Exit code 0: all were handled; 1: some were not, or no dead letter matches.
     """
-    dead = DeadLetters(about.settings, about.names)
-    _settle(dead, REPLAY, partitions, _chosen(about, key, dead_letter, everything), why, dry_run, timeout, as_json)
+    _settle(choice, REPLAY, key, dead_letter, why)
 
 
 @app.command()
-@with_subject
-def discard(
-    why: OutcomeWhy,
-    about: Subject,
-    partitions: Partitions = None,
-    key: Key = None,
-    dead_letter: Place = None,
-    everything: All = False,
-    dry_run: DryRun = False,
-    timeout: AnswerTimeout = 60.0,
-    as_json: AsJson = False,
-) -> None:
+@with_choice
+def discard(why: OutcomeWhy, choice: Choice, key: Key = None, dead_letter: Place = None) -> None:
     """Discard dead letters: the service never handles them, and later records of their keys continue.
 
     statehold dlq discard order_totals.app:service \\
@@ -168,8 +139,7 @@ def discard(
 
     Exit code 0: all were discarded; 1: some were not, or no dead letter matches.
     """
-    dead = DeadLetters(about.settings, about.names)
-    _settle(dead, DISCARD, partitions, _chosen(about, key, dead_letter, everything), why, dry_run, timeout, as_json)
+    _settle(choice, DISCARD, key, dead_letter, why)
 
 
 @app.command(cls=NumbersCommand)
@@ -296,20 +266,15 @@ def _not_passed(name: str, retry: str, *, passed: bool) -> str:
     )
 
 
-def _settle(
-    dead: DeadLetters,
-    what: str,
-    partitions: str | None,
-    wanted: Callable[[DeadLetter], bool],
-    why: str,
-    dry_run: bool,
-    timeout: float,
-    as_json: bool,
-) -> None:
-    chosen = partitions_of(partitions)
-    if dry_run:
+def _settle(choice: Choice, what: str, key: str | None, place: str | None, why: str) -> None:
+    """:raises UsageError: it is not one of --key, --dead-letter and --all that chooses the dead letters."""
+    if (key is not None) + (place is not None) + choice.everything != 1:
+        raise WrongOption("choose dead letters by one of --key TEXT, --dead-letter P@OFFSET and --all")
+    about, chosen = choice.about, choice.partitions
+    dead, wanted = DeadLetters(about.settings, about.names), _wanted(about, key, place)
+    if choice.dry_run:
         dead_letters = [dead_letter for each in dead.waiting(chosen, wanted).values() for dead_letter in each]
-        if as_json:
+        if choice.as_json:
             shown.print_json([_plain(dead_letter) for dead_letter in dead_letters])
         else:
             for dead_letter in dead_letters:
@@ -318,9 +283,9 @@ def _settle(
                 )
         _require_some(dead_letters)
         return
-    with progress("the partitions' answers", timeout):
-        outcomes = dead.resolve(what, chosen, wanted, why, timeout)
-    if as_json:
+    with progress("the partitions' answers", choice.timeout):
+        outcomes = dead.resolve(what, chosen, wanted, why, choice.timeout)
+    if choice.as_json:
         shown.print_json(outcomes)
     else:
         for outcome in outcomes:
@@ -355,13 +320,6 @@ def _require_some(found: Sequence[object]) -> None:
     if not found:
         shown.complain("no matching dead letter waits. Next: `statehold dlq list`")
         raise typer.Exit(1)
-
-
-def _chosen(about: Subject, key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
-    """:raises UsageError: neither or more than one is given."""
-    if (key is not None) + (place is not None) + everything != 1:
-        raise WrongOption("choose dead letters by one of --key TEXT, --dead-letter P@OFFSET and --all")
-    return _wanted(about, key, place)
 
 
 def _wanted(about: Subject, key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
