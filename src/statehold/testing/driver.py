@@ -116,7 +116,7 @@ class Driver(Wiring):
         check_combinations(kind, values.snapshot.delta_interval, topics)
         check_storage(kind, values)
         self._batch, self._autocommit = batch, autocommit
-        self._encoders, self._key_encoders = _encoders(kind, names), key_encoders(kind, names)
+        self._encoders, self._key_encoders = _encoders(kind, names), key_encoders(handler, names)
         self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
 
     # Feeding
