@@ -42,9 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ask`."""
     parser.add_argument("--alone", type=int, default=300, help="requests one after the other")
     parser.add_argument("--requests", type=int, default=30_000, help="requests under load; Restate gets a tenth")
-    parser.add_argument(
-        "--in-flight", type=int, default=300, help="requests at a time; Restate gets the better of it and 64"
-    )
+    parser.add_argument("--in-flight", type=int, default=300, help="requests at a time")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-restate", action="store_true")
 

@@ -18,6 +18,8 @@ PAGE: Final = frozenset(
         *("/console.js", "/charts.js", "/draw.js", "/overview.js", "/pages.js", "/partition.js", "/timeline.js"),
     }
 )
+#: the same of a shadow's page
+SHADOW_PAGE: Final = frozenset({"/shadow.js"})
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="statehold"'}
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -34,7 +36,7 @@ class RequestGuard:
         """:raises Rejected: wrong method, a foreign Host, or no token where one is needed."""
         self.check_method(request)
         self._check_host(request)
-        if request.path and request.path not in OPEN | PAGE:
+        if request.path and request.path not in OPEN | PAGE | SHADOW_PAGE:
             self.check_token(request, needed=self._exposed)
 
     def check_method(self, request: HttpRequest) -> None:

@@ -300,3 +300,31 @@ def test_a_commit_record_with_other_runs_is_rejected(runs: bytes, error: type[St
     log.replace(at, pack(msgspec.structs.replace(written, runs=runs)))
     with pytest.raises(error, match=re.escape(reported)):
         driver.restore()
+
+
+def test_only_the_first_of_several_inputs_has_commands() -> None:
+    class Obeying(Handler[None]):
+        seen = Table(key=str, value=str)
+
+        @on("first", value=str)
+        def first(self, record: Record[str]) -> None:
+            self.seen[record.value] = "first"
+
+        @on("second", value=str)
+        def second(self, record: Record[str]) -> None:
+            self.seen[record.value] = "second"
+
+        def on_command(self, command: str, record: Record[bytes]) -> None:
+            self.seen[record.value.decode()] = command
+
+    driver = Driver(Obeying, batch=6)
+    header = [("statehold-command", b"note")]
+    for name, topic, headers in [
+        ("a", "second", header), ("b", "second", None), ("c", "first", None),
+        ("d", "first", header), ("e", "second", header), ("f", "first", None),
+    ]:  # fmt: skip
+        driver.feed(name, headers=headers, input=topic)
+    driver.commit()
+    kinds = {"a": "second", "b": "second", "c": "first", "d": "note", "e": "second", "f": "first"}
+    assert driver.table("seen") == kinds
+    driver.replay()

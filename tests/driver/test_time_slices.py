@@ -552,9 +552,13 @@ def with_slices() -> Driver:
 def test_a_rehearsal_stops_where_the_service_did(rows: Callable[[int], None]) -> None:
     rows(2)
     driver = with_slices()
-    assert rehearsed(driver, Windowed).verdict == "equal"
-    found = compared(rehearsed(driver, Newer), "outputs", "out")
+    equal = rehearsed(driver, Windowed)
+    assert (equal.verdict, equal.notes) == ("equal", [])
+    report = rehearsed(driver, Newer)
+    found = compared(report, "outputs", "out")
     assert (found.changed, found.missing, found.added) == (1, 0, 0)
+    (note,) = report.notes
+    assert note.startswith(f"2 transaction(s) of the service, first {slices(driver)[0].n}, have a slice of the rows")
 
 
 class Sending(Handler[None]):

@@ -113,9 +113,9 @@ ALLOWED: dict[str, str] = {
         "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common api state state.kinds messages bound ports telemetry kafka.admin snapshot.format "
-        "kafka.clients snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold snapshot.spark.io "
-        "admin worker.handler snapshot.inspect snapshot.spark.export"
+        "errors config common api state state.kinds state.types messages bound ports telemetry kafka.admin "
+        "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold "
+        "snapshot.spark.io admin worker.handler snapshot.inspect snapshot.spark.export"
     ),
     "admin.inputs": (
         "errors config common api state state.kinds messages bound kafka.admin snapshot.format kafka.tools snapshot "
@@ -165,7 +165,8 @@ ALLOWED: dict[str, str] = {
     ),
     "snapshot.spark": "",
     "testing.memory": (
-        "errors common api.values api messages bound ports snapshot.format disk worker.common worker.calls"
+        "errors common api.values api messages bound ports snapshot.format snapshot snapshot.restore disk "
+        "worker.common worker.calls admin.state"
     ),
     "testing.kafka": "errors api ports testing.memory",
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
@@ -191,7 +192,7 @@ ALLOWED: dict[str, str] = {
         "worker.replicas service __init__ ops.remote ops.http.console"
     ),
     "ops": "ops.http",
-    "ops.process": "errors config.sections telemetry service shadow ops.remote ops.doctor ops.http",
+    "ops.process": "errors config.sections common telemetry service shadow ops.remote ops.doctor ops.http",
     "ops.supervisor": ("errors config common health telemetry service __init__ ops.remote ops.http ops.process"),
     "ops.cli.common": (
         "errors config.common config common bound snapshot.spark.io service service_lookup "
@@ -224,7 +225,7 @@ ALLOWED: dict[str, str] = {
         "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
         "snapshot.format snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler "
         "worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
-        "snapshot.backup testing.memory testing.simulation"
+        "snapshot.backup admin.state testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there

@@ -34,7 +34,7 @@ class DriverShadow:
     """A shadow of partition 0. Its clock is the driver's."""
 
     def __init__(self, driver: Driver, code: type[Handler[Any]], **options: Any) -> None:
-        self._driver = driver
+        self._driver, self.names = driver, driver.names
         self.now = 0.0
         self.shadow = Shadow(GrowingTopics(driver), code, [0], clock=lambda: self.now, **options)
 

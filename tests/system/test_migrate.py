@@ -6,14 +6,14 @@ from contextlib import ExitStack, closing
 
 import msgspec
 import pytest
-from tests.support.apps.tally import Total, tally
+from tests.support.apps.tally import Event, Tally, Total, tally
 from tests.support.local_service import Local
 from tests.support.processes import await_true
 from tests.support.stage import Stage
 from tests.support.verify import fold, read_all
 
-from statehold import Handler, Record, Table
-from statehold.admin.state.migrate import Migration, migrate
+from statehold import Handler, Record, Service, Table
+from statehold.admin.state.migrate import Migration, migrate, split_or_merge
 from statehold.admin.state.stopped_service import StoppedService, inputs_at
 from statehold.errors import MixedLineages, TableTypeChanged, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
@@ -164,6 +164,68 @@ def test_a_renamed_field_is_migrated_by_a_function_that_reads_the_old_type(stopp
             assert after == {key: Renamed(total.count, total.sum) for key, total in totals.items()}
     with Local(stage) as local:
         assert "amount: int is gone" in local.await_failed(0, TableTypeChanged)
+
+
+class Halves(Handler[Event]):
+    """The next release: the totals in two tables."""
+
+    counts = Table(key=str, value=int)
+    sums = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Event]) -> None:
+        key = (record.key or b"").decode()
+        self.counts[key] = self.counts.get(key, 0) + 1
+        self.sums[key] = self.sums.get(key, 0) + record.value.amount
+
+
+def split(old: Tally, new: Halves) -> None:
+    for key, total in old.totals.items():
+        new.counts[key] = total.count
+        new.sums[key] = total.sum
+
+
+class AfterSplit:
+    """A stage whose service has the next release."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def service(self, **more: str) -> Service:
+        names, settings = self._stage.names, self._stage.settings(**more)
+        return Service(names.service, input=names.input, handler=Halves, settings=settings)
+
+
+def test_a_table_is_split_by_a_command_that_dies_first(stopped: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It dies when both states are written and none is replaced: nothing has changed. The next run changes both."""
+    stage, before = stopped, states(stopped)
+    what = stage.settings(), stage.names, Halves, split, REASON
+    shown = split_or_merge(*what, dry_run=True)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoppedService, "replace_state", die)
+        with pytest.raises(KeyboardInterrupt):
+            split_or_merge(*what)
+    assert states(stage) == before
+    assert [replacements(stage, partition) for partition in (0, 1)] == [[], []]
+
+    done = split_or_merge(*what)
+    for partition, each in enumerate(done.partitions):
+        keys = len(before[partition])
+        assert each.tables == {"totals": (keys, 0), "counts": (0, keys), "sums": (0, keys)}
+        assert each.digest == shown.partitions[partition].digest
+        (replacement,) = replacements(stage, partition)
+        assert (replacement.why, replacement.keys) == ("ticket 7", 2 * keys)
+    with Local(AfterSplit(stage)):
+        stage.feed(100, keys=200)
+        stage.await_all()
+    with closing(StoppedService(stage.settings(), stage.names, Halves, "test")) as service:
+        for partition, totals in fold(read_all(stage.servers, stage.names.input)).totals.items():
+            found = service.find(service.place(partition, 2, service.facts())).state.tables
+            assert dict(found["counts"].items()) == {key: total.count for key, total in totals.items()}
+            assert dict(found["sums"].items()) == {key: total.sum for key, total in totals.items()}
 
 
 def one_partition_alone(stage: Stage) -> None:

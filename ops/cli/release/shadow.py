@@ -14,6 +14,7 @@ import typer
 
 from statehold.admin.inspection.topic_view import topic_view
 from statehold.common.exit_codes import Answer
+from statehold.common.names import Names
 from statehold.config.common.units import format_duration
 from statehold.config.settings import Settings
 from statehold.errors import StartError
@@ -25,6 +26,7 @@ from statehold.ops.cli.release.rehearse import Ignored, Shown, print_example, pr
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
 from statehold.ops.http.small_server import small_server
 from statehold.ops.process.shadow_metrics import ShadowMetrics
+from statehold.ops.process.shadow_page import ShadowPage
 from statehold.rehearsal.source import LiveTopics
 from statehold.shadow.report import ShadowedPartition, ShadowReport, ShadowVerdict
 from statehold.shadow.shadow import Shadow
@@ -89,7 +91,7 @@ def shadow(
         made = Shadow(source, about.service.handler, numbers, about.settings, ignore or (), examples, ended)
         printer = _Printer(made, each, as_json=as_json)
         waiting.hush()
-        with _served(about.settings, made, about.names.service):
+        with _served(about.settings, made, about.names):
             made.run(pause, printer.look)
     report = made.report(ended=True)
     printer.end(report)
@@ -185,9 +187,9 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def _served(settings: Settings, made: Shadow, service: str) -> Iterator[None]:
-    """Serve metrics and the report; continue without them, because the comparison does not need them."""
-    metrics = ShadowMetrics(service, made.report)
+def _served(settings: Settings, made: Shadow, names: Names) -> Iterator[None]:
+    """Serve page, report and metrics; continue without them, because the comparison does not need them."""
+    metrics = ShadowMetrics(names.service, made.report)
 
     def exposed(request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(200, *metrics.exposition(request.headers.get("accept", "")))
@@ -201,12 +203,12 @@ def _served(settings: Settings, made: Shadow, service: str) -> Iterator[None]:
         "/metrics": exposed,
         "/live": lambda _: as_json({"live": True}),
         "/ready": ready,
-        "/report": lambda _: as_json(made.report()),
+        **ShadowPage(settings.ops, names, made.report).routes(),
     }
     with ExitStack() as stack:
         try:
-            if url := stack.enter_context(small_server(settings.ops, routes, f"shadow-{service}")):
-                output.complain(f"metrics: {url}/metrics, report: {url}/report")
+            if url := stack.enter_context(small_server(settings.ops, routes, f"shadow-{names.service}")):
+                output.complain(f"metrics: {url}/metrics, report: {url}/report, page: {url}/")
         except StartError as error:
             output.complain(f"{error}. The shadow runs without metrics. Next: set ops.listen to a free address or off")
         yield

@@ -43,6 +43,15 @@ def migrate(
         list[str] | None,
         typer.Option("--drop", metavar="TABLE", help="Delete every key of a table. May be repeated."),
     ] = None,
+    handlers: Annotated[
+        str | None,
+        typer.Option(
+            "--handlers",
+            metavar="MODULE:FUNCTION",
+            help="Call (old, new) once for each partition, with the handlers of the old and the new release: it splits "
+            "or merges tables.",
+        ),
+    ] = None,
     patch: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help='Apply JSON lines: {"table": "totals", "key": "ann", "value": {...}}.'),
@@ -70,11 +79,20 @@ def migrate(
     functions: dict[str, Edit] = {name: _function(text) for name, text in map(_pair, tables or ())}
     functions |= dict.fromkeys(dropped or (), drop)
     patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
-    if not functions and not patches:
-        raise WrongOption("nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, or --patch FILE")
-    what = change.settings, service.names, service.handler, functions, patches, change.reason(migration.TOOL)
+    if handlers is None and not functions and not patches:
+        raise WrongOption(
+            "nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, --patch FILE, or "
+            "--handlers MODULE:FUNCTION"
+        )
+    if handlers is not None and (functions or patches or spark_master is not None):
+        raise WrongOption("--handlers works alone, in this process; leave out --table, --drop, --patch, --spark-master")
+    reason = change.reason(migration.TOOL)
+    what = change.settings, service.names, service.handler, functions, patches, reason
     act = change.acts()
-    if spark_master is None:
+    if handlers is not None:
+        about = change.settings, service.names, service.handler, _function(handlers), reason
+        done = migration.split_or_merge(*about, dry_run=not act)
+    elif spark_master is None:
         done = migration.migrate(*what, dry_run=not act)
     else:
         with importing_session("statehold state migrate", spark_master, spark_memory) as spark:
@@ -99,6 +117,10 @@ def migrate(
         for each in done.partitions
     ]
     output.print_table(columns, rows)
+    for each in done.partitions:
+        if each.tables:
+            keys = ", ".join(f"{name} {before} -> {after}" for name, (before, after) in sorted(each.tables.items()))
+            output.report(f"partition {each.partition}: keys of {keys}")
     output.report(f"changed, state generation {done.lineage}" if act else SHOWN)
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from statehold.api.values import serde
 from statehold.api.values.keys import KeySerde
+from statehold.client.arrivals import awaitable
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
@@ -131,7 +132,7 @@ class Client:
             self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
         )
         try:
-            found = await asyncio.wait_for(asyncio.wrap_future(request.reply), max(0.0, until - time.monotonic()))
+            found = await asyncio.wait_for(awaitable(request.reply), max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise no_answer(timeout, request.where) from None
         finally:
@@ -186,7 +187,7 @@ class Client:
         partition = await self._chosen(blob, until)
         receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(receipt), max(0.0, until - time.monotonic()))
+            return await asyncio.wait_for(awaitable(receipt), max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise self._unacknowledged(partition, timeout) from None
 

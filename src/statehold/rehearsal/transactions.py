@@ -28,6 +28,7 @@ from statehold.snapshot.inspect.past import PastState
 from statehold.worker.failures.history import RetryHistory, recall
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import require_segments
+from statehold.worker.handler.time_slices import is_inside
 from statehold.worker.inputs.recorded_order import RecordedOrder
 
 #: transactions, outputs and bytes of deltas that are held at a time
@@ -56,17 +57,28 @@ class ComparedTransactions:
         self.comparison = TransactionComparison(place, engine.state, serdes, report, ignored, examples, files)
         self.failures = NewFailures(engine, place.names)
         self._new = NewCode(engine, self.failures, state.positions)
+        #: transactions of the service that ended between two slices, and the first of them
+        self._slices, self._first_slice = 0, -1
 
     def take(self, live: LiveResults, given: LiveTransaction) -> None:
         """:raises UnknownTable: its delta has a table that the new code does not declare."""
         found, results = self._at_once(live, given) or self._one_by_one(live, given)
         self.failures.handled(given.retries)
+        if is_inside(live.commit_record.pinned):
+            self._slices += 1
+            self._first_slice = live.commit_record.n if self._first_slice < 0 else self._first_slice
         self.comparison.take(found, live, given, results)
         self._report.handler_seconds = self._new.seconds
 
     def finish(self, report: RehearsedPartition) -> None:
         """Add to the report what is known at the end only."""
         self.comparison.finish(report)
+        if self._slices and not all(each.equal for each in report.compared):
+            report.notes.append(
+                f"{self._slices} transaction(s) of the service, first {self._first_slice}, have a slice of the rows "
+                f"that were due at one time. If the new code has other windows, timers or joins, its slices have other "
+                f"rows, and the outputs and keys of these transactions count as different"
+            )
         if waiting := self.failures.waiting:
             report.notes.append(f"{waiting} record(s) that the new code sent to a retry topic were not retried")
 

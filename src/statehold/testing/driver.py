@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
 
+from statehold.admin.state.split_merge import SplitMerge, TablesFunction
 from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.output import Headers, Output
 from statehold.api.reference import Reference
@@ -38,6 +39,7 @@ from statehold.testing.golden import compare, text_of
 from statehold.testing.lane import Lane
 from statehold.testing.memory.calls import DriverCalls, OpenCall
 from statehold.testing.memory.keys import key_encoders
+from statehold.testing.memory.replacement import migrate_states
 from statehold.testing.recorded import Recorded
 from statehold.testing.replay import Replay
 from statehold.testing.rerun import Past, Seen
@@ -432,7 +434,7 @@ class Driver(Wiring):
         for lane in self._lanes.values():
             lane.stop(self.settings.service.stop_timeout)
 
-    def upgrade(self, handler: HandlerFactory, *, crash: bool = False) -> None:
+    def upgrade(self, handler: HandlerFactory, *, crash: bool = False, migrate: TablesFunction | None = None) -> None:
         """Continue with another release of the handler, over the same topics and state, as a rolling restart does.
 
         The release before stops cleanly, or by kill -9 with `crash`. If the new one raises, nothing has changed, and
@@ -440,9 +442,14 @@ class Driver(Wiring):
 
         Every stored value is read once, so an upcaster meets all that is stored.
 
+        `migrate`: the function that `statehold state migrate --handlers` runs between the two releases. It gets the
+        handlers of both, for each partition, and splits or merges tables.
+
         :raises StateRefused: the new release cannot read the state, or would read other values.
-        :raises UsageError: it reads other inputs.
+        :raises UsageError: it reads other inputs, or `migrate` is wrong.
         """
+        if migrate is not None and crash:
+            raise UsageError("the service is stopped cleanly before `statehold state migrate`; leave out crash")
         kind, own = class_of(handler), self.names.rekeys
         plain = [topic for topic in self.names.inputs if topic not in own]
         check_combinations(kind, self.settings.snapshot.delta_interval, plain)
@@ -453,13 +460,13 @@ class Driver(Wiring):
                 f"or removes one of a stopped service"
             )
         encoders = _encoders(kind, self.names)
-        if not crash:
-            self._settle()
-        for lane in self._lanes.values():
-            if lane.running and crash:
-                lane.crash()
-            elif lane.running:
-                lane.stop(self.settings.service.stop_timeout)
+        for partition in range(self._partitions if migrate is not None else 0):
+            self._lane(partition)  # all partitions have one state generation
+        self._end_lanes(crash=crash)
+        if migrate is not None:
+            places = {partition: self._place(partition) for partition in range(self._partitions)}
+            work = SplitMerge(migrate, handler, self.names)
+            migrate_states(self.broker, places, work, self.settings.snapshot.chunk_bytes)
         self._encoders = encoders
         self._change_code(handler)
         self.restore()
@@ -467,6 +474,15 @@ class Driver(Wiring):
             for table in lane.engine().state.tables.values():
                 for key, data in table.stored.items():
                     table.decoded(key, data)
+
+    def _end_lanes(self, *, crash: bool) -> None:
+        if not crash:
+            self._settle()
+        for lane in self._lanes.values():
+            if lane.running and crash:
+                lane.crash()
+            elif lane.running:
+                lane.stop(self.settings.service.stop_timeout)
 
     def fail_effects(self, error: Exception | None, name: str = "") -> None:
         """Make effects of this function's name (by default all) raise `error` from now on; None ends that.

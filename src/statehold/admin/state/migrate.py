@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from statehold.admin.state.split_merge import SplitMerge, TablesFunction
 from statehold.admin.state.stopped_service import StoppedService, inputs_at
 from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
@@ -30,6 +31,8 @@ class Migrated(msgspec.Struct, kw_only=True):
     counts: Counts
     old_digest: str
     digest: str
+    #: by table, keys before and after, of a migration that has the handlers of both releases
+    tables: dict[str, tuple[int, int]] = {}
     transaction: int | None = None
     full: int | None = None
 
@@ -61,6 +64,30 @@ def migrate(
         facts = stopped.facts()
         count = facts[names.input].partitions
         return replace_states(stopped, count, partial(_each, stopped, facts, edits), reason, dry_run=dry_run)
+
+
+def split_or_merge(
+    settings: Settings,
+    names: Names,
+    handler: HandlerFactory,
+    function: TablesFunction,
+    reason: ReplacementReason,
+    *,
+    dry_run: bool = False,
+) -> Migration:
+    """Let a function make the tables of `handler` from those of the release before, as `migrate` edits values.
+
+    Raises as `migrate`.
+    """
+    work = SplitMerge(function, handler, names)
+    with (
+        closing(StoppedService(settings, names, work.old, TOOL)) as before,
+        closing(StoppedService(settings, names, handler, TOOL)) as stopped,
+    ):
+        facts = stopped.facts()
+        count = facts[names.input].partitions
+        edit = partial(_split_or_merged, before, stopped, facts, work)
+        return replace_states(stopped, count, edit, reason, dry_run=dry_run)
 
 
 def replace_states(
@@ -116,4 +143,34 @@ def _each(
             adoptions.append(msgspec.structs.replace(adoption, effects=found.commit_record.effects))
         done.append(each)
     edits.require_used()
+    return done, adoptions
+
+
+def _split_or_merged(
+    before: StoppedService,
+    stopped: StoppedService,
+    facts: Mapping[str, TopicFacts],
+    work: SplitMerge,
+    lineage: str | None,
+) -> tuple[list[Migrated], list[Adoption]]:
+    """Do what `_each` does. `before` reads the states with the old release."""
+    done, adoptions, count = [], [], facts[stopped.names.input].partitions
+    for partition in range(count):
+        found = before.find(before.place(partition, count, facts))
+        moved, last = work.apply(partition, found.state), found.commit_record
+        place = stopped.place(partition, count, facts)
+        inputs = inputs_at(last, place.names)
+        each = Migrated(
+            partition=partition,
+            position=sum(inputs.values()),
+            counts=moved.counts,
+            old_digest=digest.show(last.digest),
+            digest=digest.show(moved.state.digest),
+            tables=moved.keys,
+        )
+        if lineage is not None:
+            adoption = stopped.adoption(place, lineage, last, inputs, moved.state, moved.recorded(last, place))
+            each.full = adoption.base.offset if adoption.base else None
+            adoptions.append(msgspec.structs.replace(adoption, effects=last.effects))
+        done.append(each)
     return done, adoptions
