@@ -331,7 +331,8 @@ def test_a_missing_key_is_an_error_for_each_type_without_none(declared: Any, adv
 
 
 def test_a_rekey_has_no_records_without_a_key() -> None:
-    for declared in (str | None, Annotated[int, Int64()] | None, AccountId | None):
+    kinds: tuple[Any, ...] = (str | None, Annotated[int, Int64()] | None, AccountId | None)
+    for declared in kinds:
         with pytest.raises(UsageError, match=r"Rekey\('by'\): a record without a key goes to any partition"):
             Rekey("by", key=declared, value=int)
 
@@ -455,11 +456,24 @@ def test_a_service_gives_the_type_of_keys_that_its_handler_leaves_open() -> None
 
 def test_a_service_does_not_replace_the_type_of_its_handler() -> None:
     given = Int64()
-    for own, key in ((str, str | None), (str, Int64()), (int, given), (str | None, str), (str, bytes | None)):
+    other: list[tuple[Any, Any]] = [
+        (str, str | None),
+        (str, given),
+        (int, given),
+        (str | None, str),
+        (str, bytes | None),
+    ]
+    same: list[tuple[Any, Any]] = [
+        (str, str),
+        (str | None, str | None),
+        (Annotated[int, given], given),
+        (str, AccountId),
+    ]
+    for own, key in other:
         with pytest.raises(UsageError, match=r"Service\(key=.*\): Typed declares keys of the type "):
             Service("s", input="x", handler=keeping(own), key=key)
-    for own, key in ((str, str), (str | None, str | None), (given, given), (str, AccountId)):
-        Service("s", input="x", handler=keeping(Annotated[int, own] if own is given else own), key=key)
+    for own, key in same:
+        Service("s", input="x", handler=keeping(own), key=key)
 
 
 class Keyed(Handler[int]):
