@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import jsonschema
 import pytest
@@ -124,3 +125,17 @@ def test_models_and_null_values_are_described() -> None:
     jsonschema.validate({"legs": [{"cents": 1}]}, json_schemas(service)["deals"])
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"legs": [{}]}, json_schemas(service)["deals"])
+
+
+def test_declared_keys_are_bindings_of_the_messages() -> None:
+    class Keyed(Handler[str, int]):
+        out = Output("out", value=str, key=UUID)
+        plain = Output("plain", value=str)
+
+        def on_record(self, record: Record[str, int]) -> None: ...
+
+    channels = asyncapi(Service("keyed", input="in", handler=Keyed))["channels"]
+    messages = {topic: channel["messages"]["value"] for topic, channel in channels.items()}
+    assert messages["in"]["bindings"]["kafka"]["key"]["pattern"] == "^-?[0-9]+$"
+    assert messages["out"]["bindings"]["kafka"]["key"] == {"type": "string", "format": "uuid"}
+    assert "bindings" not in messages["plain"]
