@@ -86,6 +86,11 @@ class LiveStatus(msgspec.Struct, frozen=True):
     calls_dead: int | None
     #: the `Call`s whose other system is down
     calls_down: tuple[str, ...]
+    #: ids of requests that are kept, those taken by this owner that have no answer yet, and the time of the oldest
+    #: one's record, in seconds since 1970; None: the handler declares no `Replies`
+    requests: int | None
+    requests_waiting: int | None
+    requests_since: float | None
     #: when the next timer is due, in seconds since 1970; None: no timer is set
     timer: float | None
     #: the partition's own time, in seconds since 1970; None for a handler that has no use for it, and before a record
@@ -98,6 +103,8 @@ class LiveStatus(msgspec.Struct, frozen=True):
         effects, retries = _find(live, SideEffects), _find(live, RetryTopics)
         calls = _find(live, DurableCalls)
         pending = effects.pending if effects is not None else Pending()
+        requests = engine.requests
+        waiting, oldest = requests.waiting if requests is not None else (0, 0)
         return cls(
             records=live.transaction.records,
             bytes=live.full_snapshots.cost.state_bytes,
@@ -110,6 +117,9 @@ class LiveStatus(msgspec.Struct, frozen=True):
             calls_since=calls.pending.oldest / 1000 or None if calls is not None else None,
             calls_dead=calls.dead if calls is not None else None,
             calls_down=calls.outages() if calls is not None else (),
+            requests=requests.kept if requests is not None else None,
+            requests_waiting=waiting if requests is not None else None,
+            requests_since=oldest / 1000 or None,
             timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
             time=event_time.now / 1000 if event_time is not None and event_time.now else None,
             commit_record=CommitRecordStatus.of(live.record, live.full_snapshots.known),

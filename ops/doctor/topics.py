@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import ClassVar, Final
 
-from statehold.admin.topics import COMPACTED, REKEYED, REQUIRED
+from statehold.admin.topics import COMPACTED, REKEYED, REPLIES, REPLIES_EXPIRE, REQUIRED
 from statehold.common.visible import distance, visible_time
 from statehold.kafka.survey.keys import newest_keys
 from statehold.kafka.survey.partitioners import NAMED, KeySample, mismatches
@@ -19,6 +19,8 @@ _SKEW_RECORDS: Final = 1000
 _SKEW_TIMES: Final = 4.0
 #: milliseconds that a record may be ahead of the clock if time.max_ahead is off: the brokers' own default from 4.0 on
 _UNUSUAL: Final = 3_600_000
+#: milliseconds of retention below which a reply may be gone before it is read
+_SHORT: Final = 60_000
 
 
 class Topics:
@@ -106,13 +108,15 @@ class CleanupPolicy:
     name: ClassVar = "cleanup-policy"
     looks_at: ClassVar = (
         "retention, cleanup.policy and timestamp type of changelog, snapshot and each topic of a Rekey; cleanup.policy "
-        "of input and reference topics"
+        "of input and reference topics; both of the topic of replies"
     )
     fails: ClassVar = (
         "they differ from what `statehold topics create` sets: state would be deleted or compacted away; a reference "
-        "topic is not only compacted"
+        "topic is not only compacted; replies are compacted"
     )
-    warns: ClassVar = "the input is compacted: a replay would miss records"
+    warns: ClassVar = (
+        "the input is compacted: a replay would miss records; replies are kept permanently, or for less than a minute"
+    )
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
@@ -132,6 +136,8 @@ class CleanupPolicy:
                     f"cleanup.policy is {policy}, must be compact: processes that start later would lack rows",
                     case.set_topic(topic, "cleanup.policy", "compact"),
                 )
+        if names.replies in case.outputs and case.topics[names.replies] is not None:
+            yield from self._of_replies(case, seen, names.replies)
         for topic in names.inputs:
             case.topic(topic)
             policy = case.topic_setting(topic, "cleanup.policy")
@@ -142,11 +148,33 @@ class CleanupPolicy:
                     case.set_topic(topic, "cleanup.policy", "delete"),
                 )
 
+    def _of_replies(self, case: Case, seen: FindingsOf, topic: str) -> Iterator[Finding]:
+        policy, kept = case.topic_setting(topic, "cleanup.policy"), int(case.topic_setting(topic, "retention.ms"))
+        if policy != REPLIES["cleanup.policy"]:
+            yield seen.failed(
+                topic,
+                f"cleanup.policy is {policy}, must be delete: a reply vanishes behind a newer one to the same key",
+                case.set_topic(topic, "cleanup.policy", REPLIES["cleanup.policy"]),
+            )
+        fix = case.set_topic(topic, "retention.ms", REPLIES_EXPIRE["retention.ms"])
+        if kept < 0 and int(case.topic_setting(topic, "retention.bytes")) < 0:
+            yield seen.warned(
+                topic, "keeps replies permanently; no asker reads an old one, and the state has the answers", fix
+            )
+        elif 0 <= kept < _SHORT:
+            yield seen.warned(topic, f"retention.ms is {kept}: a reply may be deleted before its asker reads it", fix)
+
 
 class PartitionCounts:
     name: ClassVar = "partition-counts"
-    looks_at: ClassVar = "partitions of input, changelog and snapshot topic, and the number in each last commit record"
-    fails: ClassVar = "they differ: keys have moved, or will find no state"
+    looks_at: ClassVar = (
+        "partitions of input, changelog and snapshot topic, and the number in each last commit record; those of the "
+        "topics of dead letters, retries and replies"
+    )
+    fails: ClassVar = (
+        "they differ: keys have moved, or will find no state; dead letters, retries or replies have fewer than the "
+        "input"
+    )
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -167,6 +195,11 @@ class PartitionCounts:
                     f"its state was built with {each.commit_record.partitions} partitions, the topic has {count} now",
                     fix,
                 )
+        for topic in filter(names.follows_input, case.outputs):
+            had, needed = len(case.topic(topic).partitions), counts[names.input]
+            if had < needed:
+                more = case.kafka("kafka-topics", f"--alter --topic {topic} --partitions {needed}")
+                yield seen.failed(topic, f"has {had} partitions, {names.input} has {needed}", more)
 
 
 class TopicIds:

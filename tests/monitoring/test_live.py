@@ -44,6 +44,9 @@ NOT_USED = {
     "call seconds: median and 99%",
     "process restarts",
     "sends by another key in a row",
+    "requests a second",
+    "requests without an answer: oldest, seconds",
+    "requests kept and without an answer",
 }
 #: what a compaction leaves behind, not a service
 OF_A_JOB = {"StateholdCompactionFailed", "StateholdCompactionOld"}
@@ -53,7 +56,9 @@ OF_A_SHADOW = {"StateholdShadowDiffers"}
 OF_CALLS = {"StateholdCallsDown", "StateholdCallsDead"}
 #: no series until a record has ended processes
 OF_A_DEATH = {"StateholdDeadlyRecord"}
-ABSENT = OF_A_JOB | OF_A_DEATH | OF_A_SHADOW | OF_CALLS
+#: no series of a service without `Replies`
+OF_REQUESTS = {"StateholdRequestsWait"}
+ABSENT = OF_A_JOB | OF_A_DEATH | OF_A_SHADOW | OF_CALLS | OF_REQUESTS
 
 
 class Careful(Desk):

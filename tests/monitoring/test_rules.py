@@ -88,6 +88,10 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
     ),
     "StateholdCallsDown": ([level("down_calls", P, 1)], [level("down_calls", P, 0)]),
     "StateholdCallsDead": ([level("dead_calls", P, 2)], [level("dead_calls", P, 0)]),
+    "StateholdRequestsWait": (
+        [level("requests_oldest_seconds", P, 1000)],
+        [level("requests_oldest_seconds", P, 800)],
+    ),
     "StateholdEffectsFail": ([counted("effect_failures_total", P, 1)], [counted("effect_failures_total", P, 0.2)]),
     "StateholdCommitsSlow": (slow_commits("10"), slow_commits("0.1")),
     "StateholdRollbacks": (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -202,6 +204,23 @@ def test_a_scrape_reports_what_the_status_reports() -> None:
     assert found["statehold_mailbox_records", "partition=0,service=clearing"] == 12
     assert found["statehold_restore_done_ratio", "partition=1,service=clearing,step=full"] == 0.25
     assert found["statehold_restore_done_ratio", "partition=2,service=clearing,step=commit_record"] == 1.0
+
+
+def test_a_scrape_reports_requests_only_with_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_000.0)
+    none: dict[str, Any] = {"effects_since": 0, "bytes": 0, "since_full": 0, "effects": 0}
+    none |= dict.fromkeys(("time", "calls", "blocked_keys", "later", "requests"))
+    partition = {"phase": "live", "mailbox": 0, "restore": None, "lag": 0, "hidden": 0, "restore_predicted": 0}
+    asked: dict[str, Any] = {"requests": 7, "requests_waiting": 2, "requests_since": 940.0}
+    lives: tuple[dict[str, Any], ...] = ({}, asked, asked | {"requests_waiting": 0, "requests_since": None})
+    partitions = [{"partition": number, "live": none | live, **partition} for number, live in enumerate(lives)]
+    meters = ServiceMetrics("clearing")
+    meters.ask(lambda: status_gauges.of_status({"ready": True, "partitions": partitions}, None))
+    found = series(meters)
+    shown = ("requests_kept_keys", "requests_waiting_records", "requests_oldest_seconds")
+    for number, values in enumerate(([None] * 3, [7, 2, 60], [7, 0, 0])):
+        of = f"partition={number},service=clearing"
+        assert [found.get((f"statehold_{name}", of)) for name in shown] == values
 
 
 def test_every_gauge_has_a_kind_that_the_page_names() -> None:

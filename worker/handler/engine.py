@@ -350,6 +350,8 @@ class Engine:
         """Drop all changes since the last commit (rule T5)."""
         self.state.rollback()
         self.outputs.clear()
+        if self.requests is not None:
+            self.requests.forget()
         if self.sinks is not None:
             self.sinks.forget()
         if self.effects.on_first is None:  # it was called, or nothing waits for it

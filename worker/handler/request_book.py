@@ -19,6 +19,7 @@ from statehold.messages.dead_letter import Failure
 from statehold.messages.request import (
     AskedRequest,
     BadRequest,
+    RequestNews,
     RequestProblem,
     asked_by,
     is_request,
@@ -67,6 +68,37 @@ class RequestBook:
         self.replies = replies
         #: the only input with requests, because askers know no other one; None: any
         self._input = None if names is None else names.input
+        #: committed requests without an answer, oldest first, with their records' timestamps: those that were taken
+        #: since the partition is live, because only a look at all rows would find earlier ones
+        self._unanswered: dict[Request, int] = {}
+        #: their number, and the timestamp of the oldest, 0 without one; any thread may read it
+        self.waiting: tuple[int, int] = (0, 0)
+
+    @property
+    def kept(self) -> int:
+        """Number of kept ids, as committed; some may have expired. Any thread."""
+        return len(self.replies.stored)
+
+    def close(self) -> RequestNews | None:
+        """Return what the open transaction did, and begin the next one; None: nothing."""
+        news, self.replies.news = self.replies.news, RequestNews()
+        return news if news.counts else None
+
+    def committed(self, news: RequestNews) -> None:
+        """Follow a commit."""
+        unanswered = self._unanswered
+        for request in news.ended:
+            unanswered.pop(request, None)
+        for request, timestamp in news.unanswered.items():
+            unanswered.pop(request, None)  # an id that was kept before: it is now the newest
+            unanswered[request] = timestamp
+        while unanswered and (oldest := next(iter(unanswered))) not in self.replies:  # its id is kept no more
+            del unanswered[oldest]
+        self.waiting = len(unanswered), next(iter(unanswered.values()), 0)
+
+    def forget(self) -> None:
+        """Follow a rollback."""
+        self.replies.news = RequestNews()
 
     def hurry(self) -> bool:
         """Return whether a reply was sent since the last call: its asker waits for the commit."""
@@ -98,6 +130,7 @@ class RequestBook:
         """Report to the asker that the record of a request has failed; in the transaction of that decision."""
         if not self.knows(message) and (asked := self._asked(message)) is not None:
             self.replies.send(asked, "failed", message.offset() or 0, problem_of(failure, became))
+            self._count("failed")
 
     def knows(self, message: Message) -> bool:
         """Return whether the id of a request is kept; then its asker has its reply, and the handler is not needed."""
@@ -117,6 +150,8 @@ class RequestBook:
         row, hashed = replies.get(asked.request), value_hash(message.value())
         if row is None:
             replies.keep(asked.request, StoredReply(hashed, record.offset, waiting=(asked.address,)))
+            if not replies.muted:
+                replies.news.taken(asked.request, record.timestamp)
             call(record)
         else:
             self._repeat(asked, row, hashed)
@@ -124,11 +159,18 @@ class RequestBook:
     def _repeat(self, asked: AskedRequest, row: StoredReply, hashed: bytes) -> None:
         """Answer a request whose id is kept, or let it wait for the answer."""
         if row.asked != hashed:
+            self._count("conflict")
             self.replies.send(asked, "conflict", row.offset, _CONFLICT)
         elif row.answered:
+            self._count("repeated")
             self.replies.send(asked, "answered", row.offset, row.answer)
         else:
+            self._count("joined")
             self.replies.wait(asked, row)
+
+    def _count(self, what: str) -> None:
+        if not self.replies.muted:
+            self.replies.news.count(what)
 
     def _is_request(self, message: Message) -> bool:
         return is_request(message) and (self._input is None or message.topic() == self._input)

@@ -15,6 +15,7 @@ from statehold.common.names import Names
 from statehold.messages.call_outcome import CallJob
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
+from statehold.messages.request import RequestNews
 from statehold.snapshot.format.records import CommitRecord, Effect, FullRef
 from statehold.state.partition_table import Changes
 from statehold.state.state import Frozen
@@ -98,6 +99,8 @@ class CommitDraft(msgspec.Struct):
     pace: int = 0
     #: see `CommitRecord.reference`
     reference: Mapping[str, Version] = msgspec.field(default_factory=dict)
+    #: what the transaction did with requests; None: nothing
+    requests: RequestNews | None = None
     #: runs on the commit's thread just before Kafka commits; raises ParticipantFailed
     before_commit: Callable[[], None] | None = None
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from statehold.api.record import Message, at
 from statehold.errors import MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted, UnstorableValue
+from statehold.messages.request import RequestNews
 from statehold.messages.sent import Sent
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
@@ -217,6 +218,8 @@ class TransactionPipeline:
             seconds=state.handler_seconds,
             commands=(*engine.take_commands(), *side.commands) if engine.commands else side.commands,
         )
+        if engine.requests is not None:
+            draft.requests = engine.requests.close()
         for contribute in self.participants.on_contribute:
             contribute(draft)
         return draft
@@ -286,8 +289,15 @@ class TransactionPipeline:
             keys=record.keys,
             newest=commit.newest,
         )
+        if self._engine.requests is not None and draft.requests is not None:
+            self._count_requests(self._engine.requests, draft.requests)
         for committed in self.participants.on_committed:
             committed(record, draft)
+
+    def _count_requests(self, requests: RequestBook, news: RequestNews) -> None:
+        requests.committed(news)
+        for what, count in news.counts.items():
+            self._tools.metrics.inc(metrics.REQUESTS, count, what)
 
     def _send_waiting(self) -> None:
         state = self.state

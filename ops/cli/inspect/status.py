@@ -147,6 +147,7 @@ def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
             or _paused(each, names)
             or _pending_effects(each)
             or _calls(each)
+            or _requests(each)
             or _waiting(each, names)
             or _ahead(each)
             or output.compact(local_services.cause_of(each))
@@ -218,6 +219,15 @@ def _calls(partition: dict[str, Any]) -> str:
     if since and time.time() - since >= _LONG_PENDING:
         said.append(f"{live['calls']} calls pending, the oldest for {time.time() - since:.0f} s")
     return "; ".join(said)
+
+
+def _requests(partition: dict[str, Any]) -> str:
+    """Describe requests that have had no answer for longer than a moment."""
+    live = partition.get("live") or {}
+    since = live.get("requests_since")
+    if not since or time.time() - since < _LONG_PENDING:
+        return ""
+    return f"{live['requests_waiting']} requests without an answer, the oldest for {time.time() - since:.0f} s"
 
 
 def _progress(partition: dict[str, Any]) -> str:

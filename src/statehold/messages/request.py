@@ -47,6 +47,28 @@ class AskedRequest(msgspec.Struct, frozen=True):
     address: bytes
 
 
+class RequestNews(msgspec.Struct):
+    """What one transaction did with requests; for operators alone."""
+
+    #: by the values of the label of `statehold_requests_total`
+    counts: dict[str, int] = {}
+    #: those that were taken and have no answer, with their records' timestamps, and earlier ones that have one now
+    unanswered: dict[Request, int] = {}
+    ended: list[Request] = []
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def taken(self, request: Request, timestamp: int) -> None:
+        self.count("taken")
+        self.unanswered[request] = timestamp
+
+    def answered(self, request: Request) -> None:
+        self.count("answered")
+        if self.unanswered.pop(request, None) is None:
+            self.ended.append(request)
+
+
 class RequestProblem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a request has no answer."""
 

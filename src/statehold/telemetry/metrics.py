@@ -210,6 +210,24 @@ REKEY_HOPS: Final = _gauge(
     "rekey_hops", "Most sends of a Rekey by which a committed record has come since the partition is live."
 )
 
+REQUESTS: Final = _counter(
+    "requests",
+    "Committed requests by what became of them: taken (handled, because the id was new), answered, repeated (got the "
+    "stored answer), joined (waits with an earlier one for its answer), conflict (another value under a kept id), "
+    "failed (the record has failed, and its asker has that as a reply). Absent without Replies.",
+    "what",
+)
+KEPT_REQUESTS: Final = _gauge(
+    "requests_kept_keys", "Ids of requests that the state keeps, with their answers; absent without Replies."
+)
+WAITING_REQUESTS: Final = _gauge(
+    "requests_waiting_records",
+    "Requests without an answer yet, of those taken since the partition is live; absent without Replies.",
+)
+REQUEST_AGE: Final = _gauge(
+    "requests_oldest_seconds", "Age of the oldest request in statehold_requests_waiting_records; 0 when none waits."
+)
+
 SINK_ROWS: Final = _counter("sink_rows", "Rows put into or deleted from the sinks' database.")
 SINK_SECONDS: Final = _histogram("sink_seconds", "Duration of a transaction of the sinks' database.")
 SINK_REJECTED: Final = _counter(

@@ -66,6 +66,11 @@ def _of_live(label: str, live: dict[str, Any]) -> Iterator[GaugeSample]:
         yield GaugeSample(metrics.DEAD_CALLS, (label,), live["calls_dead"])
         yield GaugeSample(metrics.CALLS_DOWN, (label,), len(live["calls_down"]))
         yield GaugeSample(metrics.CALL_AGE, (label,), max(0.0, time.time() - asked) if asked else 0.0)
+    if live["requests"] is not None:
+        taken = live["requests_since"]
+        yield GaugeSample(metrics.KEPT_REQUESTS, (label,), live["requests"])
+        yield GaugeSample(metrics.WAITING_REQUESTS, (label,), live["requests_waiting"])
+        yield GaugeSample(metrics.REQUEST_AGE, (label,), max(0.0, time.time() - taken) if taken else 0.0)
     if live["blocked_keys"] is not None:
         yield GaugeSample(metrics.BLOCKED_KEYS, (label,), live["blocked_keys"])
     if live["later"] is not None:

@@ -8,7 +8,7 @@ from statehold.api.output import Replies, StoredReply, reply_type
 from statehold.api.record import Request
 from statehold.api.values import serde
 from statehold.errors import UsageError
-from statehold.messages.request import AskedRequest, Outcome, reply_of
+from statehold.messages.request import AskedRequest, Outcome, RequestNews, reply_of
 from statehold.messages.sent import Sent
 from statehold.state.kinds.ttl import ExpiringTable
 
@@ -26,6 +26,7 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
     _topic: str
     _partition: int
     _most: int
+    news: RequestNews
 
     def __init__(self, declaration: Replies[R]) -> None:
         super().__init__(declaration)
@@ -39,6 +40,7 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
     def follow_outputs(self, outputs: list[Sent], topic: str, partition: int, most: int) -> None:
         """Send replies to this partition of the topic. `most`: most bytes of an answer."""
         self._outputs, self._topic, self._partition, self._most = outputs, topic, partition, most
+        self.news = RequestNews()
         if serde.of_topic(self.reply_type) is not None:  # each partition has its own clients
             self._encode = serde.for_messages(self.reply_type, topic).encode
 
@@ -52,6 +54,8 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
         self.keep(request, StoredReply(row.asked, row.offset, data, answered=True))
         for address in row.waiting:
             self.send(AskedRequest(request, address), "answered", row.offset, data)
+        if not self.muted:
+            self.news.answered(request)
         return True
 
     def __setitem__(self, key: Request, value: StoredReply) -> None:
