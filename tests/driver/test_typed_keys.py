@@ -509,6 +509,44 @@ def test_a_service_makes_no_class_to_give_its_type_of_keys() -> None:
     assert type(Keyed())._service_key is None
 
 
+def test_an_upgrade_feeds_keys_of_its_own_type() -> None:
+    driver = Driver(keeping(int))
+    driver.feed(1, key=7)
+    driver.upgrade(keeping(Int64()))
+    driver.feed(1, key=7)
+    assert [record.key for record in driver.sent("out")] == [b"7", bytes(7) + b"\7"]
+
+
+class Ledger(Handler[None]):
+    """Takes no record, so all are dead letters."""
+
+    on_failure: ClassVar = {ValueError: dead_letter()}
+
+    @on("orders", value=int, key=int)
+    def order(self, record: Record[int, int]) -> None:
+        raise ValueError
+
+    @on("refunds", value=int, key=Int64())
+    def refund(self, record: Record[int, int]) -> None:
+        raise ValueError
+
+
+def test_dead_letters_are_released_by_the_key_of_their_input() -> None:
+    def fed() -> Driver:
+        driver = Driver(Ledger)
+        for name in ("orders", "refunds", "refunds"):
+            driver.feed(1, key=7, input=name)
+        driver.commit()
+        return driver
+
+    assert fed().release(7, discard=True) == 1
+    assert fed().release(7, discard=True, input="orders") == 1
+    assert fed().release(7, discard=True, input="refunds") == 2
+    assert fed().release(discard=True, input="refunds") == 2
+    assert fed().release(bytes(7) + b"\7", discard=True) == 2
+    assert fed().release(discard=True) == 3
+
+
 def test_the_simulated_cluster_writes_typed_keys() -> None:
     with SimulatedCluster(Inputs, processes=2, partitions=2) as cluster:
         cluster.feed(5, key=77, partition=1, input="numbers")

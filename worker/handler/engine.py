@@ -179,7 +179,7 @@ class Engine:
             values, bad = self._decoded(messages, given)
         requests, keys = self.requests, None
         if self._keys is not None:
-            keys, bad_key = decoded_keys(self._keys, messages[: len(values)])
+            keys, bad_key = self._decoded_keys(self._keys, messages[: len(values)])
             values, bad = values[: len(keys)], bad_key or bad
         if requests is not None:
             records = requests.records(messages, values, keys)
@@ -246,6 +246,13 @@ class Engine:
             one = (lambda message: decode(message.value())) if methods is None else methods.decode
             return decode_until_bad(one, messages)
 
+    def _decoded_keys(self, keys: InputKeys, messages: Sequence[Message]) -> tuple[list[Any], HandlingFailed | None]:
+        """Return the keys up to the first that cannot be decoded, and its failure."""
+        given = keys.given(messages)
+        if self.leaves_room and max(map(len, filter(None, given)), default=0) > SHALLOW:
+            return with_room(partial(decoded_keys, keys, messages), given)
+        return decoded_keys(keys, messages, given)
+
     def _is_command(self, message: Message) -> bool:
         """Return whether a record is a command: of several inputs only the first has them."""
         return is_command(message) and (self._names is None or message.topic() == self._names.input)
@@ -307,7 +314,7 @@ class Engine:
         self._handling.record = None
         self.handler.replaying = replaying
         for output in self._bound_outputs:
-            output.muted = replaying
+            output.mute(replaying)
         if self.sinks is not None:
             self.sinks.mute(replaying)
         if self.dead_letters is not None:

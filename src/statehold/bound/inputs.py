@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from statehold.api.handler import DECLARATION, Handler, HandlerFactory, InputDeclaration
-from statehold.api.record import MergedMessage, Message, Record
+from statehold.api.record import MergedMessage, Message, Record, plain
 from statehold.api.values import serde
 from statehold.api.values.keys import KeySerde, same_bytes
 from statehold.bound.rekey import rekeys_of
@@ -176,12 +176,17 @@ class InputKeys:
         """Return the key of a record. Raises what the decoder of its input raises."""
         return self._decoders[_input_of(message)](message.key())
 
-    def decode_all(self, messages: Sequence[Message]) -> list[Any]:
-        """Return the keys of records. Raises as `decode`."""
+    def given(self, messages: Sequence[Message]) -> list[bytes | None]:
+        """Return the bytes of the keys of records."""
+        sent = plain(messages) if messages else messages
+        return list(map(type(sent[0]).key, sent)) if sent else []
+
+    def decode_all(self, messages: Sequence[Message], given: Sequence[bytes | None]) -> list[Any]:
+        """Return the keys of records, `given` as bytes. Raises as `decode`."""
         decoders = self._decoders
-        if not isinstance(messages[0], MergedMessage):
-            return list(map(decoders[0], [message.key() for message in messages]))
-        return [decoders[each.input](each.message.key()) for each in messages]  # type: ignore[attr-defined]
+        if not messages or not isinstance(messages[0], MergedMessage):
+            return list(map(decoders[0], given))
+        return [decoders[message.input](data) for message, data in zip(messages, given, strict=True)]  # type: ignore[attr-defined]
 
 
 def _unchanged(key: Any) -> Any:
