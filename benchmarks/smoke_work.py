@@ -18,15 +18,21 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.load import Trade, trades
+from benchmarks.load import FIRST_MS, Trade, trades
 from benchmarks.statehold_app import handler_of
 from statehold import Dedupe, Handler, JoinBuffer, Output, Record, Table, Tumbling
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
 from statehold.testing import Driver
 
 #: records of each work, and of a transaction
 RECORDS: Final = 1_000
 _BATCH: Final = 250
 _RUNS: Final = 5
+#: milliseconds of event time between two records, so that windows close, and rows leave joins
+_APART: Final = 4
+#: in development tables and outputs check in addition what a handler does
+_PRODUCTION: Final = Settings(service=ServiceSettings(mode="production"))
 
 
 class Windows(Handler[Trade]):
@@ -74,8 +80,11 @@ WORKS: Final[dict[str, type[Handler[Any]]]] = {
 def prepared(kind: type[Handler[Any]]) -> Callable[[], None]:
     """Return the work of one handler; its first transaction is over."""
     encode = msgspec.json.Encoder().encode
-    records = [(encode(each), each.account.encode(), each.ts) for each in trades(_BATCH + RECORDS, accounts=1_000)]
-    driver = Driver(kind, batch=_BATCH)
+    records = [
+        (encode(each), each.account.encode(), FIRST_MS + i * _APART)
+        for i, each in enumerate(trades(_BATCH + RECORDS, accounts=1_000))
+    ]
+    driver = Driver(kind, settings=_PRODUCTION, batch=_BATCH)
     for value, key, moment in records[:_BATCH]:
         driver.feed(value, key, timestamp=moment)
     log = driver.broker.log("input", 0)

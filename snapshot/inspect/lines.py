@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 
 from statehold.api.record import Message
 from statehold.api.values import serde
+from statehold.bound.output import origin_of
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import (
@@ -27,8 +27,6 @@ from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.typed import Typed
 from statehold.state import digest
 
-#: Header of an output record: input partition, transaction, ordinal (docs/reference/format.md).
-_ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")
 _KINDS: dict[type[Any], str] = {
     Header: "transaction-header",
     Part: "changelog-chunk",
@@ -89,10 +87,12 @@ class Lines:
     def _plain(self, message: Message) -> dict[str, Any]:
         key, value, codec = message.key(), message.value(), self._codecs.get(message.topic() or "")
         line: dict[str, Any] = {"kind": "record", "key": typed.text(key) if isinstance(key, bytes) else key}
-        for name, data in message.headers() or ():
-            if name == _ORIGIN_HEADER and isinstance(data, bytes) and len(data) == _ORIGIN.size:
-                line["origin"] = dict(zip(("partition", "n", "ordinal"), _ORIGIN.unpack(data), strict=True))
-            elif name == COMMAND_HEADER:
+        headers = message.headers()
+        if (origin := origin_of(headers)) is not None:
+            line["origin"] = {"partition": origin.partition, "n": origin.n, "ordinal": origin.ordinal}
+            headers = list(origin.headers)
+        for name, data in headers or ():
+            if name == COMMAND_HEADER:
                 line |= {"kind": "command", "command": _command(message)}
                 codec = None
             else:

@@ -86,6 +86,38 @@ def test_what_was_accepted_is_accepted_in_a_replay_from_a_deeper_stack(kind: typ
     assert 1 < accepted < 60, "the depths lie on both sides of the limit"
 
 
+class Lists:
+    """Keys of a serde of the user, of any depth."""
+
+    encode = staticmethod(msgspec.json.Encoder().encode)
+    decode = staticmethod(msgspec.json.Decoder(list[Any]).decode)
+
+
+class ByPath(Handler[int, Annotated[list[Any], Lists()]]):
+    """Its keys are nested."""
+
+    on_failure: ClassVar = {UndecodableRecord: dead_letter()}
+    seen = Table(key=int, value=int)
+
+    def on_record(self, record: Record[int, list[Any]]) -> None:
+        self.seen[record.offset] = record.value
+
+
+def test_a_key_that_was_accepted_is_accepted_in_a_replay_from_a_deeper_stack() -> None:
+    accepted, limit = 0, deepest()
+    for depth in (3, *range(limit - 280, limit + 20, 5)):
+        driver = Driver(ByPath, delta_interval=3600.0)
+        driver.feed(7, key=b"[]")
+        driver.feed(8, key=b"[" * depth + b"]" * depth)
+        driver.commit()
+        accepted += not driver.dead_letters()
+        digest = driver.commit_record().digest
+        driver.crash()
+        at_depth(20, driver.restore)
+        assert driver.commit_record().digest == digest
+    assert 1 < accepted < 60, "the depths lie on both sides of the limit"
+
+
 def test_a_command_that_was_accepted_can_be_obeyed() -> None:
     """The thread that reads the control topic has a shorter stack than the one that obeys."""
     for depth in range(600, 1000, 3):

@@ -8,6 +8,9 @@ from tests.support import inside
 from tests.support.handlers import Accounts, Caller, Interval, Op, agrees, commit_records, events
 
 from statehold import Handler, Output, Record, Table
+from statehold.bound.output import ORIGIN
+from statehold.config import Settings
+from statehold.config.sections.processing import OutputSettings
 from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
@@ -252,3 +255,21 @@ def test_a_table_that_the_code_does_not_declare_any_more_is_not_dropped_in_silen
     driver._factory = Clock
     with pytest.raises(UnknownSchema, match="holds table 'balances', this code declares: seen"):
         driver.restore()
+
+
+class Relaying(Handler[int]):
+    """Sends records on with their headers."""
+
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.out.send(record.value, headers=record.headers)
+
+
+@pytest.mark.parametrize("origin", [True, False])
+@pytest.mark.parametrize("data", [b"x", None, b"", ORIGIN.pack(5, 999, 0), ORIGIN.pack(0, 999, 0)])
+def test_a_header_of_another_program_is_no_difference(data: bytes | None, origin: bool) -> None:
+    driver = Driver(Relaying, settings=Settings(output=OutputSettings(origin=origin)))
+    driver.feed(1, headers=[("sh", data), ("trace", b"t")])  # type: ignore[list-item]
+    driver.replay()
+    assert [record.headers for record in driver.sent("out")] == [(("sh", data), ("trace", b"t"))]

@@ -155,6 +155,7 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
     assert first.process.wait(60) in (0, -signal.SIGTERM)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(missing()), reason=missing() or "a browser is here")
 def test_a_page_shows_balances_change_also_when_another_instance_dies(webs: tuple[Web, Web]) -> None:
     first, second = webs

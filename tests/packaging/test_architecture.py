@@ -107,7 +107,9 @@ ALLOWED: dict[str, str] = {
     "asgi": "errors watch client service",
     "service_lookup": "errors service",
     "__init__": "errors common api.values api health watch client service",
-    "snapshot.inspect": "errors common api.values api state messages ports snapshot.format snapshot snapshot.restore",
+    "snapshot.inspect": (
+        "errors common api.values api state bound messages ports snapshot.format snapshot snapshot.restore"
+    ),
     "snapshot.spark.export": (
         "errors common api.values api state bound ports telemetry snapshot.format snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io snapshot.inspect"

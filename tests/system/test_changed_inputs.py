@@ -296,6 +296,7 @@ def written(service: Changing) -> bool:
         return all(view.reader.end(names.snapshot, p) > 0 for p in range(service.stage.partitions))
 
 
+@pytest.mark.long
 def test_inputs_are_reordered_and_exchanged_in_one_step(service: Changing) -> None:
     """From a to a, b, d; then to d, c: d comes first, b is renamed to c, and a ends."""
     a, b, c, d = map(service.topic, "abcd")
@@ -375,6 +376,7 @@ def test_a_change_that_would_lose_something_changes_nothing(service: Changing) -
     assert [each.lineage for each in service.read("a").commit_records()] == [each.lineage for each in before]
 
 
+@pytest.mark.long
 def test_an_input_with_old_records_is_added_and_removed_when_its_topic_is_gone(service: Changing) -> None:
     service.read("a", "b").feed(b=20)
     service.read("a").feed(a=40)

@@ -292,6 +292,7 @@ def test_a_second_input_that_is_deleted_while_live_is_named(pairs: Callable[[int
     assert pair.outputs_of(pair.second) == 2
 
 
+@pytest.mark.long
 def test_strange_timestamps_change_the_order_and_lose_nothing(pairs: Callable[[int], Pair]) -> None:
     """A record of the year 2100 waits for all others; within an input the order stays."""
     pair = pairs(1).create_topics()

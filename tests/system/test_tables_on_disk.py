@@ -30,7 +30,9 @@ def starts(process: Process) -> list[bool]:
     return [bool(event["from_files"]) for event in process.events("restored")]
 
 
-@pytest.mark.parametrize("moment", ["before", "inside", "after"])
+@pytest.mark.parametrize(
+    "moment", [pytest.param("before", marks=pytest.mark.long), "inside", pytest.param("after", marks=pytest.mark.long)]
+)
 def test_a_kill_at_a_write(stages: StageFactory, moment: str) -> None:
     stage = stages(1).create_topics()
     point = stage.directory / "kill"

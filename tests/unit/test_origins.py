@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statehold.api.record import MemoryMessage
 from statehold.bound.output import ORIGIN, ORIGIN_HEADER, Origin, origin_of, with_origin
+from statehold.snapshot.inspect import typed
+from statehold.snapshot.inspect.lines import Lines
 
 MINE = (ORIGIN_HEADER, ORIGIN.pack(3, 70, 2))
 
@@ -41,3 +44,10 @@ def test_what_a_service_writes_is_what_is_read(
 ) -> None:
     ((*_, written),) = with_origin([("t", b"v", "k", -1, None, None, 0, headers)], partition, n, ordinal)
     assert origin_of(written) == Origin(partition, n, ordinal, tuple(headers or ()))
+
+
+def test_a_line_of_json_has_the_origin_and_keeps_the_headers_that_look_like_one() -> None:
+    headers = [(ORIGIN_HEADER, ORIGIN.pack(5, 999, 0)), MINE, ("a", b"1"), (ORIGIN_HEADER, b"x")]
+    line = Lines(False, typed.Typed(), {}).line(MemoryMessage("t", 0, 0, b"1", None, headers))
+    assert line["origin"] == {"partition": 3, "n": 70, "ordinal": 2}
+    assert [name for name, _ in line["headers"]] == [ORIGIN_HEADER, "a", ORIGIN_HEADER]

@@ -114,7 +114,8 @@ class Engine:
         #: the input's commands of the open transaction, in order
         self.commands: list[Command] = []
         #: the decoders of keys; None if they are bytes
-        self._keys = InputKeys(names, key_types(kind, names)) if declares_keys(kind) else None
+        typed = self.handler._service_key is not None or declares_keys(kind)
+        self._keys = InputKeys(names, key_types(self.handler, names)) if typed else None
         #: not used if each input has a method, because then its type is the method's
         self._decode = bytes if self._methods is not None else (shared_serde(kind) or partition_serde(kind)).decode
         #: the live loop accepts only values that leave room on the stack for a replay
@@ -178,7 +179,7 @@ class Engine:
             values, bad = self._decoded(messages, given)
         requests, keys = self.requests, None
         if self._keys is not None:
-            keys, bad_key = decoded_keys(self._keys, messages[: len(values)])
+            keys, bad_key = self._decoded_keys(self._keys, messages[: len(values)])
             values, bad = values[: len(keys)], bad_key or bad
         if requests is not None:
             records = requests.records(messages, values, keys)
@@ -245,6 +246,13 @@ class Engine:
             one = (lambda message: decode(message.value())) if methods is None else methods.decode
             return decode_until_bad(one, messages)
 
+    def _decoded_keys(self, keys: InputKeys, messages: Sequence[Message]) -> tuple[list[Any], HandlingFailed | None]:
+        """Return the keys up to the first that cannot be decoded, and its failure."""
+        given = keys.given(messages)
+        if self.leaves_room and max(map(len, filter(None, given)), default=0) > SHALLOW:
+            return with_room(partial(decoded_keys, keys, messages), given)
+        return decoded_keys(keys, messages, given)
+
     def _is_command(self, message: Message) -> bool:
         """Return whether a record is a command: of several inputs only the first has them."""
         return is_command(message) and (self._names is None or message.topic() == self._names.input)
@@ -306,7 +314,7 @@ class Engine:
         self._handling.record = None
         self.handler.replaying = replaying
         for output in self._bound_outputs:
-            output.muted = replaying
+            output.mute(replaying)
         if self.sinks is not None:
             self.sinks.mute(replaying)
         if self.dead_letters is not None:

@@ -123,12 +123,12 @@ def decode_until_bad(
     return values, None
 
 
-def decoded_keys(keys: InputKeys, messages: Sequence[Message]) -> tuple[list[Any], HandlingFailed | None]:
-    """Return the keys up to the first that cannot be decoded, and its failure."""
-    if not messages:
-        return [], None
+def decoded_keys(
+    keys: InputKeys, messages: Sequence[Message], given: Sequence[bytes | None]
+) -> tuple[list[Any], HandlingFailed | None]:
+    """Return the keys up to the first that cannot be decoded, and its failure. `given`: the bytes of the keys."""
     try:
-        return keys.decode_all(messages), None
+        return keys.decode_all(messages, given), None
     except Exception:  # noqa: BLE001  a decoder may raise anything; find the record
         found: list[Any] = []
         for message in messages:

@@ -11,13 +11,14 @@ import msgspec
 from statehold.admin.state.split_merge import SplitMerge, TablesFunction
 from statehold.api.handler import Handler, HandlerFactory
 from statehold.api.output import Headers, Output
+from statehold.api.record import Message
 from statehold.api.reference import Reference
 from statehold.api.sink import Sink
 from statehold.api.table import Dedupe, Table
 from statehold.api.values import serde
 from statehold.bound.attributes import sinks_of, tables_and_outputs
 from statehold.bound.inputs import plain_inputs, value_types
-from statehold.bound.output import ORIGIN_HEADER
+from statehold.bound.output import origin_of
 from statehold.bound.reference import references
 from statehold.bound.rekey import rekeys_of, with_rekeys
 from statehold.bound.topics import class_of, replies_of
@@ -118,7 +119,7 @@ class Driver(Wiring):
         check_combinations(kind, values.snapshot.delta_interval, topics)
         check_storage(kind, values)
         self._batch, self._autocommit = batch, autocommit
-        self._encoders, self._key_encoders = _encoders(kind, names), key_encoders(kind, names)
+        self._encoders, self._key_encoders = _encoders(kind, names), key_encoders(handler, names)
         self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
 
     # Feeding
@@ -255,15 +256,22 @@ class Driver(Wiring):
         self._settle()
         return waiting(self._recorded(partition).dead_letters())
 
-    def release(self, key: Any = None, partition: int = 0, *, discard: bool = False, why: str = "") -> int:
+    def release(
+        self, key: Any = None, partition: int = 0, *, discard: bool = False, why: str = "", input: str = ""
+    ) -> int:
         """Replay or discard all dead letters, or those of a key, as `statehold dlq` does. Return their number.
 
-        The partition does it at the next commit, or in the next idle second.
+        The partition does it at the next commit, or in the next idle second. `input` names one of several inputs: only
+        its dead letters, and the key is of its type. Without it the key is of the type of the first input. Bytes are
+        taken as they are.
         """
-        wanted = self._key_encoders[self.names.input](key)
+        topic = self._input(input) if input else ""
+        wanted = self._key_encoders[topic or self.names.input](key)
         what, log = DISCARD if discard else REPLAY, self.broker.log(self.names.control, partition)
         asked = [
-            dead_letter for dead_letter in self.dead_letters(partition) if wanted is None or dead_letter.key == wanted
+            dead_letter
+            for dead_letter in self.dead_letters(partition)
+            if (wanted is None or dead_letter.key == wanted) and topic in ("", dead_letter.topic)
         ]
         for dead_letter in asked:
             value = dead_letter.request(what, why)
@@ -337,7 +345,7 @@ class Driver(Wiring):
             OutputRecord(
                 decode(message.value()),
                 message.key(),
-                tuple(header for header in message.headers() or () if header[0] != ORIGIN_HEADER),
+                self._headers(message),
                 message.partition(),
                 message.timestamp()[1],
             )
@@ -459,7 +467,7 @@ class Driver(Wiring):
                 f"{kind.__name__} and the release before declare different Rekeys. Next: `statehold state inputs` adds "
                 f"or removes one of a stopped service"
             )
-        encoders = _encoders(kind, self.names)
+        encoders, key_encoders_ = _encoders(kind, self.names), key_encoders(handler, self.names)
         for partition in range(self._partitions if migrate is not None else 0):
             self._lane(partition)  # all partitions have one state generation
         self._end_lanes(crash=crash)
@@ -467,7 +475,7 @@ class Driver(Wiring):
             places = {partition: self._place(partition) for partition in range(self._partitions)}
             work = SplitMerge(migrate, handler, self.names)
             migrate_states(self.broker, places, work, self.settings.snapshot.chunk_bytes)
-        self._encoders = encoders
+        self._encoders, self._key_encoders = encoders, key_encoders_
         self._change_code(handler)
         self.restore()
         for lane in self._lanes.values():
@@ -596,7 +604,8 @@ class Driver(Wiring):
             recorded.see if any(isinstance(each.command, Seen) for each in pinned) else None,
             self._partitions,
         )
-        replay = Replay(past, last.digest, self._lane(partition).engine().state.tables)
+        tables = self._lane(partition).engine().state.tables
+        replay = Replay(past, last.digest, tables, origin=self.settings.output.origin)
         replay.expect(sent, self._effects)
         if self._partitions == 1:
             replay.expect_rows(self.database.tables)
@@ -699,6 +708,11 @@ class Driver(Wiring):
         if name in inputs or (not name and len(inputs) == 1 + len(own)):
             return name or inputs[0]
         raise UsageError(f"input={name!r}: {self._kind.__name__} reads {', '.join(inputs)}. Next: name one of them")
+
+    def _headers(self, message: Message) -> tuple[tuple[str, Any], ...]:
+        """Return the headers with which the handler has sent a record."""
+        origin = origin_of(message.headers()) if self.settings.output.origin else None
+        return tuple(message.headers() or ()) if origin is None else origin.headers
 
     def _recorded(self, partition: int) -> Recorded:
         return Recorded(self._kind, self.names, self.broker, partition)

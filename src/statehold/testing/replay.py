@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from statehold.api.record import MemoryMessage
-from statehold.bound.output import ORIGIN, ORIGIN_HEADER
+from statehold.bound.output import origin_of
 from statehold.errors import UsageError
 from statehold.state.partition_table import PartitionTable
 from statehold.testing.hash_seed import run_elsewhere
@@ -27,9 +27,11 @@ class BatchesMatter(UsageError):
 class Replay:
     """Handles one partition's past again and compares the result with the recorded one."""
 
-    def __init__(self, past: Past, expected: bytes, tables: Mapping[str, PartitionTable[Any, Any]]) -> None:
-        """`expected`: the digest of the state that `tables` hold."""
-        self._past, self._digest, self._tables = past, expected, tables
+    def __init__(
+        self, past: Past, expected: bytes, tables: Mapping[str, PartitionTable[Any, Any]], *, origin: bool
+    ) -> None:
+        """`expected`: the digest of the state that `tables` hold. `origin`: the outputs have one (`output.origin`)."""
+        self._past, self._digest, self._tables, self._origin = past, expected, tables, origin
         self._outputs: dict[str, list[Sent]] = {}
         self._effects: list[object] = []
         self._rows: Tables | None = None
@@ -102,12 +104,15 @@ class Replay:
         return "no key does, so the digests were computed differently"
 
     def _own(self, message: MemoryMessage) -> Sent | None:
+        """Return the record as this partition has sent it; None: another partition has sent it."""
         headers = tuple(message.headers() or ())
-        for name, data in headers:
-            if name == ORIGIN_HEADER and ORIGIN.unpack_from(data)[0] != self._past.partition:
+        # Without `output.origin` an origin is a header that the handler has sent on.
+        origin = origin_of(headers) if self._origin else None
+        if origin is not None:
+            if origin.partition != self._past.partition:
                 return None
-        mine = tuple(header for header in headers if header[0] != ORIGIN_HEADER)
-        return message.value(), message.key(), mine, message.partition()
+            headers = origin.headers
+        return message.value(), message.key(), headers, message.partition()
 
 
 def _shown(table: PartitionTable[Any, Any], data: bytes | None) -> str:
