@@ -25,6 +25,7 @@ _PAGE: Final = {
 }
 #: of an example, what state queries would show
 _VALUES: Final = ("key", "live", "new")
+_UNREADABLE: Final = "what it is, `statehold shadow` prints"
 
 
 class ShadowPage:
@@ -42,9 +43,7 @@ class ShadowPage:
         hidden = self._hidden(request)
         document: dict[str, Any] = msgspec.to_builtins(self._report())
         for partition in document["partitions"] if hidden else ():
-            for example in partition["examples"]:
-                example.update(dict.fromkeys(_VALUES))
-            partition["unreadable"] = [text.partition(":")[0] for text in partition["unreadable"]]
+            _blank(partition)
         about = {"service": self._names.group, "inputs": list(self._names.inputs), "hidden": hidden}
         return as_json(about | document)
 
@@ -61,3 +60,12 @@ class ShadowPage:
     def _file(self, request: HttpRequest) -> HttpAnswer:
         name, kind = _PAGE[request.path]
         return HttpAnswer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
+
+
+def _blank(partition: dict[str, Any]) -> None:
+    """Take out what has, or may have, keys and values: texts of errors quote them, and fields may be keys of maps."""
+    for example in partition["examples"]:
+        example.update(dict.fromkeys(_VALUES), fields=[])
+    for compared in partition["compared"]:
+        compared["fields"] = {}
+    partition.update(why="", notes=[], unreadable=[_UNREADABLE for _ in partition["unreadable"]])

@@ -20,6 +20,9 @@ from tests.support.shadowing import DriverShadow
 from statehold import Handler, Output, Record, Table
 from statehold.config.common.secret import Secret
 from statehold.config.sections.ops import OpsSettings
+from statehold.config.settings import Settings
+from statehold.ops.cli.release.shadow import routes_of
+from statehold.ops.http.answers import HttpRequest
 from statehold.ops.http.small_server import small_server
 from statehold.ops.process.shadow_page import ShadowPage
 from statehold.testing import Driver
@@ -86,7 +89,7 @@ def test_values_are_shown_to_those_who_may_ask_for_state() -> None:
         assert "ops.state" in told["hidden"]
         assert told["verdict"] == "different"
         assert found["examples"][0]["record"].startswith("input[0]@")
-        assert found["examples"][0]["fields"] == ["fee"]
+        assert (found["examples"][0]["fields"], found["compared"][0]["fields"]) == ([], {})
         assert all(each[name] is None for each in found["examples"] for name in ("key", "live", "new"))
         assert "ann" not in json.dumps(told)
     with served(shadow, token=Secret(TOKEN)) as url:
@@ -97,6 +100,58 @@ def test_values_are_shown_to_those_who_may_ask_for_state() -> None:
         told = report(url, TOKEN)
         assert told["hidden"] == ""
         assert told["partitions"][0]["examples"][0]["live"] == {"account": "<b>ann</b>", "total": 0, "fee": 0}
+
+
+class Cards(Handler[int]):
+    cards = Table(key=str, value=str)
+    limits = Table(key=str, value=dict[str, int], mutable=True)
+    more = 0
+
+    def on_record(self, record: Record[int]) -> None:
+        name = (record.key or b"").decode()
+        self.cards[name] = "4111-1111"
+        self.limits["all"] = {name: record.value + self.more}
+
+
+class MoreCards(Cards):
+    more = 1
+
+
+def raising(old: str) -> int:
+    raise ValueError(f"bad card {old}")
+
+
+class UnreadableCards(Handler[int]):
+    cards = Table(key=str, value=int, version=2, upcasters={1: raising})
+    limits = Table(key=str, value=dict[str, int], mutable=True)
+
+    def on_record(self, record: Record[int]) -> None:
+        """Handles nothing."""
+
+
+@pytest.mark.parametrize("code", [MoreCards, UnreadableCards])
+def test_no_text_quotes_a_key_or_a_value_to_those_without_token(code: type[Handler[int]]) -> None:
+    """Errors quote them, and a field may be the key of a map."""
+    driver = Driver(Cards)
+    driver.feed(1, key="ann:x@example.org")
+    driver.take_full()
+    shadow = DriverShadow(driver, code)
+    for amount in range(3):
+        shadow.look()
+        driver.feed(amount, key="ann:x@example.org")
+    shadow.look()
+    whole = shadow.shadow.report()
+    assert "ann:x" in str(whole)
+    settings = Settings(ops=OpsSettings(listen="127.0.0.1:0"))
+    said = json.dumps(shown(settings, shadow)).replace(shadow.names.group, "")
+    assert not [secret for secret in ("ann", "x@example", "4111") if secret in said]
+
+
+def shown(settings: Settings, shadow: DriverShadow) -> list[Any]:
+    """What anyone is shown by the shadow's server."""
+    routes = routes_of(settings, shadow.shadow, shadow.names)
+    asked = [HttpRequest("GET", path) for path in ("/report", "/ready", "/metrics")]
+    return [routes[each.path](each).body.decode() for each in asked]
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")

@@ -24,7 +24,7 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.cli.release.rehearse import Ignored, Shown, print_example, print_partition, seconds_of
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
-from statehold.ops.http.small_server import small_server
+from statehold.ops.http.small_server import Route, small_server
 from statehold.ops.process.shadow_metrics import ShadowMetrics
 from statehold.ops.process.shadow_page import ShadowPage
 from statehold.rehearsal.source import LiveTopics
@@ -186,25 +186,31 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _served(settings: Settings, made: Shadow, names: Names) -> Iterator[None]:
-    """Serve page, report and metrics; continue without them, because the comparison does not need them."""
+def routes_of(settings: Settings, made: Shadow, names: Names) -> dict[str, Route]:
+    """Return what the shadow's server answers: page, report and metrics."""
     metrics = ShadowMetrics(names.service, made.report)
 
     def exposed(request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(200, *metrics.exposition(request.headers.get("accept", "")))
 
     def ready(_: HttpRequest) -> HttpAnswer:
+        """Say which partitions do not follow, to anyone; why, which may quote keys and values, is in /report."""
         wrong = [each for each in made.report().partitions if each.phase != "following"]
-        why = "; ".join(f"partition {each.partition}: {each.phase} {each.why}".rstrip() for each in wrong)
+        why = "; ".join(f"partition {each.partition}: {each.phase}" for each in wrong)
         return as_json({"ready": not wrong, "why": why}, 503 if wrong else 200)
 
-    routes = {
+    return {
         "/metrics": exposed,
         "/live": lambda _: as_json({"live": True}),
         "/ready": ready,
         **ShadowPage(settings.ops, names, made.report).routes(),
     }
+
+
+@contextmanager
+def _served(settings: Settings, made: Shadow, names: Names) -> Iterator[None]:
+    """Serve page, report and metrics; continue without them, because the comparison does not need them."""
+    routes = routes_of(settings, made, names)
     with ExitStack() as stack:
         try:
             if url := stack.enter_context(small_server(settings.ops, routes, f"shadow-{names.service}")):
