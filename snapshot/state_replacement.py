@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from statehold.errors import UsageError
+from statehold.errors import ToolRefused, UsageError
 from statehold.messages.command import Command
 from statehold.ports import Transactions
 from statehold.snapshot.format import frame, records
@@ -140,6 +140,25 @@ class Adopted(NamedTuple):
 def new_lineage() -> str:
     """Return a new state generation for all partitions of a service; the runtime rejects a mixture."""
     return uuid.uuid4().hex[:16]
+
+
+def require_complete(place: Place, last: CommitRecord, newest: int, digest_: bytes) -> None:
+    """Check that the newest stored state, at position `newest`, is the state of the last commit record.
+
+    :raises ToolRefused: it is not, because records or commands would have to be replayed.
+    """
+    position = last.position(place.input)
+    if newest != position or digest_ != last.digest:
+        raise ToolRefused(
+            f"{place.input}[{place.partition}]@{position}: read the state: the newest stored state is at {newest}"
+            f"{' with another digest' if newest == position else ''}. Nothing was changed. Next: start the "
+            f"service and stop it with snapshot.on_stop, which writes a full snapshot of the last commit record"
+        )
+
+
+def require_current(place: Place, last: CommitRecord, newest: int, state: State) -> None:
+    """Do the same as `require_complete` with a state that was restored."""
+    require_complete(place, last, newest, digest.to_bytes(state.digest))
 
 
 def boundary(

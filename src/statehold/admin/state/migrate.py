@@ -159,6 +159,7 @@ def _split_or_merged(
         found = before.find(before.place(partition, count, facts))
         moved, last = work.apply(partition, found.state), found.commit_record
         place = stopped.place(partition, count, facts)
+        like = moved.recorded(last, place)
         inputs = inputs_at(last, place.names)
         each = Migrated(
             partition=partition,
@@ -169,7 +170,7 @@ def _split_or_merged(
             tables=moved.keys,
         )
         if lineage is not None:
-            adoption = stopped.adoption(place, lineage, last, inputs, moved.state, moved.recorded(last, place))
+            adoption = stopped.adoption(place, lineage, last, inputs, moved.state, like)
             each.full = adoption.base.offset if adoption.base else None
             adoptions.append(msgspec.structs.replace(adoption, effects=last.effects))
         done.append(each)

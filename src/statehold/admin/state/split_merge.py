@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 from statehold.api.handler import Handler, HandlerFactory
 from statehold.bound.attributes import table_types, tables_and_outputs
+from statehold.bound.reference import references
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.errors import UsageError
+from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.state_edits import Counts
-from statehold.state.partition_table import Changes, PartitionTable
-from statehold.state.state import State
-from statehold.state.system_names import owner
+from statehold.state.kinds.calls import CallTable
+from statehold.state.kinds.joins import JoinTable
+from statehold.state.kinds.replies import RepliesTable
+from statehold.state.kinds.ttl import DedupeTable
+from statehold.state.kinds.windows import HoppingTable, SessionTable
+from statehold.state.partition_table import Changes, PartitionTable, RetiredTable
+from statehold.state.state import Frozen, State
+from statehold.state.system_names import CLOCK, EXPIRY, by_default_name, default_name, owner
+from statehold.state.types.compare import table_changes
 from statehold.state.types.description import to_text
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.pending_effects import require_effects
 
 #: (old, new): reads the tables of one handler, and writes those of the other
 TablesFunction = Callable[[Any, Any], object]
 #: what a function may call on a table of the old release
 _READING: Final = frozenset(("get", "keys", "items", "values", "range", "first", "last"))
+#: tables whose rows mean something else than those of a plain one, whatever their types
+_KINDS: Final = (CallTable, DedupeTable, HoppingTable, JoinTable, RepliesTable, SessionTable)
 #: entries that are moved at a time
 _PIECE: Final = 10_000
 
@@ -41,15 +54,22 @@ class MovedTables(NamedTuple):
     #: whose stored values are those of before, and those that the function wrote
     carried: frozenset[str]
     written: frozenset[str]
+    #: that of the new release
+    handler: Handler[Any]
 
     def recorded(self, last: CommitRecord, place: Place) -> CommitRecord:
-        """Return `last` with the versions and types of the values in this state. `place`: with the new tables."""
+        """Return `last` with the versions and types of the values in this state. `place`: with the new tables.
+
+        :raises StateRefused: the new release could not continue from it: a table's type, or a pending effect.
+        """
         known = {name: text for name, text in last.types.items() if name in self.carried}
         fresh = {name: to_text(types) for name, types in place.types.items() if name not in self.carried}
         used = self.state.used
         types = {name: text for name, text in {**fresh, **known}.items() if name in used}
         schemas = {name: version for name, version in last.schemas.items() if name in self.carried}
         kept = msgspec.structs.replace(last, schemas=schemas, types=types)
+        recorded_types.check(kept, place.types, place.input)
+        require_effects(self.handler, place, last)
         return msgspec.structs.replace(kept, schemas=place.merged_schemas(kept, self.written))
 
 
@@ -59,77 +79,170 @@ class SplitMerge:
     def __init__(self, function: TablesFunction, factory: HandlerFactory, names: Names) -> None:
         """`factory`: the new release. :raises UsageError: the function does not name the old release."""
         self._function, self.factory, self._names = function, factory, names
-        self.old = _old_release(function)
         new = class_of(factory)
+        self.old = _old_release(function, new)
         self._tables = tables_and_outputs(new)[0]
-        #: tables whose stored values both releases read alike
-        same = {name for name, table in tables_and_outputs(self.old)[0].items() if self._is_same(name, table, new)}
+        #: tables whose stored values the new release reads as they are
+        same = {name for name, table in tables_and_outputs(self.old)[0].items() if self._reads(name, table, new)}
         self._same = frozenset(name for name in same if owner(name) in same)
 
     def apply(self, partition: int, stored: State) -> MovedTables:
         """Return the state that the function makes of this one, which has the tables of the old release.
 
-        :raises UsageError: it raised, or left out a table that the new release has not, or sent something.
+        :raises UsageError: it raised, or left out rows that the new release has not, or sent something.
         """
         before = Engine(self.old, partition, names=self._names)
         after = Engine(self.factory, partition, names=self._names)
         _load(before.state, stored, stored.tables)
         before.state.loaded()
-        _load(after.state, stored, self._same)
+        _load(after.state, stored, self._same, self._ended(before.state))
         after.state.loaded()
+        self._require_readable(partition, after.state)
         reading = _hand_over(before)
-        try:
-            self._function(before.handler, after.handler)
-            frozen = after.freeze()
-        except Exception as error:  # the user's function may raise anything
-            raise self._wrong(partition, f"raised {type(error).__name__}: {error}") from error
-        if after.take_outputs() or after.effects.take() or (after.sinks is not None and after.sinks.take() is not None):
-            raise self._wrong(
-                partition, "sent an output, put a row or requested a side effect, which a migration drops"
-            )
+        frozen = self._called(partition, before, after)
+        self._require_time(partition, after.state, frozen)
         after.state.commit(frozen, delta=False)
         self._require_read(partition, stored, reading)
-        written = frozenset(frozen.tables)
-        return MovedTables(after.state, _counted(stored, after.state), _keys(stored, after.state), self._same, written)
+        counts, keys = _counted(stored, after.state), _keys(stored, after.state)
+        return MovedTables(after.state, counts, keys, self._same, frozenset(frozen.tables), after.handler)
 
-    def _is_same(self, name: str, old: PartitionTable[Any, Any], new: type[Handler[Any]]) -> bool:
+    def _called(self, partition: int, before: Engine, after: Engine) -> Frozen:
+        """Call the function. Return what it has written."""
+        old, new = before.handler, after.handler
+        for each in (old, new):
+            _withhold_references(each)
+        bound = dict(vars(new))
+        try:
+            found = self._function(old, new)
+            frozen = after.freeze()
+        except (Exception, SystemExit) as error:  # the user's function may raise anything
+            raise self._raised(partition, error, f"raised {type(error).__name__}: {error}") from error
+        if inspect.isawaitable(found) or inspect.isgenerator(found):
+            raise self._wrong(partition, "returned a generator or a coroutine, which did not run")
+        for name in {table.attribute for table in after.state.tables.values()}:
+            if bound.get(name) is not vars(new).get(name):
+                raise self._wrong(partition, f"assigned new.{name}, which loses the table; write its keys")
+        timers = any(table.written for name, table in before.state.tables.items() if "." in name)
+        if timers or _has_work(before) or _has_work(after):
+            raise self._wrong(
+                partition,
+                "sent an output, put a row, requested a side effect or set a timer of `old`, which a migration drops",
+            )
+        return frozen
+
+    def _reads(self, name: str, old: PartitionTable[Any, Any], new: type[Handler[Any]]) -> bool:
+        """Return whether the new release reads the stored values of a table as a plain upgrade would."""
         found = self._tables.get(name)
-        if found is None or type(found) is not type(old) or found.version != old.version:
+        if found is None:
             return False
-        return table_types(self.old).get(name) == table_types(new).get(name)
+        retired = isinstance(found, RetiredTable) or isinstance(old, RetiredTable)
+        if "." in name:
+            return retired or type(found) is type(old)
+        if not retired and (_kinds(found) != _kinds(old) or found.version < old.version):
+            return False
+        was, now = table_types(self.old)[name], table_types(new)[name]
+        return all(each.compatible for each in table_changes(was, now))
+
+    def _ended(self, before: State) -> dict[str, PartitionTable[Any, Any]]:
+        """Return the carried tables that had a ttl and have none: keys that expired must not come back."""
+        found = {name: before.tables[name] for name in self._same if before.tables[name].ttl}
+        return {name: table for name, table in found.items() if not self._tables[name].ttl}
+
+    def _require_readable(self, partition: int, state: State) -> None:
+        for name in self._same:
+            if versions := state.tables[name].unreadable():
+                shown = ", ".join(map(str, sorted(versions)))
+                raise self._wrong(partition, f"keeps table {name!r}, with values of version {shown} without upcaster")
+
+    def _require_time(self, partition: int, state: State, frozen: Frozen) -> None:
+        """Require the partition's time where the function has written keys that expire: without one they would at 0."""
+        clock = by_default_name(state.tables).get(CLOCK)
+        if clock is None or clock.stored:
+            return
+        for name in frozen.tables:
+            if isinstance(state.tables[name], DedupeTable) or default_name(name).startswith(EXPIRY):
+                raise self._wrong(
+                    partition,
+                    f"wrote to table {owner(name)!r}, whose keys expire, and the old release has no time to count "
+                    f"from. Next: "
+                    f"first run a release that declares this table next to the old ones and handles a record in each "
+                    f"partition",
+                )
 
     def _require_read(self, partition: int, stored: State, reading: Mapping[str, _OldTable]) -> None:
-        """Require that the function has read each table that does not stay as it is."""
+        """Require that the function has read every key of each table that does not stay as it is."""
+        timed = any(default_name(name) == CLOCK for name in self._tables)
         for name in stored.used:
-            if name in self._same:
-                continue
             user = owner(name)
+            if name in self._same or (default_name(name) == CLOCK and not timed):
+                continue
+            if user in self._same and stored.tables[user].ttl:  # it has no ttl any more
+                continue
             if user not in reading:
-                raise self._wrong(partition, f"leaves keys in {name!r}, which the new release does not declare")
-            if not reading[user].was_read:
+                raise self._wrong(
+                    partition,
+                    f"leaves keys in {name!r}, which the new release does not declare: work that waits. Next: keep "
+                    f"what needs it in the new release until nothing waits any more",
+                )
+            if (left := reading[user].unread()) is not None:
                 why = "declares with another type" if user in self._tables else "does not declare"
-                raise self._wrong(partition, f"did not read table {user!r}, which has keys and the new release {why}")
+                raise self._wrong(
+                    partition,
+                    f"did not read table {user!r} ({left} are left), which the new release {why}. To drop them, go "
+                    f"through them",
+                )
+
+    def _raised(self, partition: int, error: BaseException, what: str) -> UsageError:
+        """Return an error that says at which line of the function's file it was."""
+        file = getattr(inspect.unwrap(self._function), "__code__", None)
+        own = [each for each in traceback.extract_tb(error.__traceback__) if file and each.filename == file.co_filename]
+        where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+        return self._wrong(partition, f"{what}{where}")
 
     def _wrong(self, partition: int, what: str) -> UsageError:
-        name = getattr(self._function, "__name__", "the function")
-        return UsageError(f"partition {partition}: {name} {what}. Nothing was changed")
+        return UsageError(f"partition {partition}: {_name(self._function)} {what}. Nothing was changed")
 
 
 class _OldTable:
-    """A table of the old release: it can be read, and knows whether it was."""
+    """A table of the old release: it can be read, and knows which keys were."""
 
     def __init__(self, table: PartitionTable[Any, Any]) -> None:
         self._table = table
-        self.was_read = False
+        self._seen: set[Any] = set()
+
+    def unread(self) -> str | None:
+        """Return how many keys were not read; None if all were."""
+        left = sum(key not in self._seen for key in self._table)
+        return f"{left} keys" if left else None
 
     def __getattr__(self, name: str) -> Any:
         if name not in _READING:
             raise self._wrong(name)
-        self.was_read = True
-        return getattr(self._table, name)
+        found = getattr(self._table, name)
+
+        def read(*args: Any, **options: Any) -> Any:
+            given = found(*args, **options)
+            if name == "get":
+                self._seen.add(args[0] if args else options["key"])
+                return given
+            if name in ("first", "last"):
+                self._seen.update([] if given is None else [given[0]])
+                return given
+            return self._noted(given) if name != "values" else (value for _, value in self._noted(self._table.items()))
+
+        return read
+
+    def _noted(self, given: Iterable[Any]) -> Iterator[Any]:
+        """Yield pairs of key and value, and note the keys."""
+        for each in given:
+            self._seen.add(each[0])
+            yield each
+
+    def keys(self) -> Iterator[Any]:
+        return iter(self)
 
     def __getitem__(self, key: Any) -> Any:
-        self.was_read = True
+        self._seen.add(key)
         return self._table[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -139,8 +252,9 @@ class _OldTable:
         raise self._wrong("delete")
 
     def __iter__(self) -> Iterator[Any]:
-        self.was_read = True
-        return iter(self._table)
+        for key in self._table:
+            self._seen.add(key)
+            yield key
 
     def __contains__(self, key: object) -> bool:
         return key in self._table
@@ -152,22 +266,83 @@ class _OldTable:
         return UsageError(f"table {self._table.attribute!r} of the old release can only be read, not {name!r}")
 
 
-def _old_release(function: TablesFunction) -> type[Handler[Any]]:
-    """Return the class that the function's first parameter is annotated with."""
-    parameters = list(inspect.signature(function).parameters)
-    kind = typing.get_type_hints(function).get(parameters[0]) if len(parameters) == 2 else None
-    if not (isinstance(kind, type) and issubclass(kind, Handler)):
+class _NoReference:
+    """Stands for reference data, which a migration does not read."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise UsageError(f"reference data {self._topic!r} is not read in a migration")
+
+    def __getattr__(self, name: str) -> Any:
+        self._refuse()
+
+    __getitem__ = __iter__ = __contains__ = __len__ = _refuse
+
+
+def _withhold_references(handler: Handler[Any]) -> None:
+    for name, reference in references(type(handler)).items():
+        setattr(handler, name, _NoReference(reference.topic))
+
+
+def _has_work(engine: Engine) -> bool:
+    sinks = engine.sinks is not None and engine.sinks.take() is not None
+    return bool(engine.take_outputs() or engine.effects.take() or sinks)
+
+
+def _kinds(table: PartitionTable[Any, Any]) -> list[type]:
+    return [kind for kind in _KINDS if isinstance(table, kind)]
+
+
+def _name(function: TablesFunction) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _old_release(function: TablesFunction, new: type[Handler[Any]]) -> type[Handler[Any]]:
+    """Return the class that the function's first parameter is annotated with; the second one's has to be `new`."""
+    name = _name(function)
+    called: Any = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.isgeneratorfunction(called) or inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise UsageError(f"{name} is a generator or a coroutine, which would not run. Next: write a plain function")
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = typing.get_type_hints(called)
+    except Exception as error:  # an annotation is evaluated, which may raise anything
         raise UsageError(
-            f"{getattr(function, '__name__', function)} takes (old, new): annotate `old` with a handler class that "
-            f"declares the tables of the state, and `new` with that of the service"
+            f"{name}: its annotations cannot be read: {type(error).__name__}: {error}. Next: import their classes "
+            f"where the program can, not under TYPE_CHECKING"
+        ) from error
+    kinds: list[Any] = []
+    if len(parameters) == 2 and all(each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for each in parameters):
+        kinds = [hints.get(each.name) for each in parameters]
+    if not (kinds and isinstance(kinds[0], type) and issubclass(kinds[0], Handler)):
+        raise UsageError(
+            f"{name} takes (old, new): annotate `old` with a handler class that declares the tables of the state, and "
+            f"`new` with that of the service"
         )
-    return kind
+    if isinstance(kinds[1], type) and issubclass(kinds[1], Handler) and not issubclass(new, kinds[1]):
+        raise UsageError(f"{name} writes the tables of {kinds[1].__name__}, and the service has {new.__name__}")
+    try:
+        kinds[0]()
+    except Exception as error:  # the user's __init__ may raise anything
+        raise UsageError(
+            f"{name}: {kinds[0].__name__}() raises {type(error).__name__}: {error}. Next: annotate `old` with a class "
+            f"that is made without arguments, such as one that has the tables only"
+        ) from error
+    return kinds[0]
 
 
-def _load(state: State, stored: State, names: typing.Iterable[str]) -> None:
+def _load(
+    state: State,
+    stored: State,
+    names: Iterable[str],
+    ended: Mapping[str, PartitionTable[Any, Any]] | None = None,
+) -> None:
+    """Load these tables; of those in `ended` the keys that it still has."""
     for name in names:
-        held = stored.tables[name].stored
-        keys = list(held)
+        held, live = stored.tables[name].stored, (ended or {}).get(name)
+        keys = list(held) if live is None else list(live)
         for low in range(0, len(keys), _PIECE):
             piece = keys[low : low + _PIECE]
             state.load(Changes(name, piece, [held[key] for key in piece]))

@@ -107,7 +107,7 @@ class StoppedService:
         :raises ToolRefused: the topics hold an older state only.
         """
         found, newest = self.newest(place)
-        self.require_complete(place, found.commit_record, newest, digest.to_bytes(found.state.digest))
+        state_replacement.require_current(place, found.commit_record, newest, found.state)
         return found
 
     def newest(self, place: Place) -> tuple[LastState, int]:
@@ -124,13 +124,7 @@ class StoppedService:
 
         :raises ToolRefused: it is not, because records or commands would have to be replayed.
         """
-        position = last.position(place.input)
-        if newest != position or digest_ != last.digest:
-            raise ToolRefused(
-                f"{place.input}[{place.partition}]@{position}: read the state: the newest stored state is at {newest}"
-                f"{' with another digest' if newest == position else ''}. Nothing was changed. Next: start the "
-                f"service and stop it with snapshot.on_stop, which writes a full snapshot of the last commit record"
-            )
+        state_replacement.require_complete(place, last, newest, digest_)
 
     def commit_record(self, partition: int) -> CommitRecord | None:
         """Return the last commit record without any check."""

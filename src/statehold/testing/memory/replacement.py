@@ -26,6 +26,7 @@ def migrate_states(broker: MemoryBroker, places: Mapping[int, Place], work: Spli
     """Split or merge tables as `statehold state migrate --handlers` does. No worker may run.
 
     :raises UsageError, StateRefused: as `SplitMerge.apply`, and a restore; nothing was changed.
+    :raises ToolRefused: the stored state is older than the last commit record.
     """
     lineage, now = state_replacement.new_lineage(), broker.clock.wall()
     producers, adoptions = {}, []
@@ -43,7 +44,9 @@ def _adoption(
     before = msgspec.structs.replace(place, schemas=schemas(old), types=table_types(old))
     reader = MemoryReader(broker, lambda: False)
     found = restore(reader, before, lambda: new_state(old, traced=False, track_delta=False), _ignore, broker.clock)
-    moved, last = work.apply(place.partition, found.state), found.commit_record
+    last = found.commit_record
+    state_replacement.require_current(place, last, found.position, found.state)
+    moved = work.apply(place.partition, found.state)
     place = msgspec.structs.replace(place, schemas=schemas(new), types=table_types(new))
     state, like = moved.state, moved.recorded(last, place)
     inputs = {topic: last.positions[topic] for topic in names.inputs}
