@@ -168,8 +168,8 @@ class Finder:
 
     @cached_property
     def _record_keys(self) -> RecordKeys:
-        kind, names = class_of(self._service.handler), self._service.names
-        return RecordKeys(input_names(kind, names), key_types(kind, names))
+        handler, names = self._service.handler, self._service.names
+        return RecordKeys(input_names(class_of(handler), names), key_types(handler, names))
 
     def _phase(self, number: int) -> str | None:
         """Return the phase of a partition that is assigned here."""

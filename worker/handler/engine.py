@@ -123,7 +123,8 @@ class Engine:
         #: the input's commands of the open transaction, in order
         self.commands: list[Command] = []
         #: the decoders of keys; None if they are bytes
-        self._keys = self._input_keys(kind) if declares_keys(kind) else None
+        typed = self.handler._service_key is not None or declares_keys(kind)
+        self._keys = self._input_keys() if typed else None
         #: not used if each input has a method, because then its type is the method's
         self._decode = bytes if self._methods is not None else (shared_serde(kind) or partition_serde(kind)).decode
         #: the live loop accepts only values that leave room on the stack for a replay
@@ -131,8 +132,8 @@ class Engine:
         self._batched = kind.on_batch is not Handler.on_batch
         self._single = not self._batched or kind.on_record is not Handler.on_record
 
-    def _input_keys(self, kind: type[Handler[Any]]) -> InputKeys:
-        inputs, declared = input_names(kind, self._names), key_types(kind, self._names)
+    def _input_keys(self) -> InputKeys:
+        inputs, declared = input_names(type(self.handler), self._names), key_types(self.handler, self._names)
         if isinstance(self.event_time, WindowTime):
             self.event_time.record_keys = RecordKeys(inputs, declared)
         return InputKeys(inputs, declared)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from statehold.api.handler import DECLARATION, Handler, InputDeclaration
+from statehold.api.handler import DECLARATION, Handler, HandlerFactory, InputDeclaration
 from statehold.api.record import MergedMessage, Message, Record, plain
 from statehold.api.values import serde
+from statehold.api.values.key_types import PLAIN, read_key_type
 from statehold.api.values.keys import KeySerde, OfKeys, UnreadableKey, same_bytes
 from statehold.bound.rekey import rekeys_of
 from statehold.bound.serdes import input_type, key_type
+from statehold.bound.topics import class_of
 from statehold.common.class_body import once_per_class
 from statehold.common.names import Names
 from statehold.common.partitioner import key_bytes
@@ -81,9 +82,15 @@ def input_names(kind: type[Handler[Any]], names: Names | None) -> list[str]:
     return list(names.inputs) if names is not None else list(methods(kind)) or [""]
 
 
-def key_types(kind: type[Handler[Any]], names: Names | None) -> dict[str, Any]:
-    """Return the type or serde of the keys of those inputs that declare one, by the full names of the topics."""
+def key_types(handler: HandlerFactory | Handler[Any, Any], names: Names | None) -> dict[str, Any]:
+    """Return the type or serde of the keys of those inputs that declare one, by the full names of the topics.
+
+    `handler`: as a service has it, or one that it has made.
+    """
+    kind = type(handler) if isinstance(handler, Handler) else class_of(handler)
     own, declared = key_type(kind), methods_of(kind, names)
+    if own is None:
+        own = getattr(handler, "_service_key", None)
     found = {
         topic: declared[topic].key if topic in declared and declared[topic].key is not None else own
         for topic in input_names(kind, names)
@@ -205,9 +212,10 @@ def _writer(kind: Any, topic: str) -> Callable[[Any], bytes | None]:
     """Return what writes a key as those of an input; `kind` None: they are not declared."""
     if kind is None:
         return _as_given
-    if isinstance(serde.bare(serde.without_none(kind)), OfKeys):
+    own = read_key_type(kind).kind
+    if isinstance(own, OfKeys):
         return lambda key: None  # its serde may have to ask the registry
-    keys, is_text = KeySerde(kind, topic), serde.without_none(kind) in (str, int, bytes, UUID)
+    keys, is_text = KeySerde(kind, topic), isinstance(own, type) and own in PLAIN
 
     def write(key: Any) -> bytes | None:
         try:

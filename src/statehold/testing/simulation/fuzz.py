@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from statehold.api.handler import HandlerFactory
 from statehold.api.values.keys import KeySerde
-from statehold.api.values.serde import without_none
 from statehold.bound.attributes import sinks_of
 from statehold.bound.inputs import key_types
 from statehold.bound.topics import class_of
@@ -103,14 +102,14 @@ def fuzz_crashes(
 def _records(handler: Any, topics: tuple[str, ...], inputs: Iterable[Any]) -> Sequence[InputRecord]:
     kind = class_of(handler)
     names = Names("fuzz", topics[0], others=topics[1:])
-    encode, keys = encoders(kind, names)[topics[0]], key_encoders(kind, names)
-    own = key_types(kind, names).get(topics[0])
+    encode, keys = encoders(kind, names)[topics[0]], key_encoders(handler, names)
+    own = key_types(handler, names).get(topics[0])
     found = []
     for number, each in enumerate(inputs):
         if isinstance(each, InputRecord):
             topic = each.topic or topics[0]
             found.append(each._replace(key=keys[topic](each.key)) if topic in keys else each)
-        elif own is not None and without_none(own) is own:
+        elif own is not None and not KeySerde(own).nullable:
             raise UsageError(
                 f"{each!r:.100} has no key, and {kind.__name__} takes keys of the type {KeySerde(own).name}. Next: "
                 f"give InputRecord(TIME, PARTITION, VALUE, KEY), such as InputRecord(1.0, 0, b'1', KEY)"
