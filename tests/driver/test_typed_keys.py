@@ -397,7 +397,7 @@ def test_a_request_has_the_typed_key() -> None:
     assert Driver(Answering).ask(1, 7) == "(7, b'7')"
 
 
-def test_a_handler_with_replies_reads_no_key_that_nobody_asks_for() -> None:
+def test_a_handler_with_replies_decodes_no_key_without_a_type() -> None:
     class Answering(Handler[int]):
         replies = Replies(str, keep=60)
 

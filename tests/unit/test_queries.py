@@ -15,6 +15,7 @@ from tests.support.inside import lane
 from statehold import Handler, Int64, Record, Service, Table
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.table import bind
+from statehold.bound.topics import class_of
 from statehold.client.owner_reads import key_text
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
@@ -131,7 +132,7 @@ def test_the_home_of_a_key_follows_the_declared_type_of_the_records_keys(kind: A
     [("numbers", 7), ("pairs", ("a,/%", 1)), ("owners", UUID(int=1))],
 )
 def test_a_client_writes_a_key_of_any_type_as_a_path_is_read(table: str, key: Any) -> None:
-    declared = tables_and_outputs(Numbered)[0][table]
+    declared = tables_and_outputs(class_of(Numbered))[0][table]
     assert key_of(declared, key_text(key)) == key
     asked = HttpRequest("GET", f"/state/{table}", {"keys": unquote(quote(f"{key_text(key)},{key_text(key)}"))})
     assert keys_of(declared, asked) == [key]
