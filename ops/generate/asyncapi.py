@@ -77,7 +77,7 @@ def _topics(service: Service) -> list[tuple[str, str, Any]]:
 def _keys(service: Service) -> dict[tuple[str, str], Any]:
     """Return the declared type of the keys by topic and action."""
     kind, rekeys = class_of(service.handler), service.names.rekeys
-    types = key_types(kind, service.names)
+    types = key_types(service.handler, service.names)
     found = {(topic, "receive"): key for topic, key in types.items()}
     found |= {(topic, "send"): types[topic] for topic in rekeys if topic in types}
     outputs = tables_and_outputs(kind)[1].values()

@@ -15,6 +15,7 @@ from statehold.errors import (
     KafkaTrouble,
     MessageRefused,
     NoAnswerInTime,
+    PartitionStopped,
     RequestConflict,
     RequestFailed,
     StateholdError,
@@ -30,6 +31,7 @@ from statehold.watch.events import as_event
 _STATUS: Final[tuple[tuple[type[StateholdError], int], ...]] = (
     (RequestConflict, 409),
     (RequestFailed, 422),
+    (PartitionStopped, 503),
     (NoAnswerInTime, 504),
     (StateUnavailable, 503),
     (MessageRefused, 400),
@@ -89,8 +91,9 @@ def stream_changes(changes: AsyncGenerator[TableChange[Any], None]) -> Any:
 def status_of(error: StateholdError) -> tuple[int, dict[str, str]]:
     """Return the HTTP status of an error of a `Client`, and the headers that belong to it.
 
-    409: the id has another value. 422: the handler has failed at the request. 504: no answer in time. 503: Kafka or
-    the owner cannot be reached now. 400: a wrong argument, or a record that Kafka rejects. Any other error is 500.
+    409: the id has another value. 422: the handler has failed at the request. 504: no answer in time. 503: the
+    partition has failed or is paused, or Kafka or the owner cannot be reached now. 400: a wrong argument, or a record
+    that Kafka rejects. Any other error is 500.
     """
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
     return status, {"Retry-After": _RETRY_AFTER} if status in (503, 504) else {}

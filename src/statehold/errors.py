@@ -60,6 +60,7 @@ StateholdError
 ├── NotAnswered                a request of a `Client` has no answer
 │   ├── RequestFailed          the service's handler failed at it; the text says what became of the record
 │   ├── RequestConflict        the id and key belong to a request with another value
+│   ├── PartitionStopped       its partition has failed or is paused; it takes effect when the partition continues
 │   └── NoAnswerInTime         it may take effect later: ask again with the same id
 ├── StateUnavailable           a `Client` could not read the state within its time
 ├── ChangesLost                a watch cannot continue without a gap: read the table again, then watch
@@ -387,6 +388,17 @@ class RequestFailed(NotAnswered):
 
 class RequestConflict(NotAnswered):
     """The id and key belong to a request with another value. This one has had no effect."""
+
+
+class PartitionStopped(NotAnswered):
+    """The request's partition has failed or is paused. The request is written, and takes effect when it continues."""
+
+    #: the class of the error of a failed partition; '' of a paused one
+    error: str = ""
+    #: its text, or who paused it
+    cause: str = ""
+    #: since when it has failed, in seconds since 1970; None of a paused one
+    since: float | None = None
 
 
 class NoAnswerInTime(NotAnswered):

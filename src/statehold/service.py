@@ -54,13 +54,14 @@ class Service:
     `inputs` names several topics with the same number of partitions; the handler has a method for each
     (`statehold.on`). The first one gives statehold's topics their names, so it has to stay the first. `handler` is a
     `Handler` class, or a function without arguments that returns a handler. It is called once per partition and start.
-    `key` is the type or serde of the keys of all inputs for which the handler declares none, as for `on`. `settings`
+    `key` is the type or serde of the keys of all inputs for which the handler declares none, as for `on`; another one
+    than that of `Handler[...]` is an error. `settings`
     defaults to `statehold.config.Settings()`. `namespace` overrides `settings.service.namespace`. Several
     services may run in one process. Any thread may call `start`, `stop`, `wait` and `status`. The service does not
     configure logging, and only `run` sets signal handlers.
 
-    :raises UsageError: `input` is a list or a pattern, neither or both of `input` and `inputs` are given, or
-        `settings` are not Settings.
+    :raises UsageError: `input` is a list or a pattern, neither or both of `input` and `inputs` are given, such
+        keys are not supported, or `settings` are not Settings.
     """
 
     def __init__(
@@ -108,8 +109,9 @@ class Service:
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
-        names = Names(self.name, self.input, settings.service.namespace, self.inputs[1:])
-        self.names = with_rekeys(names, class_of(self.handler))
+        kind, names = class_of(self.handler), Names(self.name, self.input, settings.service.namespace, self.inputs[1:])
+        self.names = with_rekeys(names, kind)
+        key_types(kind, self.names)  # rejects types that are not supported
         #: Metrics for `/metrics`; `service.metrics.register()` exports them with those of an application, too.
         self.metrics = ServiceMetrics(self.names.group)
         self.metrics.ask(self._gauges)
@@ -160,7 +162,7 @@ class Service:
         admin = Admin(self._settings, self.names.group, contact)
         facts = self._require(admin, log)
         kind = class_of(self.handler)
-        check_schemas(kind, value_types(kind, self.names), key_types(kind, self.names))
+        check_schemas(kind, value_types(kind, self.names), key_types(self.handler, self.names))
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":
@@ -226,7 +228,7 @@ class Service:
     def client(self) -> Client:
         """Return a new `Client` of this service, with its settings and the types of its (first) input."""
         value = value_types(class_of(self.handler), self.names)[self.input]
-        key = key_types(class_of(self.handler), self.names).get(self.input)
+        key = key_types(self.handler, self.names).get(self.input)
         here = LocalReads(lambda: self.overview, self.input)
         return Client(self.name, self._settings, input=self.input, value=value, key=key, here=here)
 

@@ -111,6 +111,7 @@ class Declared(Handler[None]):
     def serde(self, record: Record[A]) -> None: ...
 
     keyed = Output("keyed", value=A, key=int)
+    keyless = Output("keyless", value=A, key=int | None)
     moved = Rekey("moved", key=str, value=B)
 
     @on("keyed", value=A, key=int)
@@ -118,6 +119,12 @@ class Declared(Handler[None]):
         assert_type(record.key, int)
         assert_type(record.raw_key, bytes | None)
         self.keyed.send(record.value, key=record.key)
+        self.keyed.send_all([record.value], keys=[record.key])
+        self.keyless.send(record.value)
+        self.keyless.send(record.value, headers=[("a", b"")])
+        self.keyless.send(record.value, None)
+        self.keyless.send(record.value, 1)
+        self.keyless.send_all([record.value])
 
     @on("optional", value=A | None, key=str | None)
     def optional(self, record: Record[A | None, str | None]) -> None:
@@ -172,6 +179,8 @@ class Wrong(Declared):
 
     def mistakes(self) -> None:
         self.keyed.send(A(1), key="a")  # wrong
+        self.keyed.send(A(1))  # wrong
+        self.keyed.send_all([A(1)])  # wrong
         self.moved.send(B(""), key=1)  # wrong
         self.either["a"] = 1  # wrong
         self.plain["a"] = B("")  # wrong

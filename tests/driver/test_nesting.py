@@ -86,7 +86,14 @@ def test_what_was_accepted_is_accepted_in_a_replay_from_a_deeper_stack(kind: typ
     assert 1 < accepted < 60, "the depths lie on both sides of the limit"
 
 
-class ByPath(Handler[int, list[Any]]):
+class Lists:
+    """Keys of a serde of the user, of any depth."""
+
+    encode = staticmethod(msgspec.json.Encoder().encode)
+    decode = staticmethod(msgspec.json.Decoder(list[Any]).decode)
+
+
+class ByPath(Handler[int, Annotated[list[Any], Lists()]]):
     """Its keys are nested."""
 
     on_failure: ClassVar = {UndecodableRecord: dead_letter()}

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+import pickle
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, NewType, TypeVar
 from uuid import UUID
 
 import msgspec
 import pytest
 
-from statehold import Handler, Int64, Output, Record, Registry, Rekey, Replies, Service, Table, Timer, dead_letter, on
+from statehold import (
+    Handler,
+    Int64,
+    Json,
+    MsgPack,
+    Output,
+    Record,
+    Registry,
+    Rekey,
+    Replies,
+    Service,
+    Table,
+    Timer,
+    dead_letter,
+    on,
+)
+from statehold.api.values.keys import KeySerde
 from statehold.bound.inputs import key_types
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
@@ -26,6 +47,35 @@ class Pair(msgspec.Struct, frozen=True):
     book: int
 
 
+class Side(StrEnum):
+    BUY = "buy"
+
+
+@dataclass(frozen=True)
+class Place:
+    city: str | None
+    side: Side
+
+
+class Named(NamedTuple):
+    name: str
+    day: date
+
+
+class Open(msgspec.Struct):
+    name: str
+
+
+class Odd(msgspec.Struct, frozen=True):
+    amount: Decimal
+
+
+class Nested(msgspec.Struct, frozen=True):
+    name: str
+    inner: tuple[Nested, ...] = ()
+
+
+AccountId = NewType("AccountId", str)
 REGISTRY = Registry("mock://keys", register=True)
 AVRO = REGISTRY.avro(
     Pair,
@@ -41,7 +91,18 @@ KEYS: dict[str, tuple[Any, Any, bytes | None]] = {
     "annotated": (Annotated[int, Int64()], 1, b"\0" * 7 + b"\1"),
     "uuid": (UUID, ID, str(ID).encode()),
     "struct": (Pair, Pair("ann", 1), b'{"buyer":"ann","book":1}'),
+    "new type": (AccountId, "ann", b"ann"),
+    "new type or none": (AccountId | None, None, None),
+    "with a note": (Annotated[str, {"doc": 1}], "ann", b"ann"),
+    "tuple": (tuple[str, int], ("ann", 1), b'["ann",1]'),
+    "named tuple": (Named, Named("ann", date(2026, 1, 2)), b'["ann","2026-01-02"]'),
+    "dataclass": (Place, Place(None, Side.BUY), b'{"city":null,"side":"buy"}'),
+    "in itself": (Nested, Nested("a", (Nested("b"),)), b'{"name":"a","inner":[{"name":"b","inner":[]}]}'),
+    "text in JSON": (Json(str), "ann", b'"ann"'),
+    "message pack": (MsgPack(tuple[str, int]), ("ann", 1), msgspec.msgpack.encode(("ann", 1))),
     "no key": (str | None, None, None),
+    "no key of a serde": (Annotated[int, Int64()] | None, None, None),
+    "no key in its type": (Annotated[int | None, Int64()], None, None),
     "text or none": (str | None, "ann", b"ann"),
 }
 
@@ -159,6 +220,128 @@ def test_each_input_and_each_rekey_has_its_own_type() -> None:
         driver.feed(5, key=b"77", input="numbers")
 
 
+_WHY: dict[str, tuple[Any, str]] = {
+    "float": (float, r"float cannot be a key .* Next: use an int of the smallest unit"),
+    "decimal": (Odd, r"Odd .*decimal cannot be a key or a part of one.*1\.5 equals 1\.50"),
+    "moment": (tuple[str, datetime], r"datetime cannot be a key .*an int of milliseconds, or a date"),
+    "set": (frozenset[str], r"frozenset cannot be a key .* Next: use a tuple"),
+    "list": (list[int], r"list cannot be a key .* Next: use a tuple"),
+    "dict": (dict[str, int], r"is not one of str, bytes, int, UUID, a tuple.* Next: use one, or a serde"),
+    "union": (bytes | str, r"Next: use a tuple whose first item names the kind"),
+    "union in a tuple": (tuple[int | str], r"union cannot be .* Next: use a tuple whose first item names the kind"),
+    "enum": (Side, r"Side .*is not one of .* Next: declare str or int and convert record\.key"),
+    "literal": (Literal["a", "b"], r"is not one of .* Next: declare str or int and convert record\.key"),
+    "bool": (bool, r"is not one of .* Next: declare str or int"),
+    "limits": (Annotated[str, msgspec.Meta(max_length=3)], r"nothing would check the limits of its Meta"),
+    "anything": (Any, r"any cannot be a key .* Next: name the type; without one a key is bytes"),
+    "nothing": (type(None), r"no key has it\. Next: leave it out"),
+    "class of a serde": (Int64, r"Int64 .*it is the class of a serde\. Next: Int64\(\)"),
+    "text": ("str", r"'str' .*it is a text\. Next: name the type itself"),
+    "open": (tuple[K, int], r"leaves a type variable open"),  # type: ignore[valid-type]
+    "mutable": (Open, r"two of Open with equal fields are not one key\. Next: frozen=True"),
+    "foreign": (complex, r"complex is not one of .* Next: use one, or a serde"),
+    "JSON of floats": (Json(tuple[float]), r"float cannot be a key or a part of one"),
+    "a value": (5, r"Next: use str, bytes, int, UUID"),
+}
+
+
+@pytest.mark.parametrize("kind", _WHY)
+def test_a_type_of_keys_that_is_not_supported_is_rejected_where_it_is_declared(kind: str) -> None:
+    declared, why = _WHY[kind]
+    with pytest.raises(UsageError, match=rf"^Output\('out'\): keys of the type .*{why}"):
+        Output("out", value=int, key=declared)
+    with pytest.raises(UsageError, match=rf"^Rekey\('by'\): keys of the type .*{why}"):
+        Rekey("by", key=declared, value=int)
+    with pytest.raises(UsageError, match=rf"^on\('x'\): keys of the type .*{why}"):
+        on("x", value=int, key=declared)
+    with pytest.raises(UsageError, match=rf"^Service\(key=\.\.\.\): keys of the type .*{why}"):
+        Service("s", input="x", handler=Handler, key=declared)
+
+
+@pytest.mark.parametrize("declared", [complex, Side, "str", Any, None])
+def test_so_is_one_of_a_handler(declared: Any) -> None:
+    class Typed(Handler[int, declared]):
+        def on_record(self, record: Record[int, Any]) -> None: ...
+
+    for start in (lambda: Service("s", input="x", handler=Typed), lambda: Driver(Typed)):
+        with pytest.raises(UsageError, match=r"^Typed: Handler\[\.\.\., KEY\]: keys of the type "):
+            start()
+
+
+@pytest.mark.parametrize(("declared", "key"), [
+    (Pair, "ann"),
+    (Pair, {"book": 1, "buyer": "ann"}),
+    (Pair, Pair("ann", 1.0)),  # type: ignore[arg-type]
+    (Pair, Pair("ann", True)),
+    (tuple[str, int], "ann"),
+    (tuple[str, int], ("ann", 1.0)),
+    (tuple[str, Literal["a"]], ("ann", "zzz")),
+    (tuple[date], (datetime(2026, 1, 2, tzinfo=UTC),)),
+    (Place, Place("here", "sell")),  # type: ignore[arg-type]
+    (Json(str), 1),
+    (MsgPack(tuple[int]), (1.0,)),
+    (int, "1"),
+    (AccountId, 1),
+    (int, "9" * 5000),
+])  # fmt: skip
+def test_a_key_that_its_receiver_could_not_read_fails_in_the_sender(declared: Any, key: Any) -> None:
+    class Sending(Handler[int]):
+        by = Rekey("by", key=declared, value=int)
+
+        @on("rows", value=int)
+        def row(self, record: Record[int]) -> None:
+            self.by.send(record.value, key=key)
+
+        @on(by)
+        def received(self, record: Record[int, Any]) -> None: ...
+
+    with pytest.raises(Exception, match=r"UsageError: Rekey\('by'\): the key "):
+        Driver(Sending).feed(1)
+
+
+@pytest.mark.parametrize("declared", [str, int, Int64(), tuple[int]])
+def test_a_number_that_python_does_not_print_has_an_error_that_says_so(declared: Any) -> None:
+    with pytest.raises(UsageError, match=r"the key .* without a repr, of type (int|tuple)") as caught:
+        KeySerde(declared).encode((10**5000,) if declared == tuple[int] else 10**5000)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(("declared", "advice"), [
+    (str, r"str \| None"),
+    (Pair, r"Pair \| None"),
+    (AVRO, r"Annotated\[TYPE, SERDE\] \| None"),
+    (Int64(), r"Annotated\[int, Int64\(\)\] \| None"),
+    (Annotated[int, Int64()], r"Annotated\[int, Int64\(\)\] \| None"),
+])  # fmt: skip
+def test_a_missing_key_is_an_error_for_each_type_without_none(declared: Any, advice: str) -> None:
+    class Sending(Handler[int]):
+        out = Output("out", value=int, key=declared)
+
+        def on_record(self, record: Record[int]) -> None:
+            if record.value == 1:
+                self.out.send(1)
+            else:
+                self.out.send_all([1])
+
+    for value in (1, 2):
+        with pytest.raises(Exception, match=r"Output\('out'\): there is no key, and it is declared with key="):
+            Driver(Sending).feed(value)
+    with pytest.raises(UndecodableRecord, match=rf"the record has no key; to receive such records, declare {advice}"):
+        Driver(keeping(declared)).feed(1)
+
+
+def test_a_rekey_has_no_records_without_a_key() -> None:
+    kinds: tuple[Any, ...] = (str | None, Annotated[int, Int64()] | None, AccountId | None)
+    for declared in kinds:
+        with pytest.raises(UsageError, match=r"Rekey\('by'\): a record without a key goes to any partition"):
+            Rekey("by", key=declared, value=int)
+
+
+def test_the_description_of_a_serde_is_that_of_its_type() -> None:
+    assert KeySerde(AccountId | None).type == str | None
+    assert KeySerde(Annotated[str, {"doc": 1}]).type is str
+
+
 def test_a_send_with_a_key_of_another_type_names_the_output() -> None:
     class Wrong(Handler[int]):
         out = Output("out", value=int, key=int)
@@ -247,7 +430,7 @@ def test_the_type_is_found_through_generic_bases() -> None:
     names = Names("s", "x")
     assert key_types(class_of(Third), names) == {"x": UUID}
     assert key_types(Named, names) == {}
-    assert key_types(class_of(Service("s", input="x", handler=Named, key=int).handler), names) == {"x": int}
+    assert key_types(Service("s", input="x", handler=Named, key=int).handler, names) == {"x": int}
 
 
 def test_a_service_gives_the_type_of_keys_that_its_handler_leaves_open() -> None:
@@ -269,6 +452,61 @@ def test_a_service_gives_the_type_of_keys_that_its_handler_leaves_open() -> None
     assert Service("s", input="x", handler=Open).handler is Open
     with pytest.raises(UsageError, match=r"Service\(key=str\): Typed declares keys of the type <class 'int'>"):
         Service("s", input="x", handler=keeping(int), key=str)
+
+
+def test_a_service_does_not_replace_the_type_of_its_handler() -> None:
+    given = Int64()
+    other: list[tuple[Any, Any]] = [
+        (str, str | None),
+        (str, given),
+        (int, given),
+        (str | None, str),
+        (str, bytes | None),
+    ]
+    same: list[tuple[Any, Any]] = [
+        (str, str),
+        (str | None, str | None),
+        (Annotated[int, given], given),
+        (str, AccountId),
+    ]
+    for own, key in other:
+        with pytest.raises(UsageError, match=r"Service\(key=.*\): Typed declares keys of the type "):
+            Service("s", input="x", handler=keeping(own), key=key)
+    for own, key in same:
+        Service("s", input="x", handler=keeping(own), key=key)
+
+
+class Keyed(Handler[int]):
+    """A handler whose class takes an argument, and that can be pickled."""
+
+    seen: ClassVar[Table[int, str]] = Table(key=int, value=str)
+
+    def __init_subclass__(cls, *, title: str, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+
+    def on_record(self, record: Record[int, Any]) -> None:
+        self.seen[record.offset] = f"{type(self).__name__}: {record.key!r}"
+
+
+class Other(Keyed, title="another"): ...
+
+
+def test_a_service_makes_no_class_to_give_its_type_of_keys() -> None:
+    kinds = [Keyed, Keyed, Other]
+
+    def made() -> Keyed:
+        return kinds.pop(0)() if len(kinds) > 1 else kinds[0]()
+
+    copied = pickle.loads(pickle.dumps(Service("s", input="x", handler=Keyed, key=int).handler))  # noqa: S301  made here
+    for handler in (Keyed, copied):
+        service = Service("s", input="x", handler=handler, key=int)
+        assert class_of(service.handler) is Keyed
+        driver = Driver(service.handler)
+        driver.feed(1, key=7)
+        assert driver.table("seen") == {0: "Keyed: 7"}
+    factory = Service("s", input="x", handler=made, key=int).handler
+    assert isinstance(factory(), Other)
+    assert type(Keyed())._service_key is None
 
 
 def test_an_upgrade_feeds_keys_of_its_own_type() -> None:

@@ -113,7 +113,7 @@ def test_an_output_of_bytes_rejects_none() -> None:
         out = Output("out", value=bytes)
 
         def on_record(self, record: Record[str]) -> None:
-            self.out.send(None)  # type: ignore[arg-type]
+            self.out.send(None)  # type: ignore[call-overload]
 
     driver = Driver(Sending)
     with pytest.raises(HandlerFailed, match=r"needs the type bytes \| None"):

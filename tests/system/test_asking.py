@@ -25,7 +25,14 @@ from statehold.common.partitioner import murmur2
 from statehold.config import load
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
-from statehold.errors import NoAnswerInTime, RequestConflict, RequestFailed, StateUnavailable, TopicMissing
+from statehold.errors import (
+    NoAnswerInTime,
+    PartitionStopped,
+    RequestConflict,
+    RequestFailed,
+    StateUnavailable,
+    TopicMissing,
+)
 from statehold.ops.http.server import OpsServer
 
 pytestmark = pytest.mark.kafka
@@ -44,6 +51,9 @@ class Booked(msgspec.Struct, frozen=True):
 #: accounts whose payments wait until a test lets them
 held: dict[str, threading.Event] = {}
 
+#: accounts at whose payments the partition fails
+broken: set[str] = set()
+
 
 class Payments(Handler[Payment]):
     on_failure: ClassVar = {ValueError: dead_letter(ordered=False)}
@@ -54,6 +64,8 @@ class Payments(Handler[Payment]):
         payment = record.value
         if (wait := held.get(payment.account)) is not None:
             wait.wait(60)
+        if payment.account in broken:
+            raise RuntimeError("the account is broken")
         if payment.amount < 0:
             raise ValueError(f"no amount: {payment.amount}")
         before = self.balances.get(payment.account, Booked(0, 0))
@@ -140,6 +152,19 @@ def test_the_asker_gets_the_failure_of_the_handler_and_what_became_of_the_record
         "dead letter",
     )
     assert desk.client.ask_blocking(Payment(key, 1), key=key, reply=Booked, timeout=30) == Booked(1, 1)
+
+
+def test_an_ask_to_a_failed_partition_ends_early_and_takes_effect_after_a_retry(desk: Desk) -> None:
+    key, other = desk.key(0), desk.key(1)
+    broken.add(key)
+    with pytest.raises(PartitionStopped, match=r"\[0\]@\d+: the partition has failed since .*broken") as stopped:
+        desk.client.ask_blocking(Payment(key, 4), key=key, reply=Booked, timeout=60, id="order-1")
+    assert stopped.value.error == "HandlerFailed"
+    assert desk.client.ask_blocking(Payment(other, 1), key=other, reply=Booked, timeout=30) == Booked(1, 1)
+    broken.clear()
+    desk.service.retry(0)
+    ask = partial(desk.client.ask_blocking, Payment(key, 4), key=key, reply=Booked, timeout=60, id="order-1")
+    assert ask() == Booked(4, 1)
 
 
 def test_an_asker_of_one_partition_does_not_wait_for_another_ones_open_transaction(desk: Desk) -> None:

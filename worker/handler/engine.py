@@ -114,7 +114,8 @@ class Engine:
         #: the input's commands of the open transaction, in order
         self.commands: list[Command] = []
         #: the decoders of keys; None if they are bytes
-        self._keys = InputKeys(names, key_types(kind, names)) if declares_keys(kind) else None
+        typed = self.handler._service_key is not None or declares_keys(kind)
+        self._keys = InputKeys(names, key_types(self.handler, names)) if typed else None
         #: not used if each input has a method, because then its type is the method's
         self._decode = bytes if self._methods is not None else (shared_serde(kind) or partition_serde(kind)).decode
         #: the live loop accepts only values that leave room on the stack for a replay

@@ -23,6 +23,7 @@ from statehold.api.failures import Policy
 from statehold.api.output import Rekey, RekeyOptions, rekey_suffix
 from statehold.api.record import Record
 from statehold.api.timer import Timer, Timers
+from statehold.api.values.keys import key_serde
 from statehold.api.values.serde import Serde
 from statehold.common.class_body import require_parameters, require_plain
 from statehold.errors import UsageError
@@ -106,11 +107,12 @@ def on(
         def price(self, record: Record[Price]) -> None: ...
 
     `value` is the type of the input's values, or a serde. `key` is that of its keys, and `record.key` has it: str
-    (UTF-8), int (decimal digits), UUID (its text), bytes, a type of msgspec as JSON, or a serde such as `Int64`; with
-    `| None` for records without a key. A `Rekey` has declared both. A method that a subclass overrides keeps its
-    declaration.
+    (UTF-8), int (decimal digits), UUID (its text), bytes, a frozen Struct, dataclass or tuple as JSON, or a serde such
+    as `Int64`; with `| None` for records without a key. Others are rejected, and parts of which two equal ones may
+    have different bytes, such as floats (docs/how-to/write/handlers.md). A `Rekey` has declared both. A method that a
+    subclass overrides keeps its declaration.
 
-    :raises UsageError: the type of an input's values is missing.
+    :raises UsageError: the type of an input's values is missing, or that of its keys is not supported.
     """
     declaration = _declared(topic, value, key)
 
@@ -129,7 +131,7 @@ def _declared(topic: str | Rekey[Any, Any], value: Any, key: Any) -> InputDeclar
         return InputDeclaration(rekey_suffix(options.name), options.value_type, options.key.type)
     if value is None:
         raise UsageError(f"on({topic!r}): the type of its values is missing. Next: @on({topic!r}, value=TYPE)")
-    return InputDeclaration(topic, value, key)
+    return InputDeclaration(topic, value, None if key is None else key_serde(f"on({topic!r})", key, topic).type)
 
 
 #: attribute of a method that `on` has decorated
@@ -171,6 +173,8 @@ class Handler(WithDefaults, Generic[V, K]):
 
     _note_effect: Callable[[Callable[..., object], tuple[Any, ...], Mapping[str, Any]], None]
     _timers: Timers | None = None
+    #: type or serde of the keys that `Service(key=...)` gives; None: none
+    _service_key: Any = None
 
     def on_record(self, record: Record[V, K]) -> None:
         """Handle one record. If it raises, its changes and outputs are rolled back, and `on_failure` decides."""

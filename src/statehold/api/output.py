@@ -15,7 +15,7 @@ from statehold.api.declaration import Declaration, WithDefaults
 from statehold.api.record import Record, Request
 from statehold.api.table import Table, milliseconds
 from statehold.api.values import serde
-from statehold.api.values.keys import KeySerde, OfKeys
+from statehold.api.values.keys import KeySerde, OfKeys, key_serde
 from statehold.common.class_body import require_parameters
 from statehold.errors import UsageError
 
@@ -34,7 +34,6 @@ Headers = Sequence[tuple[str, bytes]]
 Partitioner = Callable[[bytes | None, int], int]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
-_NO_KEY: Final[Any] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +111,52 @@ class Output(WithDefaults, Declaration, Generic[V, OutputKey]):
     def __init__(self, topic: str, *, value: Any, key: Any = None, partitioner: Partitioner | None = None) -> None:
         if partitioner is not None:
             require_parameters(partitioner, f"Output({topic!r}): the partitioner", ("key", "partitions"))
-        keys = None if key is None else KeySerde(key, topic)
+        keys = None if key is None else key_serde(f"Output({topic!r})", key, topic)
         self._options = OutputOptions(topic, value, serde.for_messages(value, topic), partitioner, keys)
+
+    @overload
+    def send(
+        self,
+        value: V,
+        key: OutputKey,
+        headers: Headers | None = None,
+        partition: int = -1,
+        timestamp: int = 0,
+    ) -> None: ...
+
+    @overload
+    def send(
+        self: Output[V, K | None],
+        value: V,
+        key: None = None,
+        headers: Headers | None = None,
+        partition: int = -1,
+        timestamp: int = 0,
+    ) -> None: ...
 
     def send(
         self,
         value: V,
-        key: OutputKey = _NO_KEY,
+        key: Any = None,
         headers: Headers | None = None,
         partition: int = -1,
         timestamp: int = 0,
     ) -> None:
         """Send a value in the record's transaction; ignored in a replay.
 
-        `partition` -1 uses the partitioner. `timestamp` is in milliseconds since 1970, 0 means now. Raises the errors
-        of the serde, and UsageError outside a running handler, or for a key of another type than declared.
+        `key` may be left out unless a type without None is declared for it. `partition` -1 uses the partitioner.
+        `timestamp` is in milliseconds since 1970, 0 means now. Raises the errors of the serde, and UsageError outside a
+        running handler, or for a key that is missing or of another type than declared.
         """
         raise self._unbound()
 
-    def send_all(self, values: Iterable[V], keys: Iterable[OutputKey] = repeat(_NO_KEY)) -> None:
+    @overload
+    def send_all(self, values: Iterable[V], keys: Iterable[OutputKey]) -> None: ...
+
+    @overload
+    def send_all(self: Output[V, K | None], values: Iterable[V]) -> None: ...
+
+    def send_all(self, values: Iterable[V], keys: Iterable[Any] = repeat(None)) -> None:
         """Send values with their keys; faster than one `send` per value, for example in `on_batch`."""
         raise self._unbound()
 
@@ -162,8 +188,9 @@ class Rekey(Declaration, Generic[K, V]):
         def move(self, record: Record[Movement, str]) -> None: ...
 
     The topic `<service>.<name>.rekey` has them. They are committed with the record that sends them, and handled once.
-    `key` is a type or serde as for `on`, and `value` as for an output. `partitioner` is that of an `Output`: the keys
-    of a further input have to follow the same one to meet these records. See docs/how-to/write/rekey.md.
+    `key` is a type or serde as for `on`, without None, and `value` as for an output. `partitioner` is that of an
+    `Output`: the keys of a further input have to follow the same one to meet these records. See
+    docs/how-to/write/rekey.md.
 
     :raises UsageError: the name or the type of the key is not supported, or the partitioner takes other arguments.
     """
@@ -194,8 +221,14 @@ class Rekey(Declaration, Generic[K, V]):
                 f"Rekey({name!r}): its topic is this service's own, so no schema registry has its schema. Next: "
                 f"declare it with the classes of keys and values"
             )
+        keys = key_serde(f"Rekey({name!r})", key)
+        if keys.nullable:
+            raise UsageError(
+                f"Rekey({name!r}): a record without a key goes to any partition, and a replay would send it to another "
+                f"one. Next: key={keys.name}, and choose a key of your own for what has none"
+            )
         output = Output[Any](rekey_suffix(name), value=value, partitioner=partitioner)
-        self._options = RekeyOptions(name, KeySerde(key), output)
+        self._options = RekeyOptions(name, keys, output)
 
     def send(self, value: V, key: K, headers: Headers | None = None, timestamp: int = 0) -> None:
         """Send a value to the partition of a key, in the record's transaction; ignored in a replay.

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from statehold.api.handler import DECLARATION, Handler, InputDeclaration
+from statehold.api.handler import DECLARATION, Handler, HandlerFactory, InputDeclaration
 from statehold.api.record import MergedMessage, Message, Record, plain
 from statehold.api.values import serde
 from statehold.api.values.keys import KeySerde, same_bytes
 from statehold.bound.rekey import rekeys_of
 from statehold.bound.serdes import input_type, key_type
+from statehold.bound.topics import class_of
 from statehold.common.class_body import once_per_class
 from statehold.common.names import Names
 from statehold.errors import UsageError
@@ -74,9 +75,15 @@ def value_types(kind: type[Handler[Any]], names: Names) -> dict[str, Any]:
     return {topic: declared[topic].value if topic in declared else input_type(kind) for topic in names.inputs}
 
 
-def key_types(kind: type[Handler[Any]], names: Names | None) -> dict[str, Any]:
-    """Return the type or serde of the keys of those inputs that declare one, by the full names of the topics."""
+def key_types(handler: HandlerFactory | Handler[Any, Any], names: Names | None) -> dict[str, Any]:
+    """Return the type or serde of the keys of those inputs that declare one, by the full names of the topics.
+
+    `handler`: as a service has it, or one that it has made.
+    """
+    kind = type(handler) if isinstance(handler, Handler) else class_of(handler)
     own, declared = key_type(kind), methods_of(kind, names)
+    if own is None:
+        own = getattr(handler, "_service_key", None)
     inputs = names.inputs if names is not None else list(declared) or [""]
     found = {
         topic: declared[topic].key if topic in declared and declared[topic].key is not None else own for topic in inputs

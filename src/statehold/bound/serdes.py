@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from statehold.api.declaration import options_of
 from statehold.api.handler import Handler
 from statehold.api.output import Output, OutputOptions
 from statehold.api.values import serde
-from statehold.api.values.keys import OfKeys, same_bytes
+from statehold.api.values.keys import OfKeys, key_serde, same_bytes
 from statehold.common.class_body import class_attributes, once_per_class
-
-#: attribute of a handler class that `Service(key=...)` has made: type or serde of the keys of its inputs
-SERVICE_KEY: Final = "statehold_service_key"
 
 
 def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
@@ -77,9 +74,14 @@ def input_type(kind: type[Handler[Any]]) -> Any:
 
 @once_per_class
 def key_type(kind: type[Handler[Any]]) -> Any:
-    """Return the type or serde of the keys of `Handler[..., K]`, or of the service; None: bytes, or no key."""
-    found = getattr(kind, SERVICE_KEY, None) or _key_of(kind)
-    return None if isinstance(found, TypeVar) or same_bytes(found) else found
+    """Return the type or serde of the keys of `Handler[..., K]`; None: bytes, or no key.
+
+    :raises UsageError: such keys are not supported.
+    """
+    found = _key_of(kind)
+    if isinstance(found, TypeVar) or same_bytes(found):
+        return None
+    return key_serde(f"{kind.__name__}: Handler[..., KEY]", found).type
 
 
 def _key_of(kind: Any) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.api.handler import Handler, HandlerFactory
+from statehold.api.values.key_types import read_key_type
+from statehold.api.values.keys import key_serde, same_bytes
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.policies import failure_topics
 from statehold.bound.reference import references
-from statehold.bound.serdes import SERVICE_KEY, key_type
+from statehold.bound.serdes import key_type
 from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.state.kinds.replies import RepliesTable
@@ -16,6 +18,8 @@ from statehold.state.kinds.replies import RepliesTable
 
 def class_of(handler: HandlerFactory) -> type[Handler[Any]]:
     """Return the handler's class, also if `handler` is a function."""
+    if isinstance(handler, WithKeys):
+        return class_of(handler.factory)
     return handler if isinstance(handler, type) else type(handler())
 
 
@@ -39,29 +43,31 @@ def reference_topics(handler: HandlerFactory) -> list[str]:
     return [each.topic for each in references(class_of(handler)).values()]
 
 
+class WithKeys:
+    """Makes handlers of a service that gives the type or serde of their keys (`with_keys`)."""
+
+    def __init__(self, factory: HandlerFactory, key: Any) -> None:
+        self.factory, self._service_key = factory, key
+
+    def __call__(self) -> Handler[Any, Any]:
+        made = self.factory()
+        made._service_key = self._service_key
+        return made
+
+
 def with_keys(handler: HandlerFactory, key: Any) -> HandlerFactory:
     """Return a handler whose keys are of the type or serde that its service gives; None: the handler itself.
 
-    :raises UsageError: the handler declares another type.
+    :raises UsageError: the handler declares another type, or such keys are not supported.
     """
     if key is None:
         return handler
+    given = key_serde("Service(key=...)", key)
     kind = class_of(handler)
     own = key_type(kind)
-    if own not in (None, key) and isinstance(key, type):
+    if own is not None and read_key_type(own)[:2] != read_key_type(key)[:2]:
         raise UsageError(
-            f"Service(key={key.__name__}): {kind.__name__} declares keys of the type {own}. Next: leave out the key of "
+            f"Service(key={given.name}): {kind.__name__} declares keys of the type {own}. Next: leave out the key of "
             f"the service, or give Handler[...] the same type"
         )
-    name, module = kind.__name__, kind.__module__
-    body = {SERVICE_KEY: key, "__module__": module, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    made: type[Handler[Any]] = type(name, (kind,), body)
-    if isinstance(handler, type):
-        return made
-
-    def with_these() -> Handler[Any]:
-        found = handler()
-        found.__class__ = made
-        return found
-
-    return with_these
+    return handler if same_bytes(given.type) else WithKeys(handler, given.type)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from statehold.client.receipt import Receipt
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, RestoreTimeout, TopicMissing
+from statehold.errors import KafkaTrouble, NotAnswered, RestoreTimeout, TopicMissing
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.common.error_advice import advice_to_connect
 from statehold.kafka.feeds.reply_feed import ReplyFeed, ReplyLane
@@ -40,8 +40,12 @@ class RequestInProgress:
 
     def fail(self, cause: str) -> None:
         """End the wait without a reply."""
+        self.end(no_answer(time.monotonic() - self.began, self.where, cause))
+
+    def end(self, error: NotAnswered) -> None:
+        """End the wait with this error, unless there is a reply."""
         with suppress(InvalidStateError):  # its caller waits no more
-            self.reply.set_exception(no_answer(time.monotonic() - self.began, self.where, cause))
+            self.reply.set_exception(error)
 
 
 class OpenRequests:
@@ -181,6 +185,10 @@ class OpenRequests:
         """Return an id that no other request has."""
         return f"{self._process}-{next(self._numbers)}"
 
+    def waiting(self) -> list[RequestInProgress]:
+        """Return the requests without a reply."""
+        return list(self._waiting.values())
+
     def forget(self, address: bytes) -> None:
         """Wait no more for this reply."""
         self._waiting.pop(address, None)
@@ -199,7 +207,7 @@ class OpenRequests:
             producer.close(_CLOSE)
         if feed is not None:
             feed.close()
-        for request in list(self._waiting.values()):
+        for request in self.waiting():
             request.fail("the client was closed")
 
     def _take(self, reply: Reply) -> None:
@@ -216,7 +224,7 @@ class OpenRequests:
             now = time.monotonic()
             if all(now - used < _IDLE for used in self._used.values()):
                 return
-            busy = {request.where["partition"] for request in list(self._waiting.values())}
+            busy = {request.where["partition"] for request in self.waiting()}
             for partition in [each for each, used in self._used.items() if now - used >= _IDLE and each not in busy]:
                 del self._used[partition]
                 if (lane := self._lanes.pop(partition, None)) is not None:

@@ -21,6 +21,7 @@ from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
 from statehold.client.rows import LocalState, ManyReads, RowBounds, RowPage, page_of, receipts
+from statehold.client.stopped_partitions import StoppedPartitions
 from statehold.client.watching import Watches, WatchOrder
 from statehold.common.names import Names
 from statehold.common.partitioner import key_bytes, murmur2
@@ -61,7 +62,7 @@ class Client:
 
     `service` and `input` are the names that the service has; `input` is by default the same name. `value` is the type
     of the input's values, or a serde; by default a value is written by its own class, in JSON or as it is. `key` is
-    that of its keys, as for `on`; by default a key is text or bytes. The client joins no group. Its two threads and
+    that of its keys, as for `on`; by default a key is text or bytes. The client joins no group. Its three threads and
     Kafka clients start with the first request. Any thread and event loop may use it; close it at the end, or use it as
     a context manager. `settings` defaults to `statehold.config.Settings()`.
 
@@ -88,6 +89,7 @@ class Client:
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
+        self._stopped = StoppedPartitions(self.names, self._asking.waiting, self._reads.state_of)
         self._here, self._many = here, ManyReads(self._reads, self.names.input, self._key, here)
         self._watches = Watches(self.settings, self.names, self._asking.admin)
         # Its own threads, because an owner in this process may answer on those of the event loop.
@@ -114,9 +116,11 @@ class Client:
 
         `reply` is the type of the answer, or its serde. The same `id` with the same key and value takes effect once,
         however often it is asked, from any process; by default it is a new one. So after `NoAnswerInTime` ask again
-        with the id of the error.
+        with the id of the error. An ask that waits looks at the status of the partition's owner, if its ops server can
+        be reached, and ends with `PartitionStopped` if the partition has failed or is paused.
 
-        :raises NotAnswered: RequestFailed, RequestConflict or NoAnswerInTime; the text names what became of it.
+        :raises NotAnswered: RequestFailed, RequestConflict, PartitionStopped or NoAnswerInTime; the text names what
+            became of it.
         :raises TopicMissing: the input or the topic of replies does not exist. :raises KafkaTrouble: nothing was sent.
         """
         return (await self.ask_with_receipt(value, key=key, reply=reply, timeout=timeout, id=id)).value
@@ -131,6 +135,7 @@ class Client:
         address, request = await self._handed_over(
             self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
         )
+        self._stopped.begin()
         try:
             found = await asyncio.wait_for(awaitable(request.reply), max(0.0, until - time.monotonic()))
         except TimeoutError:
@@ -168,6 +173,7 @@ class Client:
         partition = murmur2(blob, self._asking.partitions(until))
         self._asking.read(partition, until)
         address, request = self._asking.ask(data, blob, partition, name, until)
+        self._stopped.begin()
         try:
             found = request.reply.result(max(0.0, until - time.monotonic()))
         except FutureTimeout:
@@ -404,6 +410,7 @@ class Client:
     def close(self) -> None:
         """Wait a few seconds for acknowledgements and end the clients. Requests in progress get no answer any more."""
         self._watches.close()
+        self._stopped.close()
         self._asking.close()
         self._reads.close()
         readers, preparers = self._readers, self._preparers

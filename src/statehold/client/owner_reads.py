@@ -85,6 +85,35 @@ class RowsAnswer(msgspec.Struct):
             ) from error
 
 
+class PartitionState(msgspec.Struct, kw_only=True):
+    """What an owner's status says of a partition; see `statehold.worker.status.PartitionStatus`."""
+
+    partition: int
+    phase: str = ""
+    #: class and text of the error of a failed partition, and the start of this phase in seconds since 1970
+    error: str | None = None
+    cause: str | None = None
+    since: float = 0.0
+    #: who paused it
+    paused: str | None = None
+    #: next offset of the input, as committed
+    position: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.phase == "failed"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it handles no record until an operator lets it."""
+        return self.failed or bool(self.paused)
+
+
+class _Status(msgspec.Struct):
+    service: str = ""
+    partitions: list[PartitionState] = []
+
+
 class _Owner(NamedTuple):
     url: str
     #: monotonic time at which the group was asked
@@ -92,6 +121,7 @@ class _Owner(NamedTuple):
 
 
 _decode: Final = msgspec.json.Decoder(RowsAnswer).decode
+_decode_status: Final = msgspec.json.Decoder(_Status).decode
 
 
 class OwnerReads:
@@ -197,6 +227,25 @@ class OwnerReads:
             f"Next: `statehold status --name {self._names.service}`; the owner needs ops.state = 'on', ops.token and "
             f"an ops.advertised that this machine reaches"
         )
+
+    def state_of(self, partition: int, until: float) -> PartitionState | None:
+        """Return what the owner of a partition says about it; look once. None: no owner is known that says anything.
+
+        Blocks for a question to the group, and for one to the owner until this monotonic time.
+        """
+        if not (url := self._owner(partition)):
+            return None
+        try:
+            status, data, _ = self._request(url, "/status", until)
+            found = _decode_status(data) if status == 200 else _Status()
+        except (OSError, http.client.HTTPException):
+            self._forget(partition)
+            return None
+        except UNREADABLE:
+            return None
+        # A loopback address of another machine means another process here.
+        states = found.partitions if found.service == self._names.group else []
+        return next((each for each in states if each.partition == partition), None)
 
     def _owner(self, partition: int) -> str:
         """Return the address of the owner's ops server; '' while it is unknown."""

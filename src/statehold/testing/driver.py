@@ -119,7 +119,7 @@ class Driver(Wiring):
         check_combinations(kind, values.snapshot.delta_interval, topics)
         check_storage(kind, values)
         self._batch, self._autocommit = batch, autocommit
-        self._encoders, self._key_encoders = _encoders(kind, names), key_encoders(kind, names)
+        self._encoders, self._key_encoders = _encoders(kind, names), key_encoders(handler, names)
         self._run_effects, self._run_calls, self._output_partitions = run_effects, run_calls, output_partitions
 
     # Feeding
@@ -467,7 +467,7 @@ class Driver(Wiring):
                 f"{kind.__name__} and the release before declare different Rekeys. Next: `statehold state inputs` adds "
                 f"or removes one of a stopped service"
             )
-        encoders, key_encoders_ = _encoders(kind, self.names), key_encoders(kind, self.names)
+        encoders, key_encoders_ = _encoders(kind, self.names), key_encoders(handler, self.names)
         for partition in range(self._partitions if migrate is not None else 0):
             self._lane(partition)  # all partitions have one state generation
         self._end_lanes(crash=crash)

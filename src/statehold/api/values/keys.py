@@ -7,6 +7,9 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 from statehold.api.values import serde
+from statehold.api.values.difference import brief
+from statehold.api.values.key_types import read_key_type
+from statehold.api.values.table_types import shown
 from statehold.errors import RegistryUnreachable, UsageError
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ class Int64:
         try:
             return _INT64.pack(value)
         except struct.error:
-            raise ValueError(f"{value!r:.100} is no integer of 8 bytes") from None
+            raise ValueError(f"{brief(value)} is no integer of 8 bytes") from None
 
     def decode(self, data: bytes, /) -> int:
         if len(data) != _INT64.size:
@@ -76,35 +79,65 @@ class _Uuid:
 _PLAIN: Final[dict[Any, serde.Serde[Any]]] = {str: serde.Text(), bytes: serde.Raw(), int: _Digits(), UUID: _Uuid()}
 
 
+class _Checked:
+    """A serde of msgspec that writes only what its type reads, and the type writes again in the same way."""
+
+    __slots__ = ("_again", "decode")
+
+    def __init__(self, given: serde.Json | serde.MsgPack) -> None:
+        self._again, self.decode = given.encode, given.decode
+
+    def encode(self, key: Any, /) -> bytes:
+        data = self._again(key)
+        if (again := self._again(self.decode(data))) != data:
+            raise ValueError(f"a reader would take it for {again!r:.100}")
+        return data
+
+
 class KeySerde:
     """The serde of the keys of one topic, with errors that say that the key is meant."""
 
-    __slots__ = ("_decode", "_encode", "_kind", "_nullable", "type")
+    __slots__ = ("_decode", "_encode", "_kind", "_nullable", "name", "type")
 
-    def __init__(self, type: Any, topic: str = "") -> None:
-        """`type`: a type or a serde, with `| None` for records without a key.
+    def __init__(self, declared: Any, topic: str = "") -> None:
+        """`declared`: a type or a serde, with `| None` for records without a key.
 
-        :raises UsageError: no serde is given, and msgspec does not support the type.
+        :raises UsageError: the type is not supported (`read_key_type`).
         """
-        kind = serde.without_none(type)
-        self.type, self._nullable = type, kind is not type
-        #: the class of its keys, if there is one
-        self._kind: Any = kind if kind in _PLAIN else None
-        given = serde.bare(kind)
+        kind, self._nullable, self.type = read_key_type(declared)
+        #: the class of its keys, if it is one of the plain ones
+        self._kind: Any = None
         found: serde.Serde[Any]
-        if self._kind is not None:
-            found = _PLAIN[kind]
+        if isinstance(kind, type) and kind in _PLAIN:
+            self._kind, found = kind, _PLAIN[kind]
+        elif isinstance(kind, OfKeys):
+            found = kind.for_keys_of(topic)
         else:
-            found = given.for_keys_of(topic) if isinstance(given, OfKeys) else serde.for_messages(kind, topic)
+            found = serde.for_messages(kind, topic)
+        if isinstance(found, serde.Json | serde.MsgPack):
+            found = _Checked(found)
         self._encode, self._decode = found.encode, found.decode
+        is_serde = not isinstance(kind, type) and isinstance(kind, serde.Serde)
+        #: the name of the declared type, without `| None`
+        self.name: str = type(kind).__name__ if is_serde else shown(kind)
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a record may have no key."""
+        return self._nullable
 
     def encode(self, key: Any, /) -> bytes | None:
-        """:raises UsageError: the key is not of the declared type."""
-        if key is None and self._nullable:
-            return None
+        """:raises UsageError: the key is missing, or not of the declared type."""
+        if key is None:
+            if self._nullable:
+                return None
+            raise UsageError(
+                f"there is no key, and it is declared with key={self.name}: the key decides which partition gets the "
+                f"record"
+            )
         if self._kind is not None and not isinstance(key, self._kind):
             raise UsageError(
-                f"the key {key!r:.100} is of type {type(key).__name__}, it is declared with key={self.name}: the key "
+                f"the key {brief(key)} is of type {type(key).__name__}, it is declared with key={self.name}: the key "
                 f"decides which partition gets the record"
             )
         try:
@@ -113,7 +146,7 @@ class KeySerde:
             raise
         except Exception as error:  # a serde of the user may raise anything
             raise UsageError(
-                f"the key {key!r:.100} of type {type(key).__name__} cannot be written as {self.name}: {error}"
+                f"the key {brief(key)} of type {type(key).__name__} cannot be written as {self.name}: {error}"
             ) from error
 
     def decode(self, data: bytes | None, /) -> Any:
@@ -121,7 +154,7 @@ class KeySerde:
         if data is None:
             if self._nullable:
                 return None
-            raise UnreadableKey(f"the record has no key; to receive such records, declare {self.name} | None")
+            raise UnreadableKey(f"the record has no key; to receive such records, {self._advice}")
         try:
             return self._decode(data)
         except RegistryUnreachable:
@@ -130,11 +163,19 @@ class KeySerde:
             raise UnreadableKey(f"the key {data!r:.100} is no {self.name}: {error}") from error
 
     @property
-    def name(self) -> str:
-        """The name of the declared type, without `| None`."""
+    def _advice(self) -> str:
         kind = serde.bare(serde.without_none(self.type))
-        named: str = kind.__name__ if hasattr(kind, "__name__") else type(kind).__name__
-        return named if isinstance(kind, type | serde.Serde) else str(kind)
+        if isinstance(kind, type) or not isinstance(kind, serde.Serde):
+            return f"declare {self.name} | None"
+        return f"declare Annotated[{'int, Int64()' if isinstance(kind, Int64) else 'TYPE, SERDE'}] | None"
+
+
+def key_serde(what: str, declared: Any, topic: str = "") -> KeySerde:
+    """Return the serde of a declaration of keys; `what` names it in errors. :raises UsageError: as KeySerde."""
+    try:
+        return KeySerde(declared, topic)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from error.__cause__
 
 
 def same_bytes(kind: Any) -> bool:

@@ -69,17 +69,17 @@ def require_key_type(kind: Any) -> None:
     try:
         found = type_info(kind)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"Table(key={_shown(kind)}): keys of this type cannot be stored: {error}") from error
+        raise UsageError(f"Table(key={shown(kind)}): keys of this type cannot be stored: {error}") from error
     for bad in _unusable(found):
         advice = _ADVICE.get(type(bad), "use str, int, bytes or a tuple of them")
-        raise UsageError(f"Table(key={_shown(kind)}): {_named(bad)} cannot be a key or a part of one: {advice}")
+        raise UsageError(f"Table(key={shown(kind)}): {_named(bad)} cannot be a key or a part of one: {advice}")
 
 
 def require_ordered_key(kind: Any) -> None:
     """:raises UsageError: keys of this type have no order, so rows with the same due time would have none."""
     for found in _without_order(type_info(kind)):
         advice = _ORDER_ADVICE.get(type(found), "use str, int, bytes or a tuple of them")
-        raise UsageError(f"key={_shown(kind)}: {_named(found)} has no order: {advice}")
+        raise UsageError(f"key={shown(kind)}: {_named(found)} has no order: {advice}")
 
 
 def require_key_on_disk(kind: Any, *, has_ttl: bool) -> None:
@@ -92,7 +92,7 @@ def require_key_on_disk(kind: Any, *, has_ttl: bool) -> None:
     parts = get_args(kind) if get_origin(kind) is tuple else (kind,)
     if not parts or any(part not in _ON_DISK for part in parts):
         raise UsageError(
-            f"Table(key={_shown(kind)}, storage='disk'): rows on disk are found by the bytes of their key: use str, "
+            f"Table(key={shown(kind)}, storage='disk'): rows on disk are found by the bytes of their key: use str, "
             f"bytes, int or a tuple of them with a fixed length"
         )
 
@@ -105,7 +105,7 @@ def require_immutable(kind: Any) -> None:
         return  # a serde, or a type that only the table's own serde knows
     for bad in _mutable(found, set()):
         raise UsageError(
-            f"Table(value={_shown(kind)}): {_named(bad)} can be changed in place, and a change that is not put is lost "
+            f"Table(value={shown(kind)}): {_named(bad)} can be changed in place, and a change that is not put is lost "
             f"with the next restore. Use a frozen type, such as Struct(frozen=True) or a tuple, or pass mutable=True, "
             f"which copies the value at each get and put"
         )
@@ -182,7 +182,7 @@ def _unusable(found: inspect.Type) -> Iterator[inspect.Type]:
     elif isinstance(found, inspect.VarTupleType):
         yield from _unusable(found.item_type)
     elif isinstance(found, inspect.NamedTupleType | inspect.StructType | inspect.DataclassType):
-        if not _is_value(found.cls):
+        if not is_value(found.cls):
             yield found
         for field in found.fields:
             yield from _unusable(field.type)
@@ -218,7 +218,7 @@ def _compares_fields(kind: type) -> bool:
     return issubclass(kind, tuple)
 
 
-def _is_value(kind: type) -> bool:
+def is_value(kind: type) -> bool:
     """Return whether instances are frozen and compare all their fields."""
     if issubclass(kind, msgspec.Struct):
         return kind.__struct_config__.frozen and kind.__struct_config__.eq
@@ -233,5 +233,5 @@ def _named(found: inspect.Type) -> str:
     return cls.__name__ if isinstance(cls, type) else type(found).__name__.removesuffix("Type").lower()
 
 
-def _shown(kind: Any) -> str:
+def shown(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statehold.api.handler import Handler
+from statehold.api.handler import HandlerFactory
 from statehold.api.values.keys import KeySerde
 from statehold.bound.inputs import key_types
 from statehold.common.names import Names
 from statehold.common.partitioner import key_bytes
 
 
-def key_encoders(kind: type[Handler[Any]], names: Names) -> dict[str, Callable[[Any], bytes | None]]:
+def key_encoders(handler: HandlerFactory, names: Names) -> dict[str, Callable[[Any], bytes | None]]:
     """Return what writes the keys of each input: by their declared type, but bytes are taken as they are."""
-    declared = {topic: KeySerde(key, topic).encode for topic, key in key_types(kind, names).items()}
+    declared = {topic: KeySerde(key, topic).encode for topic, key in key_types(handler, names).items()}
     return {topic: _or_bytes(declared[topic]) if topic in declared else key_bytes for topic in names.inputs}
 
 

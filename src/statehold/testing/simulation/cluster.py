@@ -84,7 +84,7 @@ class SimulatedCluster:
         self._simulation = Simulation(scenario, Schedule.listed({}, seed))
         self._kind = self._simulation.application.kind
         self._encoders = encoders(self._kind, self._simulation.names)
-        self._key_encoders = key_encoders(self._kind, self._simulation.names)
+        self._key_encoders = key_encoders(handler, self._simulation.names)
         self._simulation.begin()
 
     def __enter__(self) -> Self:
