@@ -382,7 +382,7 @@ def test_values_with_a_version_are_read() -> None:
     assert [each.value for each in watched.look()] == [(3, "new")]
 
 
-def test_a_prefix_that_the_keys_cannot_have_is_refused_at_once() -> None:
+def test_a_prefix_that_the_keys_cannot_have_ends_at_the_call() -> None:
     for kind in (int, UUID):
         with pytest.raises(UsageError, match=r"prefix='a' is for keys of str and bytes, and `key` is"):
             WatchedTable.typed("balances", kind, int, "a")

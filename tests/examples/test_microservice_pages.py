@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,6 @@ def test_all_pages_and_the_position_of_the_first(monkeypatch: pytest.MonkeyPatch
         pages.append(asyncio.run(app.balances(pages[-1]["next"])))
     assert [account for page in pages for account in page["rows"]] == ACCOUNTS
     assert pages[0]["position"] == "0:1:01234567"
-    page = (app.Path(app.__file__).with_name("page.html")).read_text()
+    page = Path(app.__file__).with_name("page.html").read_text()
     assert 'fetch("balances?start="' in page
     assert "position ||= page.position" in page

@@ -168,9 +168,11 @@ class OwnerReads:
         after: int,
         until: float,
         here: Callable[[], T | None],
-        accept: Callable[[RowsAnswer], T],
+        accept: Callable[[RowsAnswer], T | None],
     ) -> T:
         """Return what `accept` makes of the rows that the owner of a partition lists for these fields of a query.
+
+        If that is None, the owner does not know the fields, and is asked again.
 
         It blocks, as `get`; `after`: the offset of a record that they must include, or -1.
 

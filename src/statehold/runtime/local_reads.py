@@ -72,8 +72,11 @@ class LocalReads:
             return None
         if listing.since.positions.get(self._input, 0) <= after:
             return None
-        shown = (lambda found: found) if kind is key else partial(_as_kind, key, table)
-        rows = [TableRow(shown(found), declared.decoded(found, data), partition) for found, data in listing.rows]
+        shown = [found if kind is key else _as_kind(key, table, found) for found, _ in listing.rows]
+        rows = [
+            TableRow(each, declared.decoded(found, data), partition)
+            for each, (found, data) in zip(shown, listing.rows, strict=True)
+        ]
         return RowPage(rows, listing.truncated, WatchedTo.of(listing.since).text(partition))
 
     def _live(self, table: str, partition: int) -> tuple[Committed, PartitionTable[Any, Any]] | None:
