@@ -46,8 +46,8 @@ class Watcher:
 
     @property
     def position(self) -> str:
-        """Return where a watch continues behind what was handed over; '' before the first look."""
-        return ",".join(self._texts.values())
+        """Return where a watch continues behind what was handed over; '' before all partitions have begun."""
+        return ",".join(self._texts.values()) if self._began else ""
 
     def changes(self) -> Generator[TableChange[Any] | None, None, None]:
         """Yield each change; None after each look, when all that was committed has been handed over.
