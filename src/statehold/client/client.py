@@ -326,9 +326,11 @@ class Client:
         """Return the first committed rows, of all partitions in the order of their keys.
 
         Their keys begin with `prefix`, are not below `start`, and are below `end`. `key` is the type of the keys.
-        `limit` is at most 1,000. Each owner reads all keys of its partitions to find them. `after` as in `get_many`.
+        `limit` is at most 1,000; of a partition a page has up to 8 MB of stored values. Each owner reads all keys of
+        its partitions to find them. `after` as in `get_many`.
 
-        :raises StateUnavailable: a partition gave no answer within `timeout`.
+        :raises StateUnavailable: a partition gave no answer within `timeout`. :raises UsageError: keys of this type
+            have no such prefix, or no key is below `end`.
         """
         until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
         count = await self._count(until)
@@ -374,7 +376,8 @@ class Client:
         It needs the right to read that topic. `key` and `value` are the types of the table; no partitions: all.
 
         :raises ChangesLost: changes after the position are not kept any more, or a tool replaced the state.
-        :raises KafkaTrouble: the brokers do not answer at the beginning. :raises UnreadableValue: `key` is wrong.
+        :raises KafkaTrouble: the brokers do not answer at the beginning. :raises UsageError: keys of this type have no
+            such prefix. :raises UnreadableValue: `key` or `value` is wrong; the text has the place.
         """
         order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
         existing = await self._count(time.monotonic() + _TIMEOUT)
