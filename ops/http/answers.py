@@ -39,15 +39,12 @@ class HttpRequest:
 class EventStream:
     """The body of an answer that has no end yet. Its server takes the pieces, and closes it once, whatever happens."""
 
-    def __init__(self, pieces: Generator[bytes, None, None], ended: Callable[[], None]) -> None:
+    def __init__(self, first: bytes, pieces: Generator[bytes, None, None], ended: Callable[[], None]) -> None:
+        """`first`: the piece before `pieces`; b'': none."""
         self._pieces, self._ended = pieces, ended
-        self._first: list[bytes] = []
+        self._first = [first] if first else []
         self._lock = threading.Lock()
         self._closed = False
-
-    def begin(self) -> None:
-        """Make the first piece. Raises what that raises."""
-        self._first = [next(self._pieces)]
 
     def take(self) -> bytes | None:
         """Return the next piece, which may take seconds; None at the end."""

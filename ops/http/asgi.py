@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -51,15 +51,28 @@ class OpsApplication:
         elif scope["type"] == "http":
             try:
                 request = _request(scope)
-                threads = self._threads_of(request.path)
-                answer = await asyncio.get_running_loop().run_in_executor(threads, self._answer, request)
             except Rejected as refused:
-                answer = refused.answer
-            await _send(answer, scope["method"], send)
-            if answer.stream is not None:
-                await _send_stream(answer.stream, receive, send, self._watch_threads)
+                await _send(refused.answer, scope["method"], send)
+            else:
+                await self._respond(request, receive, send)
         else:
             raise RuntimeError(f"{scope['type']} is not served here")
+
+    async def _respond(self, request: HttpRequest, receive: Receive, send: Send) -> None:
+        answering = self._threads_of(request.path).submit(self._answer, request)
+        try:
+            answer = await asyncio.wrap_future(answering)
+            await _send(answer, request.method, send)
+            if answer.stream is not None:
+                await _send_stream(answer.stream, receive, send, self._watch_threads)
+        finally:
+            # A request that is cancelled while a thread answers it closes its stream when that thread is done.
+            answering.add_done_callback(self._end)
+
+    def _end(self, answering: Future[HttpAnswer]) -> None:
+        """Any thread. Closing may wait for the stream, so it has one of its own."""
+        if not answering.cancelled() and not answering.exception() and (stream := answering.result().stream):
+            self._watch_threads.submit(stream.close)
 
     def _threads_of(self, path: str) -> ThreadPoolExecutor:
         if is_watch(path):
@@ -94,7 +107,7 @@ async def _send(answer: HttpAnswer, method: str, send: Send) -> None:
 
 
 async def _send_stream(stream: EventStream, receive: Receive, send: Send, threads: ThreadPoolExecutor) -> None:
-    """Send pieces until the end, until the reader is gone, or until it takes none for some seconds."""
+    """Send pieces until the end, until the reader is gone, or until it takes none for some seconds. Does not close."""
     gone: asyncio.Future[Any] = asyncio.ensure_future(_gone(receive))
     try:
         while True:
@@ -108,7 +121,6 @@ async def _send_stream(stream: EventStream, receive: Receive, send: Send, thread
             await asyncio.wait_for(send({"type": "http.response.body", "body": piece, "more_body": True}), _PATIENCE)
     finally:
         gone.cancel()
-        threads.submit(stream.close)
 
 
 async def _gone(receive: Receive) -> None:

@@ -50,24 +50,26 @@ class WatchRoutes:
         :raises Rejected: its status names the reason.
         """
         order, partitions = self._order(request)
+        if request.method == "HEAD":
+            return _stream_of(EventStream(b"", _nothing(), lambda: None))
         if not self._room.acquire(blocking=False):
             raise Rejected(503, f"{MOST} watches are open here; ask again, or ask another instance", _SOON)
-        looks = self._opened().looks(order, partitions)
-        stream = EventStream(self._events(looks), self._left)
         try:
-            stream.begin()
+            pieces = self._events(self._opened().looks(order, partitions))
+            first = next(pieces)
         except BaseException as error:
-            stream.close()
+            self._room.release()
             raise _rejected(error) from error
         self._service.metrics.service.inc(metrics.WATCHES_OPENED)
-        return HttpAnswer(200, b"", "text/event-stream", {"Connection": "close"}, stream)
+        return _stream_of(EventStream(first, pieces, self._left))
 
     def _order(self, request: HttpRequest) -> tuple[WatchOrder, int]:
         overview = self._service.overview
         if overview is None:
             raise Rejected(503, "the service has not started", _SOON)
         table = named_table(unquote(request.path.split("/", 2)[2]), self._declared())
-        after = request.query.get("after") or request.headers.get("last-event-id", "")
+        # A browser that comes back sends its last id to the address that it began with.
+        after = request.headers.get("last-event-id") or request.query.get("after", "")
         chosen = chosen_of(request)
         watched = WatchedTable(table.name, key_decoder(table.key_type), table.decoded, prefix_of(table, request))
         order = WatchOrder(watched, after, () if chosen is None else (chosen,))
@@ -104,7 +106,7 @@ class WatchRoutes:
                     size += len(piece[-1])
                     if size < _PIECE:
                         continue
-                elif not piece and time.monotonic() - sent >= _QUIET:
+                elif position and not piece and time.monotonic() - sent >= _QUIET:
                     piece.append(as_event("position", position, {}))
                 if not piece:
                     continue
@@ -125,9 +127,19 @@ class WatchRoutes:
             looks.close()
 
 
+def _stream_of(stream: EventStream) -> HttpAnswer:
+    return HttpAnswer(200, b"", "text/event-stream", {"Connection": "close"}, stream)
+
+
+def _nothing() -> Generator[bytes, None, None]:
+    yield from ()
+
+
 def _rejected(error: BaseException) -> BaseException:
     """Return what a reader gets whose stream cannot begin."""
     match error:
+        case StopIteration():
+            return Rejected(503, "the server ends", _SOON)
         case ChangesLost():
             return Rejected(410, str(error))
         case UsageError():

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.handlers import Accounts, Op
+from tests.support.handlers import Accounts, Balance, Op
 from tests.support.processes import await_true
 
 from statehold import Service
 from statehold.client import watching
 from statehold.config import Secret, Settings
 from statehold.config.sections.ops import OpsSettings
+from statehold.errors import KafkaTrouble
 from statehold.ops.http import bounded_server, watch
 from statehold.ops.http.asgi import OpsApplication
 from statehold.ops.http.bounded_server import BoundedServer
@@ -26,7 +28,11 @@ from statehold.ops.http.routes import Routes
 from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.testing.memory.clients import StableMemoryReader
+from statehold.watch import watcher
+from statehold.watch.changes import WatchedTable
+from statehold.watch.events import as_event
 from statehold.watch.position import WatchedTo
+from statehold.watch.watcher import Watcher
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105
 SETTINGS = Settings(ops=OpsSettings(state="on", token=Secret(TOKEN)))
@@ -52,7 +58,7 @@ class Stream:
         while line := self.answer.readline().decode().rstrip("\n"):
             name, _, fields_value = line.partition(": ")
             fields[name] = fields_value
-        return Event(fields["event"], fields["id"], json.loads(fields["data"])) if fields else None
+        return Event(fields["event"], fields.get("id", ""), json.loads(fields["data"])) if fields else None
 
     def changes(self, count: int) -> list[Event]:
         found: list[Event] = []
@@ -87,6 +93,23 @@ class Watching:
     def open(self, path: str = "/watch/balances", **headers: str) -> Stream:
         self.streams.append(Stream(self.server.server_port, path, **headers))
         return self.streams[-1]
+
+    def trouble(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        """Let the first looks fail."""
+        monkeypatch.setattr(watcher, "_AGAIN", 0.01)
+        failing = iter([True] * times)
+
+        def make(*_: Any, **__: Any) -> StableMemoryReader:
+            if next(failing, False):
+                raise KafkaTrouble("no broker answers")
+            return StableMemoryReader(self.driver.broker, lambda: False)
+
+        monkeypatch.setattr(watching, "CommittedReader", make)
+
+    @property
+    def opened(self) -> float:
+        """How many streams have begun."""
+        return self._value(metrics.WATCHES_OPENED)
 
     @property
     def left(self) -> float:
@@ -147,9 +170,109 @@ def test_a_stream_that_cannot_begin_says_why(watched: Watching) -> None:
     ):
         answer = watched.open(path).answer
         assert (answer.status, word in answer.read().decode()) == (status, True), path
-    assert watched.left == 2  # those that had begun to read
+    assert (watched.opened, watched.left) == (0, 0)
     for headers in ({"Authorization": "Bearer wrong"}, {"Authorization": ""}):
         assert watched.open(**headers).answer.status == 401
+
+
+def test_a_browser_that_comes_back_to_its_first_address_continues_by_its_last_id(watched: Watching) -> None:
+    first = watched.open()
+    page = first.event()
+    assert page is not None
+    watched.feed("bob", "cyd")
+    bob, cyd = first.changes(2)
+    again = watched.open(f"/watch/balances?after={page.id}", **{"Last-Event-ID": bob.id})
+    assert again.changes(1) == [cyd]
+
+
+def test_trouble_at_the_beginning_sends_no_empty_id(watched: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched.trouble(monkeypatch, times=3)
+    assert watched.open().event() == Event("position", WatchedTo.of(watched.driver.commit_record()).text(0), {})
+
+
+def test_trouble_that_stays_is_no_stream(watched: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched.trouble(monkeypatch, times=1_000_000)
+    monkeypatch.setattr(watcher, "PATIENCE", 0.1)
+    answer = watched.open().answer
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    assert b"no broker answers" in answer.read()
+    assert (watched.opened, watched.left) == (0, 0)
+
+
+def test_a_position_has_all_partitions_or_none(watched: Watching) -> None:
+    """The second partition does not begin in the first look; a position without it could not be continued."""
+    driver = watched.driver
+
+    class Half(StableMemoryReader):
+        def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+            if partition == 1:
+                raise KafkaTrouble("no broker answers")
+            return super().bounds(topic, partition)
+
+    table = WatchedTable.typed("balances", str, Balance, None)
+    found = Watcher(driver.names, table, [0, 1], {}, lambda: Half(driver.broker, lambda: False), lambda _: False)
+    changes = found.changes()
+    assert (next(changes), found.position) == (None, "")
+    changes.close()
+
+
+def test_an_event_without_a_position_has_no_id() -> None:
+    assert as_event("end", "", {"error": "why"}) == b'event: end\ndata: {"error":"why"}\n\n'
+    assert as_event("end", "0:1:ab", {}) == b"id: 0:1:ab\nevent: end\ndata: {}\n\n"
+
+
+def test_a_question_for_the_head_takes_no_place(watched: Watching) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", watched.server.server_port, timeout=20)
+    connection.request("HEAD", "/watch/balances", headers={"Authorization": f"Bearer {TOKEN}"})
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"], answer.read()) == (200, "text/event-stream", b"")
+    connection.close()
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(asyncio.wait_for(OpsApplication(watched.service)(scope_of("HEAD"), never, send), 10))
+    assert (sent[0]["status"], sent[1:]) == (200, [{"type": "http.response.body", "body": b""}])
+    assert watched.opened == 0
+
+
+def test_a_mounted_request_that_is_cancelled_at_its_beginning_gives_its_place_back(
+    watched: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = OpsApplication(watched.service)
+    looking, cancelled = threading.Semaphore(0), threading.Event()
+
+    def make(*_: Any, **__: Any) -> StableMemoryReader:
+        looking.release()
+        assert cancelled.wait(10)
+        return StableMemoryReader(watched.driver.broker, lambda: False)
+
+    async def send(_: Any) -> None: ...
+
+    async def cancel_all() -> None:
+        begun = [asyncio.ensure_future(application(scope_of("GET"), never, send)) for _ in range(watch.MOST)]
+        for _ in begun:
+            await asyncio.to_thread(looking.acquire, timeout=10)
+        for each in begun:
+            each.cancel()
+        await asyncio.wait(begun)
+        cancelled.set()
+
+    monkeypatch.setattr(watching, "CommittedReader", make)
+    asyncio.run(cancel_all())
+    await_true(lambda: watched.left == watch.MOST, "all streams have ended")
+
+
+def scope_of(method: str) -> dict[str, Any]:
+    return {
+        "type": "http", "method": method, "path": "/watch/balances", "query_string": b"", "root_path": "",
+        "headers": [(b"authorization", f"Bearer {TOKEN}".encode())],
+    }  # fmt: skip
+
+
+async def never() -> Any:
+    await asyncio.Event().wait()
 
 
 def test_a_watch_has_the_rights_of_a_query(watched: Watching) -> None:
@@ -203,10 +326,6 @@ def test_a_position_that_is_lost_ends_a_stream_with_its_cause(watched: Watching)
 
 def test_a_mounted_application_streams_until_its_reader_is_gone(watched: Watching) -> None:
     application = OpsApplication(watched.service)
-    scope = {
-        "type": "http", "method": "GET", "path": "/watch/balances", "query_string": b"", "root_path": "",
-        "headers": [(b"authorization", f"Bearer {TOKEN}".encode())],
-    }  # fmt: skip
     sent: list[Any] = []
 
     async def run(enough: Callable[[], bool]) -> None:
@@ -223,7 +342,7 @@ def test_a_mounted_application_streams_until_its_reader_is_gone(watched: Watchin
             if enough():
                 gone.set()
 
-        await application(scope, receive, send)
+        await application(scope_of("GET"), receive, send)
 
     asyncio.run(run(lambda: len(sent) == 4))
     assert (sent[0]["status"], b"event: position" in sent[1]["body"]) == (200, True)

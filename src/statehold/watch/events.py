@@ -8,6 +8,10 @@ import msgspec
 
 
 def as_event(kind: str, position: str, data: Any) -> bytes:
-    """Encode an event; types that msgspec does not know become text."""
+    """Encode an event; types that msgspec does not know become text.
+
+    Without a position it has no id, because an empty one makes a browser forget the last one.
+    """
     text = msgspec.json.encode(data, enc_hook=str)  # JSON has no line ends
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (position.encode(), kind.encode(), text)
+    line = b"id: %s\n" % position.encode() if position else b""
+    return b"%sevent: %s\ndata: %s\n\n" % (line, kind.encode(), text)

@@ -46,8 +46,8 @@ class Watcher:
 
     @property
     def position(self) -> str:
-        """Return where a watch continues behind what was handed over; '' before the first look."""
-        return ",".join(self._texts.values())
+        """Return where a watch continues behind what was handed over; '' before all partitions have begun."""
+        return ",".join(self._texts.values()) if self._began else ""
 
     def changes(self) -> Generator[TableChange[Any] | None, None, None]:
         """Yield each change; None after each look, when all that was committed has been handed over.
@@ -96,10 +96,12 @@ class Watcher:
         found = list(self._table.stored(increment.parts, skip))
         for i, (key, data, number) in enumerate(found, 1):
             last = i == len(found)
+            where = f"partition {partition}, transaction {record.n}, behind the position {self.position}"
+            value = None if data is None else self._table.value(key, data, where)
             self._texts[partition] = WatchedTo(record.n, generation, -1 if last else number).text(partition)
             yield TableChange(
                 key=key,
-                value=None if data is None else self._table.decode(key, data),
+                value=value,
                 deleted=data is None,
                 partition=partition,
                 transaction=record.n,
