@@ -25,6 +25,8 @@ _PAGE: Final = {
 }
 #: of an example, what state queries would show
 _VALUES: Final = ("key", "live", "new")
+#: ints beyond it are none in JavaScript
+_ROUNDED: Final = 2**53 - 1
 _UNREADABLE: Final = "what it is, `statehold shadow` prints"
 
 
@@ -44,6 +46,8 @@ class ShadowPage:
         document: dict[str, Any] = msgspec.to_builtins(self._report())
         for partition in document["partitions"] if hidden else ():
             _blank(partition)
+        for example in (each for partition in document["partitions"] for each in partition["examples"]):
+            example.update({name: _exact(example[name]) for name in _VALUES})
         about = {"service": self._names.group, "inputs": list(self._names.inputs), "hidden": hidden}
         return as_json(about | document)
 
@@ -60,6 +64,15 @@ class ShadowPage:
     def _file(self, request: HttpRequest) -> HttpAnswer:
         name, kind = _PAGE[request.path]
         return HttpAnswer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
+
+
+def _exact(value: Any) -> Any:
+    """Return a value with the ints as text that a browser would round: two of them could look equal."""
+    if isinstance(value, dict):
+        return {key: _exact(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_exact(each) for each in value]
+    return str(value) if isinstance(value, int) and abs(value) > _ROUNDED else value
 
 
 def _blank(partition: dict[str, Any]) -> None:

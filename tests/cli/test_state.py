@@ -19,8 +19,13 @@ def halve(key, old):
 @pytest.mark.parametrize(
     ("options", "reported"),
     [
-        (["migrate", "--why", "x"], "nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, or --patch FILE"),
+        (
+            ["migrate", "--why", "x"],
+            "nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, --patch FILE, or ",
+        ),
         (["migrate", "--why", "x", "--table", "pairs=fixes:double"], "fixes:double: there is no such function"),
+        (["migrate", "--why", "x", "--handlers", "raising:split"], "raising:split: the module raised KeyError: 'gone'"),
+        (["migrate", "--why", "x", "--handlers", "fixes:halve"], "halve takes (old, new): annotate `old` with a"),
         (["migrate", "--why", "x", "--table", "pair=fixes:halve"], "no table 'pair'; there are: pairs"),
         (["repartition", "--to", "3", "--why", "x", "--partitioner", "fixes"], "fixes: there is no such function"),
         (["inputs", "--why", "x", "--add", "quotes"], "--add quotes: write quotes=beginning, quotes=end"),
@@ -29,6 +34,7 @@ def halve(key, old):
 def test_a_wrong_command_is_rejected_in_one_line(statehold: Commands, options: list[str], reported: str) -> None:
     statehold.write_app(KEEPING)
     (statehold.directory / "fixes.py").write_text(FIXES)
+    (statehold.directory / "raising.py").write_text("raise KeyError('gone')")
     done = statehold.run("state", options[0], "app:service", *options[1:])
     assert (done.returncode, done.stdout) == (2 if "nothing to do" in reported else 1, "")
     assert reported in done.stderr

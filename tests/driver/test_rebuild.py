@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -25,6 +26,8 @@ from statehold.errors import RetentionGap, ToolRefused, UnknownEffect, UsageErro
 from statehold.rebuild.partition import RebuiltPartition
 from statehold.rebuild.rebuild import Rebuild, RebuildOptions
 from statehold.rebuild.report import RebuiltState
+from statehold.spread.partitions import ReleaseCode
+from statehold.spread.rebuild import SpreadRebuild
 from statehold.state.partition_table import Changes
 from statehold.state.state import State
 from statehold.state.types.description import of_text
@@ -594,6 +597,19 @@ def test_states_of_several_partitions_leave_memory_in_turns() -> None:
                 last = driver.commit_record(partition)
                 work.finish(made, last, work.present(made))
             require_equal(made.report)
+
+
+def test_executors_open_no_spool() -> None:
+    """A partition has an executor for itself, and the driver has no state in memory."""
+    driver, missing = Driver(Bank, partitions=3), Path("/nowhere")
+    with pytest.raises(FileNotFoundError):
+        Rebuild(RebuiltTopics(driver, 3), released(), RebuildOptions(spool_dir=missing))
+    code = ReleaseCode("app:service", Settings(), driver.names)
+    spark: Any = None
+    with closing(SpreadRebuild(spark, RebuiltTopics(driver, 3), released(), code, RebuildOptions(spool_dir=missing))):
+        pass
+    with closing(Rebuild(RebuiltTopics(driver, 3), released(), RebuildOptions(spool_dir=missing, spools=False))):
+        pass
 
 
 def elsewhere(driver: Driver, code: type[Handler[Any]], before: RebuiltPartition) -> Rebuild:

@@ -109,6 +109,19 @@ def test_a_table_of_a_class_of_ones_own_and_a_dedupe_are_kept() -> None:
     assert dict(driver.table("seen")) == {name: AT + 100_000 + at for at, name in enumerate(("ann", "bob", "cid"))}
 
 
+def test_a_method_of_ones_own_reads_the_old_table() -> None:
+    before, after = handler(kept=Named(key=str, value=int)), next_of()
+
+    def add_up(old: Any, new: Any) -> None:
+        new.other["kept"] = old.kept.total()
+        new.other["rest"] = sum(old.rest.values())
+
+    add_up.__annotations__ = {"old": before, "new": after}
+    driver = fed(before)
+    driver.upgrade(after, migrate=add_up)
+    assert dict(driver.table("other")) == {"kept": 3, "rest": 3}
+
+
 def test_a_retired_table_keeps_its_rows() -> None:
     before = handler(kept=text(ttl=100.0))
     retired = next_of(kept=Retired(key=str))
@@ -314,7 +327,7 @@ class Mailer(Handler[int]):
         """Sends a mail."""
 
 
-def test_pending_effects_that_the_new_release_cannot_call_are_refused_in_time() -> None:
+def test_pending_effects_that_the_new_release_cannot_call_are_rejected_in_time() -> None:
     after = next_of()
     driver = Driver(Mailer)
     driver.fail_effects(ConnectionError("no network"))

@@ -147,6 +147,31 @@ def test_no_text_quotes_a_key_or_a_value_to_those_without_token(code: type[Handl
     assert not [secret for secret in ("ann", "x@example", "4111") if secret in said]
 
 
+class Large(Handler[int]):
+    sums = Table(key=str, value=int)
+    more = 0
+
+    def on_record(self, record: Record[int]) -> None:
+        self.sums["all"] = 2**53 + record.value + self.more
+
+
+class MoreLarge(Large):
+    more = 1
+
+
+def test_large_ints_are_text_because_a_browser_would_round_them() -> None:
+    driver = Driver(Large)
+    driver.feed(1, key="first")
+    driver.take_full()
+    shadow = DriverShadow(driver, MoreLarge)
+    shadow.look()
+    driver.feed(0, key="ann")
+    shadow.look()
+    with served(shadow, state="on", token=Secret(TOKEN)) as url:
+        example = report(url, TOKEN)["partitions"][0]["examples"][0]
+    assert (example["live"], example["new"]) == ("9007199254740992", "9007199254740993")
+
+
 def shown(settings: Settings, shadow: DriverShadow) -> list[Any]:
     """What anyone is shown by the shadow's server."""
     routes = routes_of(settings, shadow.shadow, shadow.names)

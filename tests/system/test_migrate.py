@@ -226,6 +226,8 @@ def test_a_table_is_split_by_a_command_that_dies_first(stopped: Stage, monkeypat
             found = service.find(service.place(partition, 2, service.facts())).state.tables
             assert dict(found["counts"].items()) == {key: total.count for key, total in totals.items()}
             assert dict(found["sums"].items()) == {key: total.sum for key, total in totals.items()}
+    with pytest.raises(ToolRefused, match="it was migrated before"):
+        split_or_merge(*what)
 
 
 def one_partition_alone(stage: Stage) -> None:

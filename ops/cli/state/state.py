@@ -226,6 +226,8 @@ def _function(text: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), name, None) if module and name else None
     except ImportError as error:
         raise UsageError(f"{text}: {error}; run the command in the directory that holds it") from error
+    except Exception as error:  # the user's module may raise anything
+        raise UsageError(f"{text}: the module raised {type(error).__name__}: {error}") from error
     if not callable(found):
         raise UsageError(f"{text}: there is no such function; write module:function")
     return found  # type: ignore[no-any-return]

@@ -54,6 +54,8 @@ class RebuildOptions(NamedTuple):
     examples: int = 3
     #: of the states of several partitions, while it is another one's turn; None: that of the system
     spool_dir: Path | None = None
+    #: whether states wait in a spool; each executor has one
+    spools: bool = True
 
 
 class Rebuild:
@@ -80,7 +82,7 @@ class Rebuild:
             )
         self._readers = ShadowReaders(source, len(names.inputs))
         self._code = NewRelease(factory, kind, settings or Settings(), topics_of(source, kind, source.place(0)))
-        self._spool = Spool(self.partitions, options.spool_dir) if self.partitions > 1 else None
+        self._spool = Spool(self.partitions, options.spool_dir) if options.spools and self.partitions > 1 else None
         self._made: dict[int, RebuiltPartition] = {}
         self._told = clock()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -56,7 +57,7 @@ def each_partition(spark: Session, what: str, work: Callable[[int], Found], part
     found = []
     for partition, result in rows:
         if isinstance(result, FailedPartition):
-            raise _raised(result, _where(what, partition))
+            raise raised(result, _where(what, partition))
         found.append(result)
     return found
 
@@ -99,9 +100,15 @@ def _where(what: str, partition: int) -> str:
     return f"partition {partition}: {what}"
 
 
-def _raised(failure: FailedPartition, where: str) -> StateholdError:
+def raised(failure: FailedPartition, where: str) -> StateholdError:
+    """Return the error to raise on the driver; of another class, if one text does not make it."""
     kind = getattr(errors, failure.error, None)
     if not (isinstance(kind, type) and issubclass(kind, StateholdError)):
         return JobFailed(f"{where}: {failure.error}: {failure.text}")
     named = issubclass(kind, PartitionError)  # its text begins with the partition
-    return kind(failure.text if named else f"{where}: {failure.text}")
+    text = failure.text if named else f"{where}: {failure.text}"
+    with suppress(TypeError, ValueError):  # some have other arguments
+        made = kind(text)
+        if str(made) == text:
+            return made
+    return JobFailed(f"{where}: {failure.error}: {failure.text}")

@@ -60,6 +60,7 @@ class SpreadRebuild(Rebuild):
         tell: Tell = lambda line: None,
     ) -> None:
         """`code` names the same handler as `factory`. :raises UsageError: past records cannot be given to it."""
+        options = options._replace(spools=False, spool_dir=None)
         super().__init__(source, factory, options, code.settings, tell)
         self._spark, self._release, self._given = spark, code, options
         self._stored: dict[int, StoredPartition] = {}

@@ -9,10 +9,11 @@ from functools import partial
 import msgspec
 
 from statehold.admin.state.split_merge import SplitMerge, TablesFunction
-from statehold.admin.state.stopped_service import StoppedService, inputs_at
+from statehold.admin.state.stopped_service import LastState, StoppedService, inputs_at
 from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.errors import StateholdError, TableTypeChanged, ToolRefused, UnknownSchema
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
@@ -156,7 +157,7 @@ def _split_or_merged(
     """Do what `_each` does. `before` reads the states with the old release."""
     done, adoptions, count = [], [], facts[stopped.names.input].partitions
     for partition in range(count):
-        found = before.find(before.place(partition, count, facts))
+        found = _of_old_release(before, stopped, partition, facts)
         moved, last = work.apply(partition, found.state), found.commit_record
         place = stopped.place(partition, count, facts)
         like = moved.recorded(last, place)
@@ -175,3 +176,21 @@ def _split_or_merged(
             adoptions.append(msgspec.structs.replace(adoption, effects=last.effects))
         done.append(each)
     return done, adoptions
+
+
+def _of_old_release(
+    before: StoppedService, stopped: StoppedService, partition: int, facts: Mapping[str, TopicFacts]
+) -> LastState:
+    """Read a state with the old release. :raises ToolRefused: the new one has it already."""
+    count = facts[stopped.names.input].partitions
+    try:
+        return before.find(before.place(partition, count, facts))
+    except (UnknownSchema, TableTypeChanged) as error:
+        try:
+            stopped.find(stopped.place(partition, count, facts))
+        except StateholdError:
+            raise error from None
+        raise ToolRefused(
+            f"partition {partition}: {before.kind.__name__} cannot read the state, and {stopped.kind.__name__} can: it "
+            f"was migrated before. Nothing was changed. Next: start the new release"
+        ) from error

@@ -217,7 +217,7 @@ class _OldTable:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _READING:
-            raise self._wrong(name)
+            return self._own(name)
         found = getattr(self._table, name)
 
         def read(*args: Any, **options: Any) -> Any:
@@ -231,6 +231,13 @@ class _OldTable:
             return self._noted(given) if name != "values" else (value for _, value in self._noted(self._table.items()))
 
         return read
+
+    def _own(self, name: str) -> Any:
+        """Return what the user's class of this table defines; it reads through this object."""
+        for kind in type(self._table).__mro__:
+            if name in vars(kind) and not kind.__module__.startswith("statehold."):
+                return vars(kind)[name].__get__(self, type(self))
+        raise self._wrong(name)
 
     def _noted(self, given: Iterable[Any]) -> Iterator[Any]:
         """Yield pairs of key and value, and note the keys."""
