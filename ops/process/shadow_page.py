@@ -25,7 +25,7 @@ _PAGE: Final = {
 }
 #: of an example, what state queries would show
 _VALUES: Final = ("key", "live", "new")
-#: ints beyond it are none in JavaScript
+#: JavaScript rounds ints beyond it
 _ROUNDED: Final = 2**53 - 1
 _UNREADABLE: Final = "what it is, `statehold shadow` prints"
 
