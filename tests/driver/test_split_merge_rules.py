@@ -314,7 +314,7 @@ class Mailer(Handler[int]):
         """Sends a mail."""
 
 
-def test_pending_effects_that_the_new_release_cannot_call_are_refused_in_time() -> None:
+def test_pending_effects_that_the_new_release_cannot_call_are_rejected_in_time() -> None:
     after = next_of()
     driver = Driver(Mailer)
     driver.fail_effects(ConnectionError("no network"))
