@@ -8,9 +8,10 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta  # noqa: F401  the examples use it
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -41,7 +42,7 @@ from statehold import (
 )
 from statehold.api import failures
 from statehold.api.values import schema
-from statehold.asgi import lifespan
+from statehold.asgi import lifespan, stream_changes
 from statehold.errors import StateholdError, UndecodableRecord
 from statehold.testing import Driver
 
@@ -324,9 +325,20 @@ def test_the_example_of_the_lifespan() -> None:
     assert callable(found["lifespan"])
 
 
+def test_the_example_of_streamed_changes() -> None:
+    """It is the last line of a route."""
+
+    async def watch(table: str, **given: Any) -> AsyncGenerator[Any, None]:
+        yield table, given
+
+    names: dict[str, Any] = {"stream_changes": stream_changes, "client": SimpleNamespace(watch=watch)}
+    exec(f"def route(last_event_id, after):\n{textwrap.indent(example(stream_changes), '    ')}", names)  # noqa: S102  as above
+    assert names["route"]("", "position").media_type == "text/event-stream"
+
+
 TRIED: tuple[Any, ...] = (
     *(Call, Client, Dedupe, Driver, JoinBuffer, Reference, Rekey, Replies, Retired, Tumbling),
-    *(failures, lifespan, on),
+    *(failures, lifespan, on, stream_changes),
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, NewType, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, NewType, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,7 @@ from statehold import (
 )
 from statehold.api.values.keys import KeySerde
 from statehold.bound.inputs import key_types
+from statehold.bound.serdes import input_type, key_type
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.errors import UndecodableRecord, UsageError
@@ -431,6 +432,106 @@ def test_the_type_is_found_through_generic_bases() -> None:
     assert key_types(class_of(Third), names) == {"x": UUID}
     assert key_types(Named, names) == {}
     assert key_types(Service("s", input="x", handler=Named, key=int).handler, names) == {"x": int}
+
+
+T = TypeVar("T")
+L = TypeVar("L")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    D = DefaultTypeVar("D", default=str)
+else:
+    D = TypeVar("D")
+    D.has_default, D.__default__ = lambda: True, str  # as typing_extensions and Python 3.13 have it
+
+
+class Pairs(msgspec.Struct, Generic[T], frozen=True):
+    one: T
+
+
+class OpenKey(Handler[Pair, K], Generic[K]): ...
+
+
+class OfName(OpenKey[str]): ...
+
+
+class Swapped(Handler[V, K], Generic[K, V]): ...
+
+
+class Further(Handler[Pair, str], Generic[L]): ...
+
+
+class Optionally(Handler[V, K | None], Generic[V, K]): ...
+
+
+class Numbered(Handler[V, tuple[K, int]], Generic[V, K]): ...
+
+
+class Noted(Handler[V, Annotated[K, Int64()]], Generic[V, K]): ...
+
+
+class Paired(Handler[list[V], Pairs[K]], Generic[V, K]): ...
+
+
+class Defaulted(Handler[V, D], Generic[V, D]): ...
+
+
+class Plain(Defaulted): ...  # type: ignore[type-arg]
+
+
+class Mixin(Handler[V, K], Generic[V, K]): ...
+
+
+class Both(Mixin, OfName): ...  # type: ignore[type-arg]
+
+
+class Unrelated(Generic[T]): ...
+
+
+class Mixed(Unrelated[int], OpenKey[UUID]): ...
+
+
+@pytest.mark.parametrize(("kind", "value", "key"), [
+    (OpenKey, Pair, None),
+    (OfName, Pair, str),
+    (type("Sub", (OfName,), {}), Pair, str),
+    (Swapped[str, Pair], Pair, str),
+    (Further[int], Pair, str),
+    (Optionally[Pair, str], Pair, str | None),
+    (Numbered[Pair, str], Pair, tuple[str, int]),
+    (Paired[int, str], list[int], Pairs[str]),
+    (Defaulted[Pair], Pair, str),
+    (Defaulted[Pair, UUID], Pair, UUID),
+    (Plain, bytes, str),
+    (Both, Pair, str),
+    (Mixed, Pair, UUID),
+    (Handler, bytes, None),
+    (Handler[Pair], Pair, None),
+])  # fmt: skip
+def test_values_and_keys_have_the_types_that_a_type_checker_sees(kind: Any, value: Any, key: Any) -> None:
+    class Found(kind): ...  # type: ignore[misc]
+
+    assert (input_type(Found), key_type(Found)) == (value, key)
+
+
+def test_a_key_type_within_another_one_is_the_one_that_was_given() -> None:
+    class Long(Noted[Pair, int]):
+        def on_record(self, record: Record[Pair, int]) -> None: ...
+
+    Driver(Long).feed(Pair("ann", 1), key=7)
+
+    class Left(Optionally):  # type: ignore[type-arg]
+        def on_record(self, record: Record[Any, Any]) -> None: ...
+
+    with pytest.raises(UsageError, match=r"Left: Handler\[\.\.\., KEY\]: keys .* leaves a type variable open"):
+        Driver(Left)
+
+
+def test_a_generic_class_of_the_user_needs_the_arguments_that_have_no_default() -> None:
+    class Mine(Handler[V, K], Generic[V, K, T]): ...
+
+    with pytest.raises(TypeError, match="arguments"):
+        Mine[int, str]  # type: ignore[misc]
 
 
 def test_a_service_gives_the_type_of_keys_that_its_handler_leaves_open() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from statehold.common.type_arguments import default_of
 from statehold.errors import UsageError
 
 
@@ -19,8 +20,12 @@ class WithDefaults:
 
         def __class_getitem__(cls, given: Any) -> Any:
             arguments = given if isinstance(given, tuple) else (given,)
-            left_out = len(cls.__parameters__) - len(arguments)
-            return super().__class_getitem__((*arguments, *[bytes | None] * left_out))
+            left_out = cls.__parameters__[len(arguments) :]
+            if WithDefaults in cls.__bases__:
+                defaults = [bytes | None for _ in left_out]
+            else:  # a class of the user, whose type variables may have defaults of their own
+                defaults = [found for each in left_out if (found := default_of(each)) is not each]
+            return super().__class_getitem__((*arguments, *defaults))
 
 
 class Declaration:

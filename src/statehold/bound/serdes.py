@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 from statehold.api.declaration import options_of
 from statehold.api.handler import Handler
@@ -11,6 +11,7 @@ from statehold.api.output import Output, OutputOptions
 from statehold.api.values import serde
 from statehold.api.values.keys import OfKeys, key_serde, same_bytes
 from statehold.common.class_body import class_attributes, once_per_class
+from statehold.common.type_arguments import type_arguments, with_default
 
 
 def check_schemas(kind: type[Handler[Any]], inputs: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
@@ -62,14 +63,9 @@ def partition_serde(kind: type[Handler[Any]]) -> serde.Serde[Any]:
 
 @once_per_class
 def input_type(kind: type[Handler[Any]]) -> Any:
-    """Return the type argument of `Handler[...]`; bytes without one."""
-    for cls in kind.__mro__:
-        for base in getattr(cls, "__orig_bases__", ()):
-            origin = get_origin(base)
-            if isinstance(origin, type) and issubclass(origin, Handler):
-                argument = get_args(base)[0]
-                return bytes if isinstance(argument, TypeVar) else argument
-    return bytes
+    """Return the type of the values of `Handler[...]`; bytes without one."""
+    found = _message_types(kind)[0]
+    return bytes if isinstance(found, TypeVar) else found
 
 
 @once_per_class
@@ -78,20 +74,13 @@ def key_type(kind: type[Handler[Any]]) -> Any:
 
     :raises UsageError: such keys are not supported.
     """
-    found = _key_of(kind)
+    found = _message_types(kind)[1]
     if isinstance(found, TypeVar) or same_bytes(found):
         return None
     return key_serde(f"{kind.__name__}: Handler[..., KEY]", found).type
 
 
-def _key_of(kind: Any) -> Any:
-    """Return the type of the keys in the bases of a class: a type variable of the class, if it leaves it open."""
-    for base in getattr(kind, "__orig_bases__", ()):
-        origin = get_origin(base)
-        if origin is Handler:
-            return get_args(base)[1]
-        if isinstance(origin, type) and issubclass(origin, Handler):
-            found = _key_of(origin)
-            parameters: tuple[Any, ...] = getattr(origin, "__parameters__", ())
-            return get_args(base)[parameters.index(found)] if found in parameters else found
-    return next((found for base in kind.__bases__ if (found := _key_of(base)) is not None), None)
+def _message_types(kind: type[Handler[Any]]) -> tuple[Any, Any]:
+    """Return the types of values and keys in the bases of a class; a type variable of the class, if it is open."""
+    value, key = type_arguments(kind, Handler)
+    return with_default(value), with_default(key)

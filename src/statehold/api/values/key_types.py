@@ -11,7 +11,6 @@ from typing import (
     NamedTuple,
     NewType,
     Optional,
-    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -24,6 +23,7 @@ from msgspec import inspect
 from statehold.api.values import serde
 from statehold.api.values.table_types import is_value, shown
 from statehold.common.decoding import type_info
+from statehold.common.type_arguments import open_variables
 from statehold.errors import UsageError
 
 #: types with a spelling of their own
@@ -115,7 +115,7 @@ def _require_supported(kind: Any, declared: Any) -> None:
         raise _refused(declared, "it is a text. Next: name the type itself")
     if kind is type(None):
         raise _refused(declared, "no key has it. Next: leave it out, then a key is bytes, or None")
-    if isinstance(kind, TypeVar) or (not isinstance(kind, type) and getattr(kind, "__parameters__", None)):
+    if open_variables(kind):
         raise _refused(declared, "it leaves a type variable open. Next: give the class its arguments")
     if get_origin(kind) is Annotated:
         raise _refused(declared, f"nothing would check the limits of its Meta. Next: {_TEXT}")
