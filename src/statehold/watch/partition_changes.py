@@ -59,7 +59,9 @@ class PartitionChanges:
         if reached.n > newest.n:
             self._lost(f"its newest transaction is {newest.n}, so the topic was created again")
         # Of a transaction that was handed over in part, the rest comes again from its own records.
-        whole = -1 if reached == NEW else reached.n if reached.part < 0 else reached.n - 1
+        whole = reached.n if reached.part < 0 else reached.n - 1
+        if reached == NEW:
+            whole = -1
         located = newest_commit_record(reader, self._place, lambda record: record.n <= whole)
         start = reader.bounds(names.changelog, partition)[0]
         self._offset = start if located is None else located.offset + 1
