@@ -75,10 +75,14 @@ async def page() -> FileResponse:
 
 
 @app.get("/balances")
-async def balances() -> dict[str, Any]:
-    """Return the first balances, and the position from which their changes continue."""
-    found = await client.get_range("balances", value=int, limit=1000)
-    return {"rows": {row.key: row.value for row in found.rows}, "position": found.position}
+async def balances(start: str = "") -> dict[str, Any]:
+    """Return a page of balances, where the next one starts, and the position from which their changes continue.
+
+    Of several pages the first one's position counts.
+    """
+    found = await client.get_range("balances", value=int, start=start or None, limit=1000)
+    behind = found.rows[-1].key + "\0" if found.truncated else ""
+    return {"rows": {row.key: row.value for row in found.rows}, "next": behind, "position": found.position}
 
 
 @app.get("/changes")

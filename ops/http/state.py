@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlencode
 
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
+from statehold.client.rows import first_rows
 from statehold.disk.port import StoreClosed
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, NotFound, NotLive
@@ -123,16 +124,19 @@ class Queries:
             except Elsewhere as error:
                 return _sent_on(error, request)
         limit = limit_of(request) if wanted is None else MOST
-        rows = [(key, data, number) for number, (listing, _) in found.items() for key, data in listing.rows]
-        rows.sort(key=itemgetter(0))
-        places = {key: {"index": i} for i, key in enumerate(wanted)} if wanted is not None else {}
+        parts = [
+            ([(key, data, number) for key, data in listing.rows], listing.truncated)
+            for number, (listing, _) in found.items()
+        ]
+        rows, truncated = first_rows(parts, itemgetter(0), limit)
         return as_json(
             {
                 "rows": [
-                    {"key": key, "value": table.decoded(key, data), "partition": number, **places.get(key, {})}
-                    for key, data, number in rows[:limit]
+                    {"key": key, "value": table.decoded(key, data), "partition": number, **place}
+                    for key, data, number in rows
+                    for place in _places(key, wanted)
                 ],
-                "truncated": len(rows) > limit or any(listing.truncated for listing, _ in found.values()),
+                "truncated": truncated,
                 "partitions": {
                     number: {
                         **self._at(listing.commit_record, age),
@@ -167,7 +171,7 @@ class Queries:
                 if keys is None:
                     found[number] = rows_within(committed, table.name, bounds, limit), age
                 else:
-                    found[number] = rows_of(committed, table.name, keys), age
+                    found[number] = rows_of(committed, table.name, list(dict.fromkeys(keys))), age
         return found
 
     # Where
@@ -204,6 +208,11 @@ def _errors_of_partitions() -> Iterator[None]:
         yield
     except NotLive as error:
         raise Rejected(503, str(error), _SOON, partition=error.partition, phase=error.phase) from error
+
+
+def _places(key: Any, wanted: list[Any] | None) -> list[dict[str, int]]:
+    """Return what the rows of a key say about its places among the keys that were asked for."""
+    return [{}] if wanted is None else [{"index": i} for i, each in enumerate(wanted) if each == key]
 
 
 def _aged(age: float | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from statehold.client.rows import first_rows
 from statehold.ops.http import health
 from statehold.ops.http.health import Verdict
 from statehold.ops.supervisor.fleet import State
@@ -150,10 +151,11 @@ def merged_tables(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def merged_rows(answers: Sequence[Mapping[str, Any]], key_type: str, limit: int) -> dict[str, Any]:
     """Merge the answers of `/state/<table>`, in the order of the table's keys."""
-    rows = sorted((row for each in answers for row in each["rows"]), key=lambda row: _order(row["key"], key_type))
+    parts = [(each["rows"], each["truncated"]) for each in answers]
+    rows, truncated = first_rows(parts, lambda row: _order(row["key"], key_type), limit)
     return {
-        "rows": rows[:limit],
-        "truncated": len(rows) > limit or any(each["truncated"] for each in answers),
+        "rows": rows,
+        "truncated": truncated,
         "partitions": {number: row for each in answers for number, row in each["partitions"].items()},
         "elsewhere": _elsewhere(answers),
     }

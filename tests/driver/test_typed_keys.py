@@ -14,8 +14,10 @@ import msgspec
 import pytest
 
 from statehold import (
+    Client,
     Handler,
     Int64,
+    JoinBuffer,
     Json,
     MsgPack,
     Output,
@@ -26,14 +28,17 @@ from statehold import (
     Service,
     Table,
     Timer,
+    Tumbling,
     dead_letter,
     on,
 )
+from statehold.api.record import KeyedRecord, MemoryMessage, MergedMessage
 from statehold.api.values.keys import KeySerde
-from statehold.bound.inputs import key_types
+from statehold.bound.inputs import InputKeys, RecordKeys, input_names, key_types
 from statehold.bound.serdes import input_type, key_type
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
+from statehold.config.settings import Settings
 from statehold.errors import UndecodableRecord, UsageError
 from statehold.testing import Driver
 from statehold.testing.simulation import SimulatedCluster
@@ -61,6 +66,19 @@ class Place:
 class Named(NamedTuple):
     name: str
     day: date
+
+
+@dataclass
+class Reversed:
+    """A serde that has no hash, because it compares by its fields."""
+
+    times: int = 1
+
+    def encode(self, key: str, /) -> bytes:
+        return key[:: -self.times].encode()
+
+    def decode(self, data: bytes, /) -> str:
+        return data.decode()[:: -self.times]
 
 
 class Open(msgspec.Struct):
@@ -101,6 +119,7 @@ KEYS: dict[str, tuple[Any, Any, bytes | None]] = {
     "in itself": (Nested, Nested("a", (Nested("b"),)), b'{"name":"a","inner":[{"name":"b","inner":[]}]}'),
     "text in JSON": (Json(str), "ann", b'"ann"'),
     "message pack": (MsgPack(tuple[str, int]), ("ann", 1), msgspec.msgpack.encode(("ann", 1))),
+    "without a hash": (Reversed(), "ann!", b"!nna"),
     "no key": (str | None, None, None),
     "no key of a serde": (Annotated[int, Int64()] | None, None, None),
     "no key in its type": (Annotated[int | None, Int64()], None, None),
@@ -241,7 +260,7 @@ _WHY: dict[str, tuple[Any, str]] = {
     "open": (tuple[K, int], r"leaves a type variable open"),  # type: ignore[valid-type]
     "mutable": (Open, r"two of Open with equal fields are not one key\. Next: frozen=True"),
     "foreign": (complex, r"complex is not one of .* Next: use one, or a serde"),
-    "JSON of floats": (Json(tuple[float]), r"float cannot be a key or a part of one"),
+    "JSON of floats": (Json(tuple[float]), r"Json\(tuple\[float\]\) .*float cannot be a key or a part of one"),
     "a value": (5, r"Next: use str, bytes, int, UUID"),
 }
 
@@ -257,6 +276,8 @@ def test_a_type_of_keys_that_is_not_supported_is_rejected_where_it_is_declared(k
         on("x", value=int, key=declared)
     with pytest.raises(UsageError, match=rf"^Service\(key=\.\.\.\): keys of the type .*{why}"):
         Service("s", input="x", handler=Handler, key=declared)
+    with pytest.raises(UsageError, match=rf"^Client\(key=\.\.\.\): keys of the type .*{why}"):
+        Client("s", Settings(), input="x", value=int, key=declared)
 
 
 @pytest.mark.parametrize("declared", [complex, Side, "str", Any, None])
@@ -393,6 +414,32 @@ def test_a_request_has_the_typed_key() -> None:
             record.reply(repr((record.key, record.request and record.request[0])))
 
     assert Driver(Answering).ask(1, 7) == "(7, b'7')"
+
+
+def test_a_handler_with_replies_decodes_no_key_without_a_type() -> None:
+    class Answering(Handler[int]):
+        replies = Replies(str, keep=60)
+
+        def on_record(self, record: Record[int]) -> None:
+            assert not isinstance(record, KeyedRecord)
+            record.reply(repr((record.key, record.raw_key)))
+
+    driver = Driver(Answering)
+    driver.feed(1, "ann")
+    assert driver.ask(1, "ann") == "(b'ann', b'ann')"
+
+
+def test_the_decoders_of_an_engine_without_names_are_those_of_its_methods() -> None:
+    class Mixed(Handler[None]):
+        @on("plain", value=int)
+        def plain(self, record: Record[int]) -> None: ...
+
+        @on("numbers", value=int, key=int)
+        def number(self, record: Record[int, int]) -> None: ...
+
+    keys = InputKeys(input_names(Mixed, None), key_types(Mixed, None))
+    sent = [MergedMessage(MemoryMessage("t", 0, 0, b"1", b"7"), number, 0) for number in range(2)]
+    assert keys.decode_all(sent, keys.given(sent)) == [b"7", 7]
 
 
 def test_timers_keep_the_bytes() -> None:
@@ -608,6 +655,64 @@ def test_a_service_makes_no_class_to_give_its_type_of_keys() -> None:
     factory = Service("s", input="x", handler=made, key=int).handler
     assert isinstance(factory(), Other)
     assert type(Keyed())._service_key is None
+
+
+class Later(Handler[Any]):
+    """Schedules a timer when a window closes, and when a record has no partner."""
+
+    fired = Table(key=str, value=bytes | None)
+
+    def on_window(self, name: str, key: Any, start: int, end: int, value: int) -> None:
+        self.schedule(end + 1, "window")
+
+    def on_unmatched(self, name: str, key: Any, side: str, value: Any, timestamp: int) -> None:
+        self.schedule(timestamp + 1, "join")
+
+    def on_timer(self, timer: Timer) -> None:
+        self.fired[timer.payload] = timer.record_key
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "key", "data"),
+    [
+        (int, int, 7, b"7"),
+        (int, str, "7", b"7"),
+        (int, str, "all", b"all"),
+        (str, int, 7, b"7"),
+        (Int64(), int, 7, bytes(7) + b"\7"),
+        (tuple[str, int], tuple[str, int], ("a", 1), b'["a",1]'),
+    ],
+)
+def test_timers_of_windows_and_joins_have_the_bytes_of_their_records_key(
+    kind: Any, table: Any, key: Any, data: bytes
+) -> None:
+    class Closing(Later, Handler[int, kind]):
+        sums = Tumbling(10, key=table, value=int)
+        pairs = JoinBuffer(10, key=table, left=int, right=int, join="outer")
+
+        def on_record(self, record: Record[int, Any]) -> None:
+            if record.value:
+                self.sums.update(record, key, lambda total: (total or 0) + record.value)
+                self.pairs.left(record, key, record.value)
+
+    first: Any = key if table == kind or isinstance(kind, Int64) else b"7"
+    driver = Driver(Closing)
+    driver.feed(1, key=first, timestamp=1_000)
+    for time in (100_000, 200_000):
+        driver.feed(0, key=first, timestamp=time)
+    assert driver.table("fired") == {"window": data, "join": data}
+    driver.replay()
+
+
+def test_the_bytes_of_a_tables_key_are_those_of_the_inputs_that_agree() -> None:
+    keys = RecordKeys(["a", "b", "c"], {"b": Int64(), "c": AVRO})
+    assert keys.of("ann") == b"ann"
+    assert keys.of(7) is None, "a and b write it in different ways"
+    assert keys.of(Pair("ann", 1)) is None, "the registry is not asked"
+    assert RecordKeys(["a"], {"a": UUID}).of(str(ID)) == RecordKeys(["a"], {"a": UUID}).of(ID) == str(ID).encode()
+    assert RecordKeys(["a"], {"a": UUID}).of("ann") is None
+    assert RecordKeys(["a"], {"a": str | None}).of(None) is None
+    assert RecordKeys(["a"], {}).of(("a", 1)) is None
 
 
 def test_an_upgrade_feeds_keys_of_its_own_type() -> None:

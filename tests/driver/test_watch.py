@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -476,3 +477,36 @@ def test_values_with_a_version_are_read() -> None:
     driver.feed(msgspec.json.encode(Op("bob", 3)), key="bob")
     driver.commit()
     assert [each.value for each in watched.look()] == [(3, "new")]
+
+
+def test_a_prefix_that_the_keys_cannot_have_ends_at_the_call() -> None:
+    for kind in (int, UUID):
+        with pytest.raises(UsageError, match=r"prefix='a' is for keys of str and bytes, and `key` is"):
+            WatchedTable.typed("balances", kind, int, "a")
+    with pytest.raises(UsageError, match=r"is no text, and `key` is str"):
+        WatchedTable.typed("balances", str, int, b"\xff")
+    assert WatchedTable.typed("balances", bytes, int, "a").prefix == b"a"
+    assert WatchedTable.typed("balances", str, int, b"a").prefix == "a"
+
+
+def test_what_a_watch_cannot_read_is_named_with_its_place() -> None:
+    driver = Driver(Accounts, batch=1)
+    driver.feed(Op("ann", 1, False))
+    driver.commit()
+    wrong, keys = Watched(driver), Watched(driver)
+    wrong.table = WatchedTable.typed("balances", str, int, None)
+    keys.table = WatchedTable.typed("balances", Any, Balance, b"a")
+    for each in (wrong, keys):
+        each.again()
+        each.look()
+    before = wrong.after
+    driver.feed(Op("bob", 1, False))
+    driver.commit()
+    with pytest.raises(UnreadableValue, match=f"table 'balances', partition 0.* {before}: the value of the key 'bob'"):
+        wrong.look()
+    assert wrong.watcher.position == before, "a watch with the right type continues there"
+    with pytest.raises(UnreadableValue, match=r"the key 'bob' has no prefix such as b'a'"):
+        keys.look()
+    found = next(Watched(driver, after=before).changes)
+    assert found is not None
+    assert found.key == "bob"

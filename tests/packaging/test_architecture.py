@@ -195,7 +195,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops": "ops.http",
     "ops.process": "errors config.sections common telemetry service shadow ops.remote ops.doctor ops.http",
-    "ops.supervisor": ("errors config common health telemetry service __init__ ops.remote ops.http ops.process"),
+    "ops.supervisor": ("errors config common health telemetry client service __init__ ops.remote ops.http ops.process"),
     "ops.cli.common": (
         "errors config.common config common bound snapshot.spark.io service service_lookup "
         "snapshot.inspect dev ops.reports ops.process"

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pytest
 
 from statehold import Client, Handler, Receipt, Record, Service, Table
 from statehold.bound.attributes import tables_and_outputs
-from statehold.client import asking
+from statehold.client import asking, owner_reads
 from statehold.client.rows import RowPage
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings
@@ -28,8 +30,8 @@ from statehold.runtime.local_reads import LocalReads
 from statehold.snapshot.format.records import CommitRecord
 from statehold.watch.position import WatchedTo, parse
 from statehold.worker.replicas import listing
-from statehold.worker.replicas.listing import KeyBounds, rows_within
-from statehold.worker.replicas.queries import Committed
+from statehold.worker.replicas.listing import KeyBounds, keys_within, rows_within
+from statehold.worker.replicas.queries import Busy, Committed
 
 NAMES = [f"{country}-{i}" for country in ("AT", "DE", "FR") for i in range(40)] + ["a,b", "50%", "ü/ö", ""]
 COUNT = 2
@@ -39,6 +41,7 @@ class Balances(Handler[int]):
     balances = Table(key=str, value=int)
     blobs = Table(key=bytes, value=int)
     numbers = Table(key=int, value=int)
+    ids = Table(key=UUID, value=int)
 
     def on_record(self, record: Record[int]) -> None: ...
 
@@ -79,11 +82,13 @@ class Owners:
         )
         self.overview = service.overview = overview
         self.asked: list[HttpRequest] = []
+        #: what the server says instead of its answer
+        self.said: Callable[[HttpRequest, HttpAnswer], HttpAnswer] = lambda _, answer: answer
         queries = Queries(service)
 
         def answer(request: HttpRequest) -> HttpAnswer:
             self.asked.append(request)
-            return answered(queries.answer, request)
+            return self.said(request, answered(queries.answer, request))
 
         self.server = BoundedServer(("127.0.0.1", 0), answer)
         self.server.begin("owner")
@@ -249,3 +254,161 @@ def test_an_owner_bounds_what_it_is_asked(owners: Owners) -> None:
     queries = Queries(Service("s", input="s", handler=Balances, settings=Settings()))
     for table, field, text in (("balances", "keys", "a," * 101), ("numbers", "start", "x"), ("numbers", "keys", "1,")):
         assert answered(queries.answer, HttpRequest("GET", f"/state/{table}", {field: text})).status == 400
+
+
+@ways
+def test_keys_that_are_one_key_of_the_table_have_one_value(owners: Owners, way: Way) -> None:
+    for number in (1, 2, 3):
+        owners.parts[murmur2(str(number).encode(), COUNT)].tables["numbers"][number] = number * 10
+    for part in owners.parts.values():
+        part.commit()
+    wanted: list[Any] = ["1", 1, 2, 3, "3", 4]
+    with way(owners) as client:
+        assert client.get_many_blocking("numbers", wanted, value=int, timeout=20) == {
+            "1": 10, 1: 10, 2: 20, 3: 30, "3": 30,
+        }  # fmt: skip
+
+
+def as_an_older_release(request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
+    """Answer with the first rows, whatever was asked."""
+    body = msgspec.json.decode(answer.body)
+    if "rows" not in body:
+        return answer
+    partitions = {number: {"transaction": 1, "position": 1} for number in body["partitions"]}
+    return as_json(
+        {"rows": [{"key": "AT-0", "value": 0, "partition": 0}], "truncated": False, "partitions": partitions}
+    )
+
+
+def test_an_owner_of_an_older_release_gives_no_other_rows(owners: Owners) -> None:
+    owners.fill()
+    owners.said = as_an_older_release
+    with over_http(owners) as client:
+        for read in (client.get_many_blocking, lambda table, _, **more: client.get_range_blocking(table, **more)):
+            with pytest.raises(StateUnavailable, match=r"the owner is of an older release, which does not read keys"):
+                read("balances", ["DE-1", "DE-2"], value=int, timeout=0.3)
+
+        def older_at_first(request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
+            return as_an_older_release(request, answer) if len(owners.asked) <= asked + 2 else answer
+
+        asked, owners.said = len(owners.asked), older_at_first
+        assert client.get_many_blocking("balances", ["DE-1"], value=int, timeout=20) == {"DE-1": NAMES.index("DE-1")}
+
+
+def paged(client: Client, limit: int) -> list[str]:
+    """Read all keys, page after page."""
+    keys: list[str] = []
+    more = True
+    while more:
+        start = keys[-1] + "\0" if keys else None
+        page = client.get_range_blocking("balances", value=int, start=start, limit=limit, timeout=20)
+        assert page.rows or not page.truncated
+        keys += [row.key for row in page.rows]
+        more = page.truncated
+    return keys
+
+
+@ways
+def test_pages_have_each_row_that_stays(owners: Owners, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners.fill()
+    gone: list[str] = []
+    part = owners.parts[0]
+
+    def deleted_meanwhile(table: Any, bounds: KeyBounds) -> Iterator[Any]:
+        """List all keys; of one partition most of the first ones are deleted before they are read."""
+        keys = list(keys_within(table, bounds))
+        yield from keys
+        if table is part.tables["balances"]:
+            for name in sorted(keys)[:4]:
+                del table[name]
+                gone.append(name)
+            part.commit()
+
+    monkeypatch.setattr(listing, "keys_within", deleted_meanwhile)
+    with way(owners) as client:
+        found = paged(client, 5)
+    assert len(gone) > 12
+    assert found == sorted(set(found))
+    assert set(found) >= set(NAMES) - set(gone)
+
+
+def test_a_listing_whose_rows_all_leave_begins_again(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners.fill()
+    part = owners.parts[0]
+    names = sorted(part.tables["balances"].stored)
+
+    def deleted_meanwhile(_: float) -> None:
+        if names[0] in part.tables["balances"].stored:
+            for name in names[:5]:
+                del part.tables["balances"][name]
+            part.commit()
+
+    monkeypatch.setattr(listing, "time", SimpleNamespace(sleep=deleted_meanwhile))
+    page = rows_within(part.committed(), "balances", KeyBounds(), 5)
+    assert [key for key, _ in page.rows] == names[5:10]
+    assert (page.since.n, page.truncated) == (2, True)
+
+
+def test_a_listing_that_never_has_rows_is_busy(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners.fill()
+    part = owners.parts[0]
+
+    def deleted_meanwhile(_: float) -> None:
+        del part.tables["balances"][min(part.tables["balances"].stored)]
+        part.commit()
+
+    monkeypatch.setattr(listing, "time", SimpleNamespace(sleep=deleted_meanwhile))
+    with pytest.raises(Busy):
+        rows_within(part.committed(), "balances", KeyBounds(), 1)
+
+
+@ways
+def test_a_page_has_a_bound_in_bytes(owners: Owners, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners.fill()
+    monkeypatch.setattr(listing, "_LARGEST", 12)
+    with way(owners) as client:
+        page = client.get_range_blocking("balances", value=int, limit=100, timeout=20)
+        assert page.truncated
+        assert 1 <= len(page.rows) <= 12 * COUNT
+        assert paged(client, 100) == sorted(NAMES)
+        monkeypatch.setattr(listing, "_LARGEST", 0)
+        assert paged(client, 100) == sorted(NAMES), "one row has room always"
+
+
+def test_an_answer_that_is_too_large_says_what_to_do(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners.fill()
+    with over_http(owners) as client:
+        monkeypatch.setattr(owner_reads, "_LARGEST", 500)
+        with pytest.raises(StateUnavailable, match=r"more than 500 bytes. Next: ask for fewer rows"):
+            client.get_range_blocking("balances", value=int, limit=100, timeout=20)
+        assert len(client.get_range_blocking("balances", value=int, limit=2, timeout=20).rows) == 2
+
+
+@ways
+def test_bounds_mean_the_same_in_this_process_and_over_http(owners: Owners, way: Way) -> None:
+    owners.fill()
+    part = owners.parts[0].tables
+    part["numbers"][10] = 1
+    part["ids"][UUID(int=7)] = 7
+    owners.parts[0].commit()
+    with way(owners) as client:
+        read: Any = client.get_range_blocking
+        for prefix in ("0", "1"):
+            with pytest.raises(StateUnavailable, match=r"for keys of str and bytes; those of"):
+                read("numbers", value=int, prefix=prefix, timeout=20)
+            with pytest.raises(UsageError, match=r"is for keys of str and bytes, and `key` is int"):
+                read("numbers", value=int, key=int, prefix=prefix, timeout=20)
+        for end in ("", b""):
+            with pytest.raises(UsageError, match=r"no key is below it"):
+                read("balances", value=int, end=end, timeout=20)
+        texts, blobs = (read("balances", value=int, prefix=each, timeout=20) for each in ("DE-1", b"DE-1"))
+        assert texts == blobs
+        assert len(texts.rows) == 11
+        assert read("balances", value=int, prefix=b"n\x7f", timeout=20).rows == []
+        with pytest.raises(UsageError, match=r"is no text, and `key` is str"):
+            read("balances", value=int, prefix=b"\xff", timeout=20)
+        assert read("blobs", value=int, key=bytes, prefix="DE-1", timeout=20).rows[0].key == b"DE-10\xff"
+        for kind, key in ((UUID, UUID(int=7)), (str, str(UUID(int=7)))):
+            assert [row.key for row in read("ids", value=int, key=kind, timeout=20).rows] == [key]
+        with pytest.raises(StateUnavailable, match=r"is no <class 'str'>"):
+            read("numbers", value=int, timeout=20)

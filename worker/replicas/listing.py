@@ -6,15 +6,20 @@ import heapq
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate, takewhile
 from typing import Any, Final, NamedTuple
 
 from statehold.snapshot.format.records import CommitRecord
 from statehold.state.partition_table import PartitionTable
-from statehold.worker.replicas.queries import Committed, Tables
+from statehold.worker.replicas.queries import Busy, Committed, Tables
 
 #: number of keys read before the workers get a turn, and its seconds
 _SLICE: Final = 10_000
 _BREATH: Final = 0.001
+#: most stored bytes of the values of a listing: as JSON they are several times as long, and a client takes 64 MB
+_LARGEST: Final = 8_000_000
+#: most listings until one has a row that is still there
+_LISTS: Final = 10
 
 
 class KeyBounds(NamedTuple):
@@ -46,14 +51,21 @@ class Listing(NamedTuple):
 
 
 def rows_within(committed: Committed, table: str, bounds: KeyBounds, limit: int) -> Listing:
-    """Return the first `limit` rows within the bounds. It reads all keys of the partition, with breaths between.
+    """Return the first `limit` rows within the bounds, or fewer, up to some megabytes; a truncated listing has rows.
+
+    It reads all keys of the partition, with breaths between.
 
     :raises Busy: commits came too fast.
     """
-    _, since = committed.read(_nothing)
-    keys = heapq.nsmallest(limit + 1, keys_within(committed.tables[table], bounds))
-    values, commit_record = committed.read(partial(several, table, keys[:limit]))
-    return Listing(_found(keys, values), len(keys) > limit, since, commit_record)
+    for _ in range(_LISTS):
+        _, since = committed.read(_nothing)
+        keys = heapq.nsmallest(limit + 1, keys_within(committed.tables[table], bounds))
+        values, commit_record = committed.read(partial(several, table, keys[:limit]))
+        rows = _found(keys, values)
+        fit = _fitting(rows)
+        if rows or len(keys) <= limit:
+            return Listing(rows[:fit], len(keys) > limit or fit < len(rows), since, commit_record)
+    raise Busy  # all the rows that were listed were deleted before they were read
 
 
 def rows_of(committed: Committed, table: str, keys: Sequence[Any], tries: int = 0) -> Listing:
@@ -68,6 +80,12 @@ def rows_of(committed: Committed, table: str, keys: Sequence[Any], tries: int = 
 
 def _found(keys: Sequence[Any], values: Sequence[bytes | None]) -> list[tuple[Any, bytes]]:
     return [(key, data) for key, data in zip(keys, values, strict=False) if data is not None]
+
+
+def _fitting(rows: Sequence[tuple[Any, bytes]]) -> int:
+    """Return how many rows an answer has room for, at least one."""
+    sizes = accumulate(len(data) for _, data in rows)
+    return max(1, sum(1 for _ in takewhile(_LARGEST.__ge__, sizes)))
 
 
 def _nothing(_: Tables) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 import msgspec
 
 from statehold.api.values import serde
-from statehold.api.values.keys import KeySerde
+from statehold.api.values.keys import key_serde
 from statehold.client.arrivals import awaitable
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
@@ -33,7 +33,7 @@ from statehold.watch.changes import TableChange, WatchedTable
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-K = TypeVar("K", str, bytes, int)
+K = TypeVar("K")
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
@@ -84,7 +84,9 @@ class Client:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
         self._serde = None if value is None else serde.for_messages(value, self.names.input)
-        self._key: Callable[[Any], Any] = key_bytes if key is None else KeySerde(key, self.names.input).encode
+        self._key: Callable[[Any], Any] = (
+            key_bytes if key is None else key_serde("Client(key=...)", key, self.names.input).encode
+        )
         #: by type and topic
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
@@ -212,7 +214,7 @@ class Client:
     async def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: type[V],
         after: Receipt | None = None,
@@ -223,7 +225,7 @@ class Client:
     async def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: TypeForm[V],
         after: Receipt | None = None,
@@ -233,7 +235,7 @@ class Client:
     async def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: Any,
         after: Receipt | None = None,
@@ -259,7 +261,7 @@ class Client:
     def get_blocking(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: Any,
         after: Receipt | None = None,
@@ -315,8 +317,8 @@ class Client:
         value: type[V] | TypeForm[V],
         key: Any = str,
         prefix: str | bytes | None = None,
-        start: str | bytes | int | None = None,
-        end: str | bytes | int | None = None,
+        start: Any = None,
+        end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
@@ -324,9 +326,11 @@ class Client:
         """Return the first committed rows, of all partitions in the order of their keys.
 
         Their keys begin with `prefix`, are not below `start`, and are below `end`. `key` is the type of the keys.
-        `limit` is at most 1,000. Each owner reads all keys of its partitions to find them. `after` as in `get_many`.
+        `limit` is at most 1,000; of a partition a page has up to 8 MB of stored values. Each owner reads all keys of
+        its partitions to find them. `after` as in `get_many`.
 
-        :raises StateUnavailable: a partition gave no answer within `timeout`.
+        :raises StateUnavailable: a partition gave no answer within `timeout`. :raises UsageError: keys of this type
+            have no such prefix, or no key is below `end`.
         """
         until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
         count = await self._count(until)
@@ -340,8 +344,8 @@ class Client:
         value: type[V] | TypeForm[V],
         key: Any = str,
         prefix: str | bytes | None = None,
-        start: str | bytes | int | None = None,
-        end: str | bytes | int | None = None,
+        start: Any = None,
+        end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
@@ -372,7 +376,8 @@ class Client:
         It needs the right to read that topic. `key` and `value` are the types of the table; no partitions: all.
 
         :raises ChangesLost: changes after the position are not kept any more, or a tool replaced the state.
-        :raises KafkaTrouble: the brokers do not answer at the beginning. :raises UnreadableValue: `key` is wrong.
+        :raises KafkaTrouble: the brokers do not answer at the beginning. :raises UsageError: keys of this type have no
+            such prefix. :raises UnreadableValue: `key` or `value` is wrong; the text has the place.
         """
         order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
         existing = await self._count(time.monotonic() + _TIMEOUT)
@@ -431,16 +436,14 @@ class Client:
     ) -> None:
         await asyncio.to_thread(self.close)
 
-    def _read_here(
-        self, table: str, key: str | bytes | int, partition: int, after: Receipt | None
-    ) -> tuple[Any] | None:
+    def _read_here(self, table: str, key: Any, partition: int, after: Receipt | None) -> tuple[Any] | None:
         """Look once, without a wait: an event loop may call it."""
         if self._here is None:
             return None
         found = self._here.values(table, (key,), partition, -1 if after is None else after.offset)
         return None if found is None else (found[0],)
 
-    def _home(self, table: str, key: str | bytes | int, after: Receipt | None, count: int) -> int:
+    def _home(self, table: str, key: Any, after: Receipt | None, count: int) -> int:
         """Return the partition of a key.
 
         :raises UsageError: the receipt is of another one, so a read could not include its record.

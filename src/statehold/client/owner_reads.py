@@ -16,7 +16,7 @@ from statehold.client.receipt import Receipt
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, StateUnavailable
+from statehold.errors import KafkaTrouble, StateUnavailable, UsageError
 from statehold.kafka.admin.admin import Admin
 
 T = TypeVar("T")
@@ -60,8 +60,15 @@ class RowsAnswer(msgspec.Struct):
     partitions: dict[str, _PartitionAnswer] = {}
 
     def has(self, partition: int) -> bool:
-        """Return whether the answer has searched a partition."""
-        return str(partition) in self.partitions
+        """Return whether the answer has searched a partition, and is of a release that reads keys and ranges."""
+        return (found := self.partitions.get(str(partition))) is not None and found.watch != ""
+
+    @property
+    def missing(self) -> str:
+        """Return why an answer without an error does not have what was asked for."""
+        if any(not each.watch for each in self.partitions.values()):
+            return "the owner is of an older release, which does not read keys and ranges"
+        return "the partition is not there"
 
     def position(self, partition: int) -> str:
         """Return where a watch of a partition continues."""
@@ -132,7 +139,7 @@ class OwnerReads:
     def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         kind: Any,
         partition: int,
         after: Receipt | None,
@@ -146,7 +153,7 @@ class OwnerReads:
         :raises StateUnavailable:
         """
         query = f"?partition={partition}" + (f"&after={after}" if after is not None else "")
-        path, what = f"/state/{quote(table, safe='')}/{_in_path(key)}{query}", f"{table}[{key!r}]"
+        path, what = f"/state/{quote(table, safe='')}/{key_text(key)}{query}", f"{table}[{key!r}]"
 
         def accept(status: int, body: RowsAnswer, cause: str) -> tuple[Any]:
             return (_answer(status, body, kind, what, cause),)
@@ -161,9 +168,11 @@ class OwnerReads:
         after: int,
         until: float,
         here: Callable[[], T | None],
-        accept: Callable[[RowsAnswer], T],
+        accept: Callable[[RowsAnswer], T | None],
     ) -> T:
         """Return what `accept` makes of the rows that the owner of a partition lists for these fields of a query.
+
+        If that is None, the owner does not know the fields, and is asked again.
 
         It blocks, as `get`; `after`: the offset of a record that they must include, or -1.
 
@@ -204,7 +213,7 @@ class OwnerReads:
                         cause = f"{url}: {type(error).__name__}: {error}"
                 else:
                     body, answered = _read(data), True
-                    cause = f"{url}: {status}: {body.error or 'the partition is not there'}"
+                    cause = f"{url}: {status}: {body.error or body.missing}"
                     if status < 500 and status != 421 and (found := accept(status, body, cause)) is not None:
                         return found
                     if status < 500:
@@ -281,7 +290,8 @@ class OwnerReads:
             try:
                 connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
                 answer = connection.getresponse()
-                found = answer.status, answer.read(_LARGEST), _pause_of(answer.getheader("Retry-After", ""))
+                data = answer.read(_LARGEST + 1)
+                found = answer.status, data, _pause_of(answer.getheader("Retry-After", ""))
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if not kept or isinstance(error, TimeoutError):  # an owner that hangs does so on each connection
@@ -292,7 +302,7 @@ class OwnerReads:
                 raise
             with self._lock:
                 idle = self._idle.setdefault(parts.netloc, [])
-                if len(idle) < _MOST_IDLE and not self._closed:
+                if len(idle) < _MOST_IDLE and not self._closed and len(data) <= _LARGEST:
                     idle.append(connection)
                     return found
             connection.close()
@@ -319,8 +329,19 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
     return make_decoder(msgspec.json.Decoder, kind).decode
 
 
-def _in_path(key: str | bytes | int) -> str:
-    return str(key) if isinstance(key, int) else quote(key, safe="")
+def key_text(key: Any) -> str:
+    """Write a key as in a path of `/state`: text, bytes and numbers as they are, any other as JSON.
+
+    :raises UsageError: no table has such a key.
+    """
+    if isinstance(key, str | bytes):
+        return quote(key, safe="")
+    if isinstance(key, int):
+        return str(key)
+    try:
+        return quote(msgspec.json.encode(key), safe="")
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the key {key!r:.100} is no key of a table: {error}. Nothing was read") from error
 
 
 def _pause_of(text: str) -> float:
@@ -329,6 +350,8 @@ def _pause_of(text: str) -> float:
 
 
 def _read(data: bytes) -> RowsAnswer:
+    if len(data) > _LARGEST:
+        return RowsAnswer(error=f"the answer has more than {_LARGEST} bytes. Next: ask for fewer rows")
     try:
         return _decode(data)
     except UNREADABLE as error:

@@ -11,13 +11,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from statehold.client.owner_reads import OwnerReads, RowsAnswer
+from statehold.client.owner_reads import OwnerReads, RowsAnswer, key_text
 from statehold.client.receipt import Receipt
 from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
+from statehold.watch.changes import as_prefix
 
+T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
-Key = str | bytes | int
+#: of a type of keys that tables have
+Key = Any
 
 #: most keys of one request to an owner, and characters of them in its path
 _KEYS: Final = 100
@@ -37,8 +40,9 @@ class TableRow(msgspec.Struct, Generic[V_co], frozen=True):
 class RowPage(msgspec.Struct, Generic[V_co], frozen=True):
     """Rows in the order of their keys; those of a partition are of one commit.
 
-    `truncated`: there are more; ask again with `start` behind the last key. `position` is where a watch continues:
-    these rows and the changes after it are the table.
+    `truncated`: there are more; ask again with `start` behind the last key. A truncated page may have fewer rows than
+    `limit`. `position` is where a watch continues: these rows and the changes after it are the table. Of several pages
+    take that of the first one.
     """
 
     rows: list[TableRow[V_co]]
@@ -56,8 +60,10 @@ class LocalState(Protocol):
         """
         ...
 
-    def page(self, table: str, bounds: RowBounds, partition: int, after: int, limit: int) -> RowPage[Any] | None:
-        """Return the first rows within the bounds. It reads all keys of the partition."""
+    def page(
+        self, table: str, bounds: RowBounds, key: Any, partition: int, after: int, limit: int
+    ) -> RowPage[Any] | None:
+        """Return the first rows within the bounds, with keys of the type `key`. It reads all keys of the partition."""
         ...
 
 
@@ -65,8 +71,8 @@ class RowBounds(NamedTuple):
     """Keys that begin with `prefix`, from `start` on and below `end`; None: no bound."""
 
     prefix: str | bytes | None
-    start: Key | None
-    end: Key | None
+    start: Key
+    end: Key
 
     def fields(self) -> dict[str, str]:
         """Return the fields of a query. A prefix of bytes is a range there, because a query is text."""
@@ -113,8 +119,11 @@ class ManyReads:
 
         `kinds`: the types of key and value.
         """
+        bounds = bounds._replace(prefix=as_prefix(kinds[0], bounds.prefix, table))
         if isinstance(bounds.prefix, bytes) and (bounds.start, bounds.end) != (None, None):
             raise UsageError(f"{table}: a prefix of bytes together with start or end. Nothing was read")
+        if bounds.end in ("", b""):
+            raise UsageError(f"{table}: end={bounds.end!r}: no key is below it. Nothing was read. Next: leave it out")
         if not 1 <= limit <= MOST_ROWS:
             raise UsageError(f"limit={limit}: a page has 1 to {MOST_ROWS} rows. Nothing was read")
         offsets = self._offsets(after)
@@ -130,10 +139,12 @@ class ManyReads:
             found = None if self._here is None else self._here.values(table, keys, partition, after)
             return None if found is None else {k: v for k, v in zip(keys, found, strict=True) if v is not None}
 
-        def accept(answer: RowsAnswer) -> dict[Any, Any]:
+        def accept(answer: RowsAnswer) -> dict[Any, Any] | None:
+            if not all(0 <= row.index < len(keys) for row in answer.rows):
+                return None
             return {keys[row.index]: answer.decoded(kind, row.value) for row in answer.rows}
 
-        fields = {"keys": ",".join(map(_as_text, keys))}
+        fields = {"keys": ",".join(map(key_text, keys))}
         return self._owners.rows(table, fields, partition, after, until, here, accept)
 
     def _rows(
@@ -146,11 +157,12 @@ class ManyReads:
         after: int,
         until: float,
     ) -> RowPage[Any]:
+        key, value = kinds
+
         def here() -> RowPage[Any] | None:
-            return None if self._here is None else self._here.page(table, bounds, partition, after, limit)
+            return None if self._here is None else self._here.page(table, bounds, key, partition, after, limit)
 
         def accept(answer: RowsAnswer) -> RowPage[Any]:
-            key, value = kinds
             rows = [
                 TableRow(answer.decoded(key, row.key), answer.decoded(value, row.value), partition)
                 for row in answer.rows
@@ -178,9 +190,19 @@ def receipts(after: Receipt | Iterable[Receipt] | None) -> Iterable[Receipt]:
 
 def page_of(parts: Collection[RowPage[Any]], limit: int) -> RowPage[Any]:
     """Return the first rows of the pages of all partitions."""
-    rows = sorted(chain.from_iterable(part.rows for part in parts), key=attrgetter("key"))
-    truncated = len(rows) > limit or any(part.truncated for part in parts)
-    return RowPage(rows[:limit], truncated, ",".join(part.position for part in parts if part.position))
+    rows, truncated = first_rows([(part.rows, part.truncated) for part in parts], attrgetter("key"), limit)
+    return RowPage(rows, truncated, ",".join(part.position for part in parts if part.position))
+
+
+def first_rows(parts: Sequence[tuple[Sequence[T], bool]], key: Callable[[T], Any], limit: int) -> tuple[list[T], bool]:
+    """Merge parts with rows in order, each with whether it is truncated; return the first rows, and the same for them.
+
+    The result ends where the first truncated part ends: behind that the part may have rows that it has not listed.
+    """
+    rows = sorted(chain.from_iterable(some for some, _ in parts), key=key)
+    end = min((key(some[-1]) for some, truncated in parts if truncated and some), default=None)
+    found = [row for row in rows if end is None or key(row) <= end][:limit]
+    return found, len(found) < len(rows) or any(truncated for _, truncated in parts)
 
 
 def _pieces(keys: list[Key]) -> Iterable[list[Key]]:
@@ -188,7 +210,7 @@ def _pieces(keys: list[Key]) -> Iterable[list[Key]]:
     piece: list[Key] = []
     room = 0
     for key in keys:
-        size = len(quote(_as_text(key), safe="")) + 3
+        size = len(quote(key_text(key), safe="")) + 3
         if piece and (size > room or len(piece) >= _KEYS):
             yield piece
             piece = []
@@ -200,13 +222,9 @@ def _pieces(keys: list[Key]) -> Iterable[list[Key]]:
         yield piece
 
 
-def _in_query(key: Key | None) -> str | None:
+def _in_query(key: Key) -> str | None:
     """Write a key as in a path, where its own percent signs and commas are encoded; the query is encoded once more."""
-    return None if key is None else _as_text(key)
-
-
-def _as_text(key: Key) -> str:
-    return str(key) if isinstance(key, int) else quote(key, safe="")
+    return None if key is None else key_text(key)
 
 
 def _behind(prefix: bytes) -> bytes | None:

@@ -25,7 +25,7 @@ class LocalReads:
     def __init__(self, overview: Callable[[], Overview | None], input: str) -> None:
         self._overview, self._input = overview, input
 
-    def values(self, table: str, keys: Sequence[str | bytes | int], partition: int, after: int) -> list[Any] | None:
+    def values(self, table: str, keys: Sequence[Any], partition: int, after: int) -> list[Any] | None:
         """Return the values of keys, all of one commit, with None for an absent key.
 
         None: the owner has to be asked, because the partition is not live here, has not committed the record at the
@@ -47,16 +47,24 @@ class LocalReads:
         pairs = zip(wanted, values, strict=True)
         return [None if data is None else declared.decoded(key, data) for key, data in pairs]
 
-    def page(self, table: str, bounds: RowBounds, partition: int, after: int, limit: int) -> RowPage[Any] | None:
+    def page(
+        self, table: str, bounds: RowBounds, key: Any, partition: int, after: int, limit: int
+    ) -> RowPage[Any] | None:
         """Return the first rows within the bounds; None as for `values`. It reads all keys of the partition.
 
-        :raises StateUnavailable: a bound is of another type than the table's keys.
+        Their keys are of the type `key`, as if another instance had answered.
+
+        :raises StateUnavailable: a bound, or `key`, is of another type than the table's keys.
         """
         found = self._live(table, partition)
         if found is None:
             return None
         committed, declared = found
         kind = declared.key_type
+        if bounds.prefix and kind not in (str, bytes):
+            raise StateUnavailable(
+                f"{table}: a prefix is for keys of str and bytes; those of this table are {kind!r:.100}"
+            )
         prefix, start, end = (None if each is None else _as_key(kind, each, table) for each in bounds)
         try:
             listing = rows_within(committed, table, KeyBounds(prefix or None, start, end), limit)
@@ -64,7 +72,11 @@ class LocalReads:
             return None
         if listing.since.positions.get(self._input, 0) <= after:
             return None
-        rows = [TableRow(key, declared.decoded(key, data), partition) for key, data in listing.rows]
+        shown = [found if kind is key else _as_kind(key, table, found) for found, _ in listing.rows]
+        rows = [
+            TableRow(each, declared.decoded(found, data), partition)
+            for each, (found, data) in zip(shown, listing.rows, strict=True)
+        ]
         return RowPage(rows, listing.truncated, WatchedTo.of(listing.since).text(partition))
 
     def _live(self, table: str, partition: int) -> tuple[Committed, PartitionTable[Any, Any]] | None:
@@ -75,14 +87,24 @@ class LocalReads:
         return committed, committed.tables[table]
 
 
-def _as_key(kind: Any, key: str | bytes | int, table: str) -> Any:
+def _as_kind(kind: Any, table: str, key: Any) -> Any:
+    """Return a table's key as a reader over HTTP gets it. :raises StateUnavailable: it is not of this type."""
+    try:
+        return make_decoder(msgspec.json.Decoder, kind).decode(msgspec.json.encode(key, enc_hook=str))
+    except UNREADABLE as error:
+        raise StateUnavailable(
+            f"{table}[{key!r}]: the key is no {kind!r:.100}: {error}. Next: give `key` the type of the table's keys"
+        ) from error
+
+
+def _as_key(kind: Any, key: Any, table: str) -> Any:
     """:raises StateUnavailable: it is no key of this type."""
     if type(key) is kind:
         return key
-    data = key_bytes(key)
     try:
+        data = key_bytes(key) if isinstance(key, str | bytes | int) else msgspec.json.encode(key)
         if kind is bytes:
             return data
         return data.decode() if kind is str else make_decoder(msgspec.json.Decoder, kind).decode(data)
-    except UNREADABLE as error:
+    except (*UNREADABLE, TypeError, ValueError) as error:
         raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {error}") from error

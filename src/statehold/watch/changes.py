@@ -11,7 +11,7 @@ import msgspec
 
 from statehold.api.values import serde, versioned_values
 from statehold.common.decoding import UNREADABLE, make_decoder
-from statehold.errors import UnreadableValue
+from statehold.errors import StateholdError, UnreadableValue, UsageError
 from statehold.snapshot.format.records import Part
 
 V_co = TypeVar("V_co", covariant=True)
@@ -58,9 +58,12 @@ class WatchedTable(NamedTuple):
 
     @classmethod
     def typed(cls, name: str, key: Any, value: Any, prefix: str | bytes | None) -> WatchedTable:
-        """Return a table of these types; `value` may be a serde. For programs without the code of the service."""
+        """Return a table of these types; `value` may be a serde. For programs without the code of the service.
+
+        :raises UsageError: keys of this type have no such prefix.
+        """
         keys = make_decoder(msgspec.msgpack.Decoder, GenericAlias(list, (key,))).decode
-        return cls(name, keys, partial(_decoded, serde.for_state(value)), prefix)
+        return cls(name, keys, partial(_decoded, serde.for_state(value)), as_prefix(key, prefix, name))
 
     def stored(self, parts: Sequence[Part], skip: int) -> Iterator[Stored]:
         """Yield the wanted changes of a transaction, without its first `skip` changes.
@@ -77,7 +80,25 @@ class WatchedTable(NamedTuple):
                 number += len(values)
 
     def _wants(self, key: Any) -> bool:
-        return self.prefix is None or key.startswith(self.prefix)
+        try:
+            return self.prefix is None or key.startswith(self.prefix)
+        except (AttributeError, TypeError) as error:
+            raise UnreadableValue(
+                f"table {self.name!r}: the key {key!r:.100} has no prefix such as {self.prefix!r:.100}. Next: watch "
+                f"without `prefix`, or give `key` the type of the table's keys"
+            ) from error
+
+    def value(self, key: Any, data: bytes, where: str) -> Any:
+        """Return a stored value; `where` names its place. :raises UnreadableValue: it is of another type."""
+        try:
+            return self.decode(key, data)
+        except StateholdError:
+            raise
+        except Exception as error:  # a serde of the user may raise anything
+            raise UnreadableValue(
+                f"table {self.name!r}, {where}: the value of the key {key!r:.100} is of another type: {error}. Next: "
+                f"give `value` the type of the table's values, and watch from the position of the change before it"
+            ) from error
 
     def _keys(self, raw: msgspec.Raw) -> list[Any]:
         try:
@@ -87,6 +108,25 @@ class WatchedTable(NamedTuple):
                 f"table {self.name!r}: its keys are of another type: {error}. Next: give `key` the type of the table's "
                 f"keys"
             ) from error
+
+
+def as_prefix(kind: Any, prefix: str | bytes | None, table: str) -> str | bytes | None:
+    """Return a prefix as one of keys of this type. :raises UsageError: they have none, or not this one."""
+    if prefix is None or kind is Any or not isinstance(kind, type):
+        return prefix
+    if not issubclass(kind, str | bytes):
+        raise UsageError(
+            f"{table}: prefix={prefix!r:.100} is for keys of str and bytes, and `key` is {kind.__name__}. Nothing was "
+            f"read. Next: choose by `start` and `end` of `Client.get_range`"
+        )
+    if issubclass(kind, bytes):
+        return prefix.encode() if isinstance(prefix, str) else prefix
+    try:
+        return prefix.decode() if isinstance(prefix, bytes) else prefix
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{table}: prefix={prefix!r:.100} is no text, and `key` is str. Nothing was read. Next: key=bytes"
+        ) from error
 
 
 def _decoded(values: serde.Serde[Any], _: Any, data: bytes) -> Any:

@@ -111,10 +111,12 @@ class Watcher:
         found = list(self._table.stored(increment.parts, skip))
         for i, (key, data, number) in enumerate(found, 1):
             last = i == len(found)
+            where = f"partition {partition}, transaction {record.n}, behind the position {self.position}"
+            value = None if data is None else self._table.value(key, data, where)
             self._texts[partition] = WatchedTo(record.n, generation, -1 if last else number).text(partition)
             yield TableChange(
                 key=key,
-                value=None if data is None else self._table.decode(key, data),
+                value=value,
                 deleted=data is None,
                 partition=partition,
                 transaction=record.n,
