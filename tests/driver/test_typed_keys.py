@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from statehold import (
+    Client,
     Handler,
     Int64,
     Json,
@@ -34,6 +35,7 @@ from statehold.bound.inputs import key_types
 from statehold.bound.serdes import input_type, key_type
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
+from statehold.config.settings import Settings
 from statehold.errors import UndecodableRecord, UsageError
 from statehold.testing import Driver
 from statehold.testing.simulation import SimulatedCluster
@@ -61,6 +63,19 @@ class Place:
 class Named(NamedTuple):
     name: str
     day: date
+
+
+@dataclass
+class Reversed:
+    """A serde that has no hash, because it compares by its fields."""
+
+    times: int = 1
+
+    def encode(self, key: str, /) -> bytes:
+        return key[:: -self.times].encode()
+
+    def decode(self, data: bytes, /) -> str:
+        return data.decode()[:: -self.times]
 
 
 class Open(msgspec.Struct):
@@ -101,6 +116,7 @@ KEYS: dict[str, tuple[Any, Any, bytes | None]] = {
     "in itself": (Nested, Nested("a", (Nested("b"),)), b'{"name":"a","inner":[{"name":"b","inner":[]}]}'),
     "text in JSON": (Json(str), "ann", b'"ann"'),
     "message pack": (MsgPack(tuple[str, int]), ("ann", 1), msgspec.msgpack.encode(("ann", 1))),
+    "without a hash": (Reversed(), "ann!", b"!nna"),
     "no key": (str | None, None, None),
     "no key of a serde": (Annotated[int, Int64()] | None, None, None),
     "no key in its type": (Annotated[int | None, Int64()], None, None),
@@ -241,7 +257,7 @@ _WHY: dict[str, tuple[Any, str]] = {
     "open": (tuple[K, int], r"leaves a type variable open"),  # type: ignore[valid-type]
     "mutable": (Open, r"two of Open with equal fields are not one key\. Next: frozen=True"),
     "foreign": (complex, r"complex is not one of .* Next: use one, or a serde"),
-    "JSON of floats": (Json(tuple[float]), r"float cannot be a key or a part of one"),
+    "JSON of floats": (Json(tuple[float]), r"Json\(tuple\[float\]\) .*float cannot be a key or a part of one"),
     "a value": (5, r"Next: use str, bytes, int, UUID"),
 }
 
@@ -257,6 +273,8 @@ def test_a_type_of_keys_that_is_not_supported_is_rejected_where_it_is_declared(k
         on("x", value=int, key=declared)
     with pytest.raises(UsageError, match=rf"^Service\(key=\.\.\.\): keys of the type .*{why}"):
         Service("s", input="x", handler=Handler, key=declared)
+    with pytest.raises(UsageError, match=rf"^Client\(key=\.\.\.\): keys of the type .*{why}"):
+        Client("s", Settings(), input="x", value=int, key=declared)
 
 
 @pytest.mark.parametrize("declared", [complex, Side, "str", Any, None])

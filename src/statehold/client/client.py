@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 import msgspec
 
 from statehold.api.values import serde
-from statehold.api.values.keys import KeySerde
+from statehold.api.values.keys import key_serde
 from statehold.client.arrivals import awaitable
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
@@ -84,7 +84,9 @@ class Client:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
         self._serde = None if value is None else serde.for_messages(value, self.names.input)
-        self._key: Callable[[Any], Any] = key_bytes if key is None else KeySerde(key, self.names.input).encode
+        self._key: Callable[[Any], Any] = (
+            key_bytes if key is None else key_serde("Client(key=...)", key, self.names.input).encode
+        )
         #: by type and topic
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)

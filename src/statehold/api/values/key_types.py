@@ -154,4 +154,6 @@ def _described(kind: Any, declared: Any) -> inspect.Type:
 def _refused(declared: Any, why: str) -> UsageError:
     args = get_args(declared)
     named = declared.__name__ if isinstance(declared, type | NewType) and not args else repr(declared)
+    if isinstance(declared, serde.Json | serde.MsgPack):
+        named = f"{type(declared).__name__}({shown(declared.type)})"
     return UsageError(f"keys of the type {named:.200} are not supported: {why}")

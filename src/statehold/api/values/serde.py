@@ -144,9 +144,9 @@ def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
     kind = bare(kind)
     if (given := of_topic(kind)) is not None:
         return given.for_topic(topic)
-    if kind in _PLAIN:
-        return _PLAIN[kind]
-    return _given(kind) or (Pydantic(kind) if is_pydantic(kind) else Json(kind))
+    if (own := _given(kind)) is not None:  # it may have no hash
+        return own
+    return _PLAIN[kind] if kind in _PLAIN else Pydantic(kind) if is_pydantic(kind) else Json(kind)
 
 
 def without_none(kind: Any) -> Any:
