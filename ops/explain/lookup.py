@@ -9,6 +9,8 @@ from typing import Final
 from statehold.ops.explain.entries import Entry, entries
 
 _EXIT_CODE: Final = re.compile(r"(?:exit)?[\s_-]*(?:code)?[\s_:=-]*(\d+)", re.IGNORECASE)
+#: what an error's text may name as its cause, with the entry that explains it
+_CAUSES: Final = {"unreadablekey": "UndecodableRecord"}
 #: at most this many names are suggested
 _SUGGESTED: Final = 3
 
@@ -23,7 +25,8 @@ def find(name: str) -> list[Entry]:
         name = f"exit {int(code[1])}"
     if name in entries():
         return [entries()[name]]
-    return [each for each in entries().values() if _folded(each.name) == _folded(name)]
+    wanted = _folded(_CAUSES.get(_folded(name), name))
+    return [each for each in entries().values() if _folded(each.name) == wanted]
 
 
 def nearest(name: str) -> list[str]:

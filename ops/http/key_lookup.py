@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from statehold.bound.inputs import RecordKeys, input_names, key_types
+from statehold.bound.topics import class_of
 from statehold.common.partitioner import murmur2
 from statehold.ports import GroupMember
 from statehold.service import Service
@@ -161,8 +163,13 @@ class Finder:
     def _home(self, key: Any) -> int | None:
         """Return the partition of records with this key, if the table's keys are the records' keys."""
         overview = self._service.overview
-        data = _record_key(key)
+        data = self._record_keys.of(key)
         return murmur2(data, overview.partitions) if data is not None and overview is not None else None
+
+    @cached_property
+    def _record_keys(self) -> RecordKeys:
+        handler, names = self._service.handler, self._service.names
+        return RecordKeys(input_names(class_of(handler), names), key_types(handler, names))
 
     def _phase(self, number: int) -> str | None:
         """Return the phase of a partition that is assigned here."""
@@ -174,14 +181,3 @@ class Finder:
 
 def _stored(table: str, key: Any, tables: Tables) -> bytes | None:
     return tables[table].stored.get(key)
-
-
-def _record_key(key: Any) -> bytes | None:
-    match key:
-        case str():
-            return key.encode()
-        case bytes():
-            return key
-        case int():
-            return b"%d" % key
-    return None

@@ -33,9 +33,10 @@ class HotKey(msgspec.Struct, frozen=True):
     partition: int
     #: as text; None: the records without a key
     key: str | None
-    #: records of the backlog with this key, estimated if the backlog was sampled; a lower bound
+    #: records of the backlog with this key: at most half a percent of the partition's backlog above the true number,
+    #: and never below; if the backlog was sampled, an estimate from its sample
     records: int
-    #: their part of the partition's backlog, 0 to 1
+    #: their part of the partition's backlog, 0 to 1, likewise
     share: float
 
 
@@ -127,7 +128,7 @@ def _keys(lags: Lags, topic: str, partition: int, begin: int, end: int) -> Itera
 
 def _hot(topic: str, partition: int, sketch: FrequentKeys, records: int, least: float) -> Iterator[HotKey]:
     for key, count in sketch.counts().items():
-        share = count / sketch.seen
+        share = min(1.0, (count + sketch.error) / sketch.seen)
         if share >= least:
             yield HotKey(topic, partition, _text(key), round(records * share), round(share, 4))
 

@@ -86,6 +86,11 @@ def test_a_name_is_found_in_any_case(name: str) -> None:
     assert [each.name for each in find(name)] == ["RetentionGap"]
 
 
+@pytest.mark.parametrize("name", ["UnreadableKey", "unreadable key"])
+def test_the_cause_in_an_errors_text_is_found(name: str) -> None:
+    assert [each.name for each in find(name)] == ["UndecodableRecord"]
+
+
 @pytest.mark.parametrize("name", ["4", "exit 4", "EXIT 4", "exit4", "exit code 4", "exit-code 4", "exit_code=4", "04"])
 def test_an_exit_code_is_found(name: str) -> None:
     assert [each.name for each in find(name)] == ["exit 4"]

@@ -49,8 +49,10 @@ from typing import Annotated, Any, Literal, Optional, assert_type
 import msgspec
 
 from statehold import (
-    Handler, Hopping, Int64, JoinBuffer, Json, Output, Record, Reference, Rekey, Serde, Session, Table, Tumbling, on
+    Handler, Hopping, Int64, JoinBuffer, Json, Output, Record, Reference, Rekey, Serde, Service, Session, Table,
+    Tumbling, on,
 )
+from statehold.testing import Driver
 from statehold.api.handler import EffectKey
 
 
@@ -133,6 +135,25 @@ class Declared(Handler[None]):
     @on("long", value=A, key=Int64())
     def long(self, record: Record[A, int]) -> None: ...
 
+    long_keys = Output("long", value=SerdeOfA(), key=int | None)
+    several = Output("several", value=A | None, key=Int64())
+    by_long = Rekey("by_long", key=Int64(), value=int | None)
+    by_pair = Rekey("by_pair", key=tuple[str, int], value=Json(A))
+
+    @on("json_keyed", value=Json(A), key=int | None)
+    def json_keyed(self, record: Record[A, int | None]) -> None:
+        assert_type(self.long_keys, Output[A, int | None])
+        assert_type(self.several, Output[A | None, int])
+        assert_type(self.minutes.at(record, "a"), list[tuple[int, int, A | B]])
+        self.visits.update(record, "a", lambda found: found or record.value)
+
+    @on(by_long)
+    def of_long(self, record: Record[int | None, int]) -> None:
+        assert_type(self.pairs.left(record, "a"), list[B])
+
+    @on(by_pair)
+    def of_pair(self, record: Record[A, tuple[str, int]]) -> None: ...
+
     @on(moved)
     def move(self, record: Record[B, str]) -> None:
         assert_type(record.key, str)
@@ -162,6 +183,10 @@ class Declared(Handler[None]):
 class Keyed(Handler[A, str]):
     def on_record(self, record: Record[A, str]) -> None:
         assert_type(record.key, str)
+
+
+SERVICE = Service("keyed", input="a", handler=Keyed)
+DRIVER = Driver(Keyed)
 
 
 def post(key: EffectKey, amount: int, note: str = "") -> None: ...

@@ -17,6 +17,7 @@ from statehold import (
     Client,
     Handler,
     Int64,
+    JoinBuffer,
     Json,
     MsgPack,
     Output,
@@ -27,11 +28,13 @@ from statehold import (
     Service,
     Table,
     Timer,
+    Tumbling,
     dead_letter,
     on,
 )
+from statehold.api.record import KeyedRecord, MemoryMessage, MergedMessage
 from statehold.api.values.keys import KeySerde
-from statehold.bound.inputs import key_types
+from statehold.bound.inputs import InputKeys, RecordKeys, input_names, key_types
 from statehold.bound.serdes import input_type, key_type
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
@@ -413,6 +416,32 @@ def test_a_request_has_the_typed_key() -> None:
     assert Driver(Answering).ask(1, 7) == "(7, b'7')"
 
 
+def test_a_handler_with_replies_decodes_no_key_without_a_type() -> None:
+    class Answering(Handler[int]):
+        replies = Replies(str, keep=60)
+
+        def on_record(self, record: Record[int]) -> None:
+            assert not isinstance(record, KeyedRecord)
+            record.reply(repr((record.key, record.raw_key)))
+
+    driver = Driver(Answering)
+    driver.feed(1, "ann")
+    assert driver.ask(1, "ann") == "(b'ann', b'ann')"
+
+
+def test_the_decoders_of_an_engine_without_names_are_those_of_its_methods() -> None:
+    class Mixed(Handler[None]):
+        @on("plain", value=int)
+        def plain(self, record: Record[int]) -> None: ...
+
+        @on("numbers", value=int, key=int)
+        def number(self, record: Record[int, int]) -> None: ...
+
+    keys = InputKeys(input_names(Mixed, None), key_types(Mixed, None))
+    sent = [MergedMessage(MemoryMessage("t", 0, 0, b"1", b"7"), number, 0) for number in range(2)]
+    assert keys.decode_all(sent, keys.given(sent)) == [b"7", 7]
+
+
 def test_timers_keep_the_bytes() -> None:
     class Later(Handler[int, UUID]):
         fired = Table(key=str, value=int)
@@ -626,6 +655,64 @@ def test_a_service_makes_no_class_to_give_its_type_of_keys() -> None:
     factory = Service("s", input="x", handler=made, key=int).handler
     assert isinstance(factory(), Other)
     assert type(Keyed())._service_key is None
+
+
+class Later(Handler[Any]):
+    """Schedules a timer when a window closes, and when a record has no partner."""
+
+    fired = Table(key=str, value=bytes | None)
+
+    def on_window(self, name: str, key: Any, start: int, end: int, value: int) -> None:
+        self.schedule(end + 1, "window")
+
+    def on_unmatched(self, name: str, key: Any, side: str, value: Any, timestamp: int) -> None:
+        self.schedule(timestamp + 1, "join")
+
+    def on_timer(self, timer: Timer) -> None:
+        self.fired[timer.payload] = timer.record_key
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "key", "data"),
+    [
+        (int, int, 7, b"7"),
+        (int, str, "7", b"7"),
+        (int, str, "all", b"all"),
+        (str, int, 7, b"7"),
+        (Int64(), int, 7, bytes(7) + b"\7"),
+        (tuple[str, int], tuple[str, int], ("a", 1), b'["a",1]'),
+    ],
+)
+def test_timers_of_windows_and_joins_have_the_bytes_of_their_records_key(
+    kind: Any, table: Any, key: Any, data: bytes
+) -> None:
+    class Closing(Later, Handler[int, kind]):
+        sums = Tumbling(10, key=table, value=int)
+        pairs = JoinBuffer(10, key=table, left=int, right=int, join="outer")
+
+        def on_record(self, record: Record[int, Any]) -> None:
+            if record.value:
+                self.sums.update(record, key, lambda total: (total or 0) + record.value)
+                self.pairs.left(record, key, record.value)
+
+    first: Any = key if table == kind or isinstance(kind, Int64) else b"7"
+    driver = Driver(Closing)
+    driver.feed(1, key=first, timestamp=1_000)
+    for time in (100_000, 200_000):
+        driver.feed(0, key=first, timestamp=time)
+    assert driver.table("fired") == {"window": data, "join": data}
+    driver.replay()
+
+
+def test_the_bytes_of_a_tables_key_are_those_of_the_inputs_that_agree() -> None:
+    keys = RecordKeys(["a", "b", "c"], {"b": Int64(), "c": AVRO})
+    assert keys.of("ann") == b"ann"
+    assert keys.of(7) is None, "a and b write it in different ways"
+    assert keys.of(Pair("ann", 1)) is None, "the registry is not asked"
+    assert RecordKeys(["a"], {"a": UUID}).of(str(ID)) == RecordKeys(["a"], {"a": UUID}).of(ID) == str(ID).encode()
+    assert RecordKeys(["a"], {"a": UUID}).of("ann") is None
+    assert RecordKeys(["a"], {"a": str | None}).of(None) is None
+    assert RecordKeys(["a"], {}).of(("a", 1)) is None
 
 
 def test_an_upgrade_feeds_keys_of_its_own_type() -> None:

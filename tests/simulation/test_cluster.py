@@ -115,6 +115,32 @@ def test_crashes_at_every_step_of_two_inputs_change_nothing() -> None:
     assert fuzz_crashes(Chain, inputs, most=40).schedules > 20
 
 
+class Keyed(Handler[int, int]):
+    out = Output("out", value=int, key=int)
+
+    def on_record(self, record: Record[int, int]) -> None:
+        self.out.send(record.value, key=record.key)
+
+
+class Optional(Handler[int, int | None]):
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[int, int | None]) -> None:
+        self.out.send(record.value)
+
+
+def test_crashes_at_every_step_of_records_with_typed_keys_change_nothing() -> None:
+    seen: list[Any] = []
+    inputs = [InputRecord(1.0, 0, b"1", 7), InputRecord(2.0, 0, b"2", b"8"), InputRecord(3.0, 0, b"3", 9)]
+    fuzz_crashes(Keyed, inputs, check=lambda result: seen.append(result.outputs("out")), most=5)
+    assert seen[0] == {0: [(b"7", b"1"), (b"8", b"2"), (b"9", b"3")]}
+    with pytest.raises(
+        UsageError, match=r"^5 has no key, and Keyed takes keys of the type int. Next: give InputRecord"
+    ):
+        fuzz_crashes(Keyed, [5])
+    assert fuzz_crashes(Optional, [1, 2], most=5).schedules
+
+
 class Seconds(Handler[str]):
     """Windows of a second, which a record from the future would close."""
 

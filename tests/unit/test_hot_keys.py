@@ -46,7 +46,7 @@ class FakeLags:
 
     def __init__(self, records: int, committed: int, gone: int = 0) -> None:
         chance = random.Random(1)
-        self._keys = [b"hot" if chance.random() < 0.5 else b"%d" % n for n in range(records)]
+        self.keys = [b"hot" if chance.random() < 0.5 else b"%d" % n for n in range(records)]
         self._committed, self._gone, self.reads = committed, gone, 0
         self.cluster = self.reader = self
 
@@ -54,14 +54,14 @@ class FakeLags:
         return {1: self._committed} if topic == "rows" else {}
 
     def ends(self, topic: str, partition: int) -> tuple[int, int, int]:
-        end = len(self._keys) if (topic, partition) == ("rows", 1) else 0
+        end = len(self.keys) if (topic, partition) == ("rows", 1) else 0
         return 0, end, end
 
     def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[Sequence[MemoryMessage]]:
         if first < self._gone:
             raise OutOfRange("gone")
         self.reads += last - first
-        yield [MemoryMessage(topic, partition, n, b"", self._keys[n]) for n in range(first, last)]
+        yield [MemoryMessage(topic, partition, n, b"", self.keys[n]) for n in range(first, last)]
 
 
 def backlog(lags: FakeLags) -> Any:
@@ -84,6 +84,16 @@ def test_a_long_backlog_is_sampled_and_its_counts_are_those_of_the_whole() -> No
     assert lags.reads == 19_000  # the first slice is gone
     (key,) = found.keys
     assert abs(key.records - 150_000) < 10_000
+
+
+def test_a_key_with_a_tenth_is_found_among_keys_that_come_once() -> None:
+    """The sketch counts 1,951 of them, which is less than a tenth."""
+    lags = FakeLags(records=20_000, committed=0)
+    hot = set(range(0, 20_000, 10)) | set(range(1, 400, 10))
+    lags.keys = [b"hot" if n in hot else b"%d" % n for n in range(20_000)]
+    (key,) = backlog(lags).keys
+    assert key.key == "hot"
+    assert 2_040 <= key.records <= 2_040 + 100
 
 
 def test_nothing_waits() -> None:

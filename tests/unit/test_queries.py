@@ -6,17 +6,25 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote, unquote
+from uuid import UUID
 
 import pytest
 from tests.support.inside import lane
 
-from statehold import Handler, Record, Service, Table
+from statehold import Handler, Int64, Record, Service, Table
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.table import bind
+from statehold.bound.topics import class_of
+from statehold.client.owner_reads import key_text
+from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
 from statehold.config import Settings
-from statehold.errors import StateUnavailable
+from statehold.errors import StateUnavailable, UsageError
 from statehold.ops.http import state
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, answered
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotLive, _stored
+from statehold.ops.http.query_fields import key_of, keys_of
 from statehold.ops.http.state import Queries
 from statehold.runtime.local_reads import LocalReads
 from statehold.state.partition_table import PartitionTable
@@ -95,6 +103,58 @@ def test_a_redirect_keeps_the_record_that_the_answer_must_include(monkeypatch: p
     answer = query(queries, redirect="1", after="2:48211")
     assert answer.headers["Location"] == "http://b:1/state/totals/ann?partition=2&after=2:48211"
     assert query(queries, redirect="1").headers["Location"] == "http://b:1/state/totals/ann?partition=2"
+
+
+class Numbered(Handler[int, int]):
+    numbers = Table(key=int, value=int)
+    pairs = Table(key=tuple[str, int], value=int)
+    owners = Table(key=UUID, value=int)
+
+    def on_record(self, record: Record[int, int]) -> None:
+        self.numbers[record.key] = self.pairs["a", 1] = self.owners[UUID(int=1)] = record.value
+
+
+@pytest.mark.parametrize(("kind", "data"), [(Int64(), (7).to_bytes(8, "big")), (int, b"7"), (None, b"7")])
+def test_the_home_of_a_key_follows_the_declared_type_of_the_records_keys(kind: Any, data: bytes) -> None:
+    handler = Service("s", input="x", handler=Sums, key=kind).handler
+    phases = [{"partition": number, "phase": "restoring"} for number in range(12)]
+    overview = SimpleNamespace(committed=lambda oldest: {}, partitions=12)
+    service: Any = SimpleNamespace(
+        names=Names("s", "x"), handler=handler, overview=overview, status=lambda: {"partitions": phases}, url=""
+    )
+    with pytest.raises(NotLive) as found:
+        Finder(service).find("numbers", 7)
+    assert found.value.partition == murmur2(data, 12)
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [("numbers", 7), ("pairs", ("a,/%", 1)), ("owners", UUID(int=1))],
+)
+def test_a_client_writes_a_key_of_any_type_as_a_path_is_read(table: str, key: Any) -> None:
+    declared = tables_and_outputs(class_of(Numbered))[0][table]
+    assert key_of(declared, key_text(key)) == key
+    asked = HttpRequest("GET", f"/state/{table}", {"keys": unquote(quote(f"{key_text(key)},{key_text(key)}"))})
+    assert keys_of(declared, asked) == [key]
+
+
+def test_a_key_that_no_table_has_is_an_error_of_the_client() -> None:
+    with pytest.raises(UsageError, match="is no key of a table"):
+        key_text(object())
+
+
+def test_a_read_in_the_owners_process_takes_typed_keys() -> None:
+    driver = Driver(Numbered)
+    driver.feed(7, 7)
+    driver.commit()
+    live, record = lane(driver).engine().state, driver.commit_record(0)
+    overview: Any = SimpleNamespace(committed=lambda: {0: Committed(live, lambda: record)})
+    reads = LocalReads(lambda: overview, "input")
+    for table, key in (("numbers", 7), ("pairs", ("a", 1)), ("owners", UUID(int=1))):
+        assert reads.values(table, [key], 0, -1) == [7]
+    for wrong in (("a", 1), UUID(int=1), object()):
+        with pytest.raises(StateUnavailable, match="no key of this table"):
+            reads.values("numbers", [wrong], 0, -1)
 
 
 def test_a_read_in_the_owners_process_takes_a_key_as_a_path_does_and_waits_for_no_commit(

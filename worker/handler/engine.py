@@ -14,7 +14,16 @@ from typing import Any, Final, Literal
 from statehold.api.handler import Handler
 from statehold.api.record import KeyedRecord, Message, Record, at, of_first_input, plain
 from statehold.bound.handler import bind, new_state
-from statehold.bound.inputs import InputKeys, InputMethods, declares_keys, key_types, methods, methods_of
+from statehold.bound.inputs import (
+    InputKeys,
+    InputMethods,
+    RecordKeys,
+    declares_keys,
+    input_names,
+    key_types,
+    methods,
+    methods_of,
+)
 from statehold.bound.reference import SharedRows
 from statehold.bound.rekey import Sends, bind_rekeys, rekeys_of
 from statehold.bound.serdes import partition_serde, shared_serde
@@ -31,7 +40,7 @@ from statehold.worker.handler.call_book import CallBook, call_book
 from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book, undeclared_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
-from statehold.worker.handler.event_time import EventTime, event_time
+from statehold.worker.handler.event_time import EventTime, WindowTime, event_time
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, decode_until_bad, decoded_keys, failed
 from statehold.worker.handler.request_book import RequestBook, request_book
 from statehold.worker.handler.time_limit import LiveLimit, RecordedLimit
@@ -115,13 +124,19 @@ class Engine:
         self.commands: list[Command] = []
         #: the decoders of keys; None if they are bytes
         typed = self.handler._service_key is not None or declares_keys(kind)
-        self._keys = InputKeys(names, key_types(self.handler, names)) if typed else None
+        self._keys = self._input_keys() if typed else None
         #: not used if each input has a method, because then its type is the method's
         self._decode = bytes if self._methods is not None else (shared_serde(kind) or partition_serde(kind)).decode
         #: the live loop accepts only values that leave room on the stack for a replay
         self.leaves_room = False
         self._batched = kind.on_batch is not Handler.on_batch
         self._single = not self._batched or kind.on_record is not Handler.on_record
+
+    def _input_keys(self) -> InputKeys:
+        inputs, declared = input_names(type(self.handler), self._names), key_types(self.handler, self._names)
+        if isinstance(self.event_time, WindowTime):
+            self.event_time.record_keys = RecordKeys(inputs, declared)
+        return InputKeys(inputs, declared)
 
     # Handling
 

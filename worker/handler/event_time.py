@@ -15,6 +15,7 @@ from weakref import WeakMethod
 from statehold.api.handler import Handler
 from statehold.api.record import Message, Record, at, plain
 from statehold.api.timer import Timer
+from statehold.bound.inputs import RecordKeys
 from statehold.common.visible import visible_time
 from statehold.errors import UpgradeUnfinished
 from statehold.snapshot.format import frame
@@ -235,6 +236,8 @@ class WindowTime(EventTime):
         for table in self.windows:
             table.follow(clock, on_late)
         self._dated += [table for table in self.windows if isinstance(table, WindowTable) or table.reported]
+        #: writes the key of a row as that of a record; None: the keys of records have no declared type
+        self.record_keys: RecordKeys | None = None
 
     def _fire_first(self, due: float) -> None:
         first = next((table for table in self.windows if table.earliest == due), None)
@@ -277,7 +280,9 @@ class WindowTime(EventTime):
         self.slices.count()
         self._clock.now = max(self._clock.now, due)
         if self._timers is not None:
-            record_key = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else None
+            record_key = None if self.record_keys is None else self.record_keys.of(key)
+            if record_key is None:
+                record_key = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else None
             self._timers.firing = Timer(table.name, due, None, record_key)
 
     def _leave_row(self) -> None:

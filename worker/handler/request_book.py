@@ -38,14 +38,21 @@ _CONFLICT: Final = msgspec.json.encode(
 _PART: Final = 4
 
 
-class OrdinaryRecord(KeyedRecord[Any, Any], frozen=True, gc=False):
+class OrdinaryRecord(Record[Any, Any], frozen=True, gc=False):
     """A record without a request, for a handler that answers requests: a reply to it goes nowhere."""
 
     def reply(self, value: Any) -> None:
         pass
 
 
-class RequestRecord(KeyedRecord[Any, Any], frozen=True, gc=False):
+class KeyedOrdinaryRecord(KeyedRecord[Any, Any], frozen=True, gc=False):
+    """The same, of a handler whose keys have a declared type."""
+
+    def reply(self, value: Any) -> None:
+        pass
+
+
+class RequestRecord(Record[Any, Any], frozen=True, gc=False):
     """A record that is a request."""
 
     replies: RepliesTable[Any]
@@ -59,6 +66,12 @@ class RequestRecord(KeyedRecord[Any, Any], frozen=True, gc=False):
     def reply(self, value: Any) -> None:
         if self.asked is None or not self.replies.answer(self.asked.request, value):
             raise UsageError("record.reply(): the request is answered already. Next: reply once")
+
+
+class KeyedRequestRecord(RequestRecord, frozen=True, gc=False):
+    """The same, of a handler whose keys have a declared type."""
+
+    key: Any
 
 
 class RequestBook:
@@ -109,11 +122,17 @@ class RequestBook:
         self, messages: Sequence[Message], values: Iterable[Any], keys: Iterable[Any] | None = None
     ) -> list[Record[Any]]:
         """Return the records of these messages; those of requests can be answered. `keys` None: they are bytes."""
-        keys = [message.key() for message in messages] if keys is None else keys
+        if keys is None:
+            return [
+                RequestRecord(message, value, self.replies, self._asked(message))
+                if self._is_request(message)
+                else OrdinaryRecord(message, value)
+                for message, value in zip(messages, values, strict=False)
+            ]
         return [
-            RequestRecord(message, value, key, self.replies, self._asked(message))
+            KeyedRequestRecord(message, value, self.replies, self._asked(message), key)
             if self._is_request(message)
-            else OrdinaryRecord(message, value, key)
+            else KeyedOrdinaryRecord(message, value, key)
             for message, value, key in zip(messages, values, keys, strict=False)  # those before one that is undecodable
         ]
 

@@ -95,6 +95,10 @@ def on(topic: str, *, value: TypeForm[V], key: type[K] | Serde[K]) -> Callable[[
 
 
 @overload
+def on(topic: str, *, value: type[V] | Serde[V], key: TypeForm[K]) -> Callable[[Method[H, V, K]], Method[H, V, K]]: ...
+
+
+@overload
 def on(topic: str, *, value: TypeForm[V], key: TypeForm[K]) -> Callable[[Method[H, V, K]], Method[H, V, K]]: ...
 
 

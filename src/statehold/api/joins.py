@@ -140,7 +140,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         value: Any = BufferedRecord[left, right]
         super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters, was=was)
 
-    def left(self, record: Record[Any], key: K, value: L | None = None) -> list[R]:
+    def left(self, record: Record[Any, Any], key: K, value: L | None = None) -> list[R]:
         """Keep a record of the left side, and return its partners of the right side: oldest first, then by arrival.
 
         `value` is what to keep of it, by default the record's value. A record whose time is over finds no partner and
@@ -150,7 +150,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         """
         raise self._unbound()
 
-    def right(self, record: Record[Any], key: K, value: R | None = None) -> list[L]:
+    def right(self, record: Record[Any, Any], key: K, value: R | None = None) -> list[L]:
         """Do the same as `left` for a record of the right side."""
         raise self._unbound()
 

@@ -103,6 +103,16 @@ class Output(WithDefaults, Declaration, Generic[V, OutputKey]):
         self,
         topic: str,
         *,
+        value: type[V] | serde.Serde[V],
+        key: TypeForm[OutputKey],
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        topic: str,
+        *,
         value: TypeForm[V],
         key: TypeForm[OutputKey],
         partitioner: Partitioner | None = None,
@@ -201,6 +211,26 @@ class Rekey(Declaration, Generic[K, V]):
         name: str,
         *,
         key: type[K] | serde.Serde[K],
+        value: type[V] | serde.Serde[V],
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: type[K] | serde.Serde[K],
+        value: TypeForm[V],
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: TypeForm[K],
         value: type[V] | serde.Serde[V],
         partitioner: Partitioner | None = None,
     ) -> None: ...

@@ -235,14 +235,14 @@ class Numbering:
 
     _last: tuple[tuple[str, int], int] = (("", -1), -1)
 
-    def next(self, record: Record[Any]) -> int:
+    def next(self, record: Record[Any, Any]) -> int:
         at, number = self._last
         here = record.topic, record.offset
         number = number + 1 if at == here else 0
         self._last = here, number
         return number
 
-    def has_numbered(self, record: Record[Any]) -> bool:
+    def has_numbered(self, record: Record[Any, Any]) -> bool:
         """Return whether the newest number belongs to this record."""
         return self._last[0] == (record.topic, record.offset)
 

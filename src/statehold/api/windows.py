@@ -83,7 +83,7 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         row_key: Any = GenericAlias(tuple, (key, int, int))
         super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters, was=was)
 
-    def update(self, record: Record[Any], key: K, fn: Callable[[V | None], V]) -> None:
+    def update(self, record: Record[Any, Any], key: K, fn: Callable[[V | None], V]) -> None:
         """Set each window of this key and the record's timestamp to `fn(value)`; a new window begins with None.
 
         If one of them has closed, `Handler.on_late` is called, once, after the update of the others.
@@ -92,7 +92,7 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         """
         raise self._unbound()
 
-    def at(self, record: Record[Any], key: K) -> list[tuple[int, int, V]]:
+    def at(self, record: Record[Any, Any], key: K) -> list[tuple[int, int, V]]:
         """Return the open windows that `update` would change, earliest first: (start, end, value)."""
         raise self._unbound()
 

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 from statehold.api.handler import DECLARATION, Handler, HandlerFactory, InputDeclaration
 from statehold.api.record import MergedMessage, Message, Record, plain
 from statehold.api.values import serde
-from statehold.api.values.keys import KeySerde, same_bytes
+from statehold.api.values.key_types import PLAIN, read_key_type
+from statehold.api.values.keys import KeySerde, OfKeys, UnreadableKey, same_bytes
 from statehold.bound.rekey import rekeys_of
 from statehold.bound.serdes import input_type, key_type
 from statehold.bound.topics import class_of
 from statehold.common.class_body import once_per_class
 from statehold.common.names import Names
+from statehold.common.partitioner import key_bytes
 from statehold.errors import UsageError
 
 
@@ -75,6 +77,11 @@ def value_types(kind: type[Handler[Any]], names: Names) -> dict[str, Any]:
     return {topic: declared[topic].value if topic in declared else input_type(kind) for topic in names.inputs}
 
 
+def input_names(kind: type[Handler[Any]], names: Names | None) -> list[str]:
+    """Return the inputs in their order. Without names those that the class has, or one without a name."""
+    return list(names.inputs) if names is not None else list(methods(kind)) or [""]
+
+
 def key_types(handler: HandlerFactory | Handler[Any, Any], names: Names | None) -> dict[str, Any]:
     """Return the type or serde of the keys of those inputs that declare one, by the full names of the topics.
 
@@ -84,9 +91,9 @@ def key_types(handler: HandlerFactory | Handler[Any, Any], names: Names | None) 
     own, declared = key_type(kind), methods_of(kind, names)
     if own is None:
         own = getattr(handler, "_service_key", None)
-    inputs = names.inputs if names is not None else list(declared) or [""]
     found = {
-        topic: declared[topic].key if topic in declared and declared[topic].key is not None else own for topic in inputs
+        topic: declared[topic].key if topic in declared and declared[topic].key is not None else own
+        for topic in input_names(kind, names)
     }
     return {topic: key for topic, key in found.items() if not same_bytes(key)}
 
@@ -165,9 +172,8 @@ def declares_keys(kind: type[Handler[Any]]) -> bool:
 class InputKeys:
     """The decoders of the keys of one partition's inputs (rule B1); used by the partition's thread."""
 
-    def __init__(self, names: Names | None, declared: dict[str, Any]) -> None:
-        """`declared`: what `key_types` returns for the handler; it is not empty."""
-        inputs = names.inputs if names is not None else list(declared)
+    def __init__(self, inputs: Sequence[str], declared: dict[str, Any]) -> None:
+        """`inputs`: what `input_names` returns for the handler. `declared`: what `key_types` returns."""
         self._decoders: list[Callable[[Any], Any]] = [
             KeySerde(declared[topic], topic).decode if topic in declared else _unchanged for topic in inputs
         ]
@@ -187,6 +193,45 @@ class InputKeys:
         if not messages or not isinstance(messages[0], MergedMessage):
             return list(map(decoders[0], given))
         return [decoders[message.input](data) for message, data in zip(messages, given, strict=True)]  # type: ignore[attr-defined]
+
+
+class RecordKeys:
+    """The bytes that a key of a table has as the key of a record. Any thread may use it."""
+
+    def __init__(self, inputs: Sequence[str], declared: dict[str, Any]) -> None:
+        """The arguments are those of `InputKeys`."""
+        self._writers = [_writer(declared.get(topic), topic) for topic in inputs]
+
+    def of(self, key: Any) -> bytes | None:
+        """Return the bytes; None: no input has such keys, or the inputs write it in different ways."""
+        found = {data for write in self._writers if (data := write(key)) is not None}
+        return found.pop() if len(found) == 1 else None
+
+
+def _writer(kind: Any, topic: str) -> Callable[[Any], bytes | None]:
+    """Return what writes a key as those of an input; `kind` None: they are not declared."""
+    if kind is None:
+        return _as_given
+    own = read_key_type(kind).kind
+    if isinstance(own, OfKeys):
+        return lambda key: None  # its serde may have to ask the registry
+    keys, is_text = KeySerde(kind, topic), isinstance(own, type) and own in PLAIN
+
+    def write(key: Any) -> bytes | None:
+        try:
+            return keys.encode(key)
+        except UsageError:
+            given = _as_given(key) if is_text else None
+        try:  # a table may have the text of a record's key, or its number
+            return given if given is not None and keys.decode(given) is not None else None
+        except UnreadableKey:
+            return None
+
+    return write
+
+
+def _as_given(key: Any) -> bytes | None:
+    return key_bytes(key) if isinstance(key, str | bytes | int) else None
 
 
 def _unchanged(key: Any) -> Any:

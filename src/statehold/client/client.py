@@ -33,7 +33,7 @@ from statehold.watch.changes import WatchedTable
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-K = TypeVar("K", str, bytes, int)
+K = TypeVar("K")
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
@@ -214,7 +214,7 @@ class Client:
     async def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: type[V],
         after: Receipt | None = None,
@@ -225,7 +225,7 @@ class Client:
     async def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: TypeForm[V],
         after: Receipt | None = None,
@@ -235,7 +235,7 @@ class Client:
     async def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: Any,
         after: Receipt | None = None,
@@ -261,7 +261,7 @@ class Client:
     def get_blocking(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         *,
         value: Any,
         after: Receipt | None = None,
@@ -317,8 +317,8 @@ class Client:
         value: type[V] | TypeForm[V],
         key: Any = str,
         prefix: str | bytes | None = None,
-        start: str | bytes | int | None = None,
-        end: str | bytes | int | None = None,
+        start: Any = None,
+        end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
@@ -344,8 +344,8 @@ class Client:
         value: type[V] | TypeForm[V],
         key: Any = str,
         prefix: str | bytes | None = None,
-        start: str | bytes | int | None = None,
-        end: str | bytes | int | None = None,
+        start: Any = None,
+        end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
@@ -443,16 +443,14 @@ class Client:
     ) -> None:
         await asyncio.to_thread(self.close)
 
-    def _read_here(
-        self, table: str, key: str | bytes | int, partition: int, after: Receipt | None
-    ) -> tuple[Any] | None:
+    def _read_here(self, table: str, key: Any, partition: int, after: Receipt | None) -> tuple[Any] | None:
         """Look once, without a wait: an event loop may call it."""
         if self._here is None:
             return None
         found = self._here.values(table, (key,), partition, -1 if after is None else after.offset)
         return None if found is None else (found[0],)
 
-    def _home(self, table: str, key: str | bytes | int, after: Receipt | None, count: int) -> int:
+    def _home(self, table: str, key: Any, after: Receipt | None, count: int) -> int:
         """Return the partition of a key.
 
         :raises UsageError: the receipt is of another one, so a read could not include its record.

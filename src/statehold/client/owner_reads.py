@@ -16,7 +16,7 @@ from statehold.client.receipt import Receipt
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, StateUnavailable
+from statehold.errors import KafkaTrouble, StateUnavailable, UsageError
 from statehold.kafka.admin.admin import Admin
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class OwnerReads:
     def get(
         self,
         table: str,
-        key: str | bytes | int,
+        key: Any,
         kind: Any,
         partition: int,
         after: Receipt | None,
@@ -169,7 +169,7 @@ class OwnerReads:
         :raises StateUnavailable:
         """
         query = f"?partition={partition}" + (f"&after={after}" if after is not None else "")
-        path, what = f"/state/{quote(table, safe='')}/{_in_path(key)}{query}", f"{table}[{key!r}]"
+        path, what = f"/state/{quote(table, safe='')}/{key_text(key)}{query}", f"{table}[{key!r}]"
 
         def accept(status: int, body: RowsAnswer, cause: str) -> tuple[Any]:
             return (_answer(status, body, kind, what, cause),)
@@ -357,8 +357,19 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
     return make_decoder(msgspec.json.Decoder, kind).decode
 
 
-def _in_path(key: str | bytes | int) -> str:
-    return str(key) if isinstance(key, int) else quote(key, safe="")
+def key_text(key: Any) -> str:
+    """Write a key as in a path of `/state`: text, bytes and numbers as they are, any other as JSON.
+
+    :raises UsageError: no table has such a key.
+    """
+    if isinstance(key, str | bytes):
+        return quote(key, safe="")
+    if isinstance(key, int):
+        return str(key)
+    try:
+        return quote(msgspec.json.encode(key), safe="")
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the key {key!r:.100} is no key of a table: {error}. Nothing was read") from error
 
 
 def _pause_of(text: str) -> float:

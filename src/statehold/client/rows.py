@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from statehold.client.owner_reads import OwnerReads, RowsAnswer
+from statehold.client.owner_reads import OwnerReads, RowsAnswer, key_text
 from statehold.client.receipt import Receipt
 from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
@@ -19,7 +19,8 @@ from statehold.watch.changes import as_prefix
 
 T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
-Key = str | bytes | int
+#: of a type of keys that tables have
+Key = Any
 
 #: most keys of one request to an owner, and characters of them in its path
 _KEYS: Final = 100
@@ -70,8 +71,8 @@ class RowBounds(NamedTuple):
     """Keys that begin with `prefix`, from `start` on and below `end`; None: no bound."""
 
     prefix: str | bytes | None
-    start: Key | None
-    end: Key | None
+    start: Key
+    end: Key
 
     def fields(self) -> dict[str, str]:
         """Return the fields of a query. A prefix of bytes is a range there, because a query is text."""
@@ -143,7 +144,7 @@ class ManyReads:
                 return None
             return {keys[row.index]: answer.decoded(kind, row.value) for row in answer.rows}
 
-        fields = {"keys": ",".join(map(_as_text, keys))}
+        fields = {"keys": ",".join(map(key_text, keys))}
         return self._owners.rows(table, fields, partition, after, until, here, accept)
 
     def _rows(
@@ -209,7 +210,7 @@ def _pieces(keys: list[Key]) -> Iterable[list[Key]]:
     piece: list[Key] = []
     room = 0
     for key in keys:
-        size = len(quote(_as_text(key), safe="")) + 3
+        size = len(quote(key_text(key), safe="")) + 3
         if piece and (size > room or len(piece) >= _KEYS):
             yield piece
             piece = []
@@ -221,13 +222,9 @@ def _pieces(keys: list[Key]) -> Iterable[list[Key]]:
         yield piece
 
 
-def _in_query(key: Key | None) -> str | None:
+def _in_query(key: Key) -> str | None:
     """Write a key as in a path, where its own percent signs and commas are encoded; the query is encoded once more."""
-    return None if key is None else _as_text(key)
-
-
-def _as_text(key: Key) -> str:
-    return str(key) if isinstance(key, int) else quote(key, safe="")
+    return None if key is None else key_text(key)
 
 
 def _behind(prefix: bytes) -> bytes | None:

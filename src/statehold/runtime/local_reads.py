@@ -25,7 +25,7 @@ class LocalReads:
     def __init__(self, overview: Callable[[], Overview | None], input: str) -> None:
         self._overview, self._input = overview, input
 
-    def values(self, table: str, keys: Sequence[str | bytes | int], partition: int, after: int) -> list[Any] | None:
+    def values(self, table: str, keys: Sequence[Any], partition: int, after: int) -> list[Any] | None:
         """Return the values of keys, all of one commit, with None for an absent key.
 
         None: the owner has to be asked, because the partition is not live here, has not committed the record at the
@@ -97,14 +97,14 @@ def _as_kind(kind: Any, table: str, key: Any) -> Any:
         ) from error
 
 
-def _as_key(kind: Any, key: str | bytes | int, table: str) -> Any:
+def _as_key(kind: Any, key: Any, table: str) -> Any:
     """:raises StateUnavailable: it is no key of this type."""
     if type(key) is kind:
         return key
-    data = key_bytes(key)
     try:
+        data = key_bytes(key) if isinstance(key, str | bytes | int) else msgspec.json.encode(key)
         if kind is bytes:
             return data
         return data.decode() if kind is str else make_decoder(msgspec.json.Decoder, kind).decode(data)
-    except UNREADABLE as error:
+    except (*UNREADABLE, TypeError, ValueError) as error:
         raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {error}") from error

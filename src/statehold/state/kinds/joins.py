@@ -43,10 +43,10 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         #: the sides whose unmatched records the handler gets
         self.reported = REPORTED[options.join]
 
-    def left(self, record: Record[Any], key: K, value: L | None = None) -> list[R]:
+    def left(self, record: Record[Any, Any], key: K, value: L | None = None) -> list[R]:
         return self._join(record, key, LEFT, RIGHT, value)
 
-    def right(self, record: Record[Any], key: K, value: R | None = None) -> list[L]:
+    def right(self, record: Record[Any, Any], key: K, value: R | None = None) -> list[L]:
         return self._join(record, key, RIGHT, LEFT, value)
 
     def get(self, key: Row[K], default: Any = None) -> Any:
@@ -215,7 +215,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         rows = (row for row in dict.fromkeys((*self.stored, *self._dirty)) if row[1] in self.reported)
         self._waiting = DueIndex((self.due(row), row) for row in rows)
 
-    def _join(self, record: Record[Any], key: K, side: str, other: str, value: Any) -> list[Any]:
+    def _join(self, record: Record[Any, Any], key: K, side: str, other: str, value: Any) -> list[Any]:
         """Keep a record, and return the values of its partners, of which none is waiting any more."""
         kept, kind = record.value if value is None else value, self._classes[side]
         if kept is None or (kind is not None and not isinstance(kept, kind)):

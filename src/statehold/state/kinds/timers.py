@@ -29,7 +29,7 @@ class TimerTable(DueTable[str, Timer]):
 class PartitionTimers:
     """Implements `schedule` and `cancel` of one handler."""
 
-    def __init__(self, table: TimerTable, record: Callable[[], Record[Any] | None]) -> None:
+    def __init__(self, table: TimerTable, record: Callable[[], Record[Any, Any] | None]) -> None:
         self.table, self._record = table, record
         #: the timer in on_timer, because timers that it schedules belong to the same key
         self.firing: Timer | None = None
@@ -61,7 +61,7 @@ class PartitionTimers:
         self.numbering.forget()
         self.firing = None
 
-    def _own_id(self, record: Record[Any]) -> str:
+    def _own_id(self, record: Record[Any, Any]) -> str:
         return f"{record.topic}/{record.partition}/{record.offset}/{self.numbering.next(record)}"
 
 

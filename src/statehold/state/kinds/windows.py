@@ -15,7 +15,7 @@ from statehold.state.partition_table import PartitionTable
 
 K = TypeVar("K")
 V = TypeVar("V")
-OnLate = Callable[[str, Any, Record[Any]], None]
+OnLate = Callable[[str, Any, Record[Any, Any]], None]
 
 
 class ClosingTable(PartitionTable[K, V]):
@@ -47,7 +47,7 @@ class ClosingTable(PartitionTable[K, V]):
         assert self._clock is not None
         return self._clock.now
 
-    def _pass_on(self, key: Any, record: Record[Any]) -> None:
+    def _pass_on(self, key: Any, record: Record[Any, Any]) -> None:
         """Count a late record and hand it to the handler."""
         self.late += 1
         if (on_late := self._on_late()) is not None:
@@ -62,7 +62,7 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         self._windows = window_options(declaration)
         self.grace = self._windows.grace
 
-    def update(self, record: Record[Any], key: K, fn: Callable[[V | None], V]) -> None:
+    def update(self, record: Record[Any, Any], key: K, fn: Callable[[V | None], V]) -> None:
         assert self._clock is not None
         late, closed = False, self._clock.now - self.grace
         for window in self._falls_into(key, record.message.timestamp()[1]):
@@ -78,7 +78,7 @@ class WindowTable(DueTable[tuple[K, int, int], V], ClosingTable[tuple[K, int, in
         if late:
             self._pass_on(key, record)
 
-    def at(self, record: Record[Any], key: K) -> list[tuple[int, int, V]]:
+    def at(self, record: Record[Any, Any], key: K) -> list[tuple[int, int, V]]:
         found = ((window, self.get(window)) for window in self._falls_into(key, record.timestamp))
         return [(window[1], window[2], value) for window, value in found if value is not None]
 
@@ -139,7 +139,7 @@ class SessionTable(SortedTable[tuple[K, int, int], V], WindowTable[K, V]):
         assert self._windows.merge is not None
         self._gap, self._merge = self._windows.gap, self._windows.merge
 
-    def update(self, record: Record[Any], key: K, fn: Callable[[V | None], V]) -> None:
+    def update(self, record: Record[Any, Any], key: K, fn: Callable[[V | None], V]) -> None:
         at = record.timestamp
         joined = list(self._falls_into(key, at))
         start = min([at, *(each[1] for each in joined)])

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from statehold.api.handler import HandlerFactory
+from statehold.api.values.keys import KeySerde
 from statehold.bound.attributes import sinks_of
+from statehold.bound.inputs import key_types
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
+from statehold.testing.memory.keys import key_encoders
 from statehold.testing.simulation.cluster import encoders, quick_settings, topics_of
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import timeline
@@ -98,11 +101,19 @@ def fuzz_crashes(
 
 def _records(handler: Any, topics: tuple[str, ...], inputs: Iterable[Any]) -> Sequence[InputRecord]:
     kind = class_of(handler)
-    encode = encoders(kind, Names("fuzz", topics[0], others=topics[1:]))[topics[0]]
+    names = Names("fuzz", topics[0], others=topics[1:])
+    encode, keys = encoders(kind, names)[topics[0]], key_encoders(handler, names)
+    own = key_types(handler, names).get(topics[0])
     found = []
     for number, each in enumerate(inputs):
         if isinstance(each, InputRecord):
-            found.append(each)
+            topic = each.topic or topics[0]
+            found.append(each._replace(key=keys[topic](each.key)) if topic in keys else each)
+        elif own is not None and not KeySerde(own).nullable:
+            raise UsageError(
+                f"{each!r:.100} has no key, and {kind.__name__} takes keys of the type {KeySerde(own).name}. Next: "
+                f"give InputRecord(TIME, PARTITION, VALUE, KEY), such as InputRecord(1.0, 0, b'1', KEY)"
+            )
         else:
             data = each if each is None or isinstance(each, bytes) else encode(each)
             found.append(InputRecord(1.0 + number * _APART, 0, data))

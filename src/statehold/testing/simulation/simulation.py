@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from statehold.api.handler import HandlerFactory
 from statehold.api.output import Headers
@@ -61,7 +61,8 @@ class InputRecord(NamedTuple):
     time: float
     partition: int
     value: bytes | None
-    key: bytes | None = None
+    #: `fuzz_crashes` encodes it as the type of the keys of its input; bytes are taken as they are
+    key: Any = None
     topic: str = ""
     #: in milliseconds since 1970; 0: when it is written
     timestamp: int = 0
