@@ -127,7 +127,7 @@ class Away(StableMemoryReader):
 
 
 def act(step: str, driver: Driver, watched: Watched) -> None:
-    if step in ("look", "full"):  # a full snapshot may delete what was not read
+    if step in ("look", "full", "stop"):  # a full snapshot, which a stop takes, may delete what was not read
         watched.look()
     match step:
         case "full":
