@@ -1,4 +1,4 @@
-"""Books payments exactly once: `uvicorn examples.microservice.app:app --port 8000`.
+"""Books payments exactly once: `uvicorn examples.microservice.app:app --port 8000 --timeout-graceful-shutdown 5`.
 
 One port serves the application's routes, and under /ops the service's health, metrics and console. Start several
 instances with different ports: each owns the accounts of its partitions, and each answers for every account.

@@ -29,6 +29,8 @@ _PATIENCE: Final = 10.0
 _CUT: Final = 1.0
 _CONNECTIONS: Final = 32
 _PATH_BYTES: Final = 4096
+#: bytes of a path and what is behind its ?: a position of 2,000 partitions, less than the base's line of a request
+_TARGET_BYTES: Final = 60_000
 #: seconds that a thread of a server may take to end
 ENDS_WITHIN: Final = 10.0
 
@@ -167,8 +169,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> HttpAnswer:
         if self.request_version == "HTTP/0.9":  # its answers carry no headers, and so none of the protecting ones
             return Rejected(505, "HTTP/1.0 or HTTP/1.1").answer
-        if len(self.path) > _PATH_BYTES:
-            return Rejected(414, f"a path of more than {_PATH_BYTES} bytes").answer
+        if len(self.path.partition("?")[0]) > _PATH_BYTES or len(self.path) > _TARGET_BYTES:
+            limits = f"a path of more than {_PATH_BYTES} bytes, or of {_TARGET_BYTES} with what is behind the ?"
+            return Rejected(414, limits).answer
         lengths = self.headers.get_all("Content-Length", [])
         if any(length != "0" for length in lengths) or self.headers.get("Transfer-Encoding"):
             self.close_connection = True  # the body that follows is not read

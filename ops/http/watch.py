@@ -23,7 +23,7 @@ from statehold.service import Service
 from statehold.state.partition_table import PartitionTable, key_decoder
 from statehold.telemetry import metrics
 from statehold.watch.changes import WatchedTable
-from statehold.watch.events import as_event
+from statehold.watch.events import as_event, change_event
 
 #: most streams of one server: fewer than its connections, so that probes and queries pass
 MOST: Final = 8
@@ -71,7 +71,8 @@ class WatchRoutes:
         # A browser that comes back sends its last id to the address that it began with.
         after = request.headers.get("last-event-id") or request.query.get("after", "")
         chosen = chosen_of(request)
-        watched = WatchedTable(table.name, key_decoder(table.key_type), table.decoded, prefix_of(table, request))
+        keys, prefix = key_decoder(table.key_type), prefix_of(table, request)
+        watched = WatchedTable(table.name, keys, table.decoded, prefix, declared=True)
         order = WatchOrder(watched, after, () if chosen is None else (chosen,))
         try:
             order.choose(overview.partitions)
@@ -102,7 +103,7 @@ class WatchRoutes:
         try:
             for position, change in looks:
                 if change is not None:
-                    piece.append(as_event("change", position, change))
+                    piece.append(change_event(change))
                     size += len(piece[-1])
                     if size < _PIECE:
                         continue

@@ -117,6 +117,8 @@ PAGES: dict[str, Page] = {
             Entry("statehold.RowPage", made=False),
             Entry("statehold.TableRow", made=False),
             Entry("statehold.TableChange", made=False),
+            Entry("statehold.TableWatch", frozenset({"position"}), made=False),
+            Entry("statehold.BlockingTableWatch", frozenset({"position"}), made=False),
             *(Entry(f"statehold.asgi.{name}") for name in ("lifespan", "answer_errors", "status_of", "stream_changes")),
         ],
     ),

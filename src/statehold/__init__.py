@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from statehold.client.client import Answered, Client
     from statehold.client.receipt import Receipt
     from statehold.client.rows import RowPage, TableRow
+    from statehold.client.watching import BlockingTableWatch, TableWatch
     from statehold.common.version import __version__
     from statehold.errors import StateholdError
     from statehold.health.freeze_guard import FreezeGuard
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answered",
+    "BlockingTableWatch",
     "BufferedRecord",
     "Call",
     "CallFailure",
@@ -66,6 +68,7 @@ __all__ = [
     "Table",
     "TableChange",
     "TableRow",
+    "TableWatch",
     "Timer",
     "Tumbling",
     "__version__",
@@ -80,6 +83,7 @@ __all__ = [
 
 _HOMES = {
     "Answered": "client.client",
+    "BlockingTableWatch": "client.watching",
     "BufferedRecord": "api.joins",
     "Call": "api.call",
     "CallFailure": "api.call",
@@ -114,6 +118,7 @@ _HOMES = {
     "Table": "api.table",
     "TableChange": "watch.changes",
     "TableRow": "client.rows",
+    "TableWatch": "client.watching",
     "Timer": "api.timer",
     "Tumbling": "api.windows",
     "__version__": "common.version",

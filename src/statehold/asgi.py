@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, Final
+from weakref import WeakSet
 
 from statehold.client.client import Client
 from statehold.errors import (
@@ -25,7 +26,7 @@ from statehold.errors import (
 )
 from statehold.service import Service
 from statehold.watch.changes import TableChange
-from statehold.watch.events import as_event
+from statehold.watch.events import as_event, change_event
 
 #: what each error is to the caller of an application; the first class that fits counts
 _STATUS: Final[tuple[tuple[type[StateholdError], int], ...]] = (
@@ -41,6 +42,8 @@ _STATUS: Final[tuple[tuple[type[StateholdError], int], ...]] = (
 )
 #: seconds after which a caller may try again
 _RETRY_AFTER: Final = "1"
+#: what is streamed now; an answer that is never sent leaves it with its last reference
+_streamed: Final[WeakSet[AsyncGenerator[Any, None]]] = WeakSet()
 
 
 def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncContextManager[None]]:
@@ -65,15 +68,23 @@ def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncC
     return run
 
 
-def stream_changes(changes: AsyncGenerator[TableChange[Any], None]) -> Any:
+def stream_changes(changes: AsyncGenerator[TableChange[Any], None], *, most: int = 32) -> Any:
     """Return the answer of a route that streams what `Client.watch` yields, as server-sent events.
 
         return stream_changes(client.watch("balances", value=int, after=last_event_id or after))
 
     The id of an event is the position behind it, which browsers send as Last-Event-ID when they come back. The last
     event has the type "end" if the watch cannot continue; `error` says why. The watch ends with its reader.
+
+    Each watch has a thread and a Kafka consumer. While `most` of this process are open, the answer is 503 with
+    `Retry-After`. uvicorn waits for open streams before it stops: give it `--timeout-graceful-shutdown 5`.
     """
-    from starlette.responses import StreamingResponse
+    from starlette.responses import JSONResponse, StreamingResponse
+
+    if len(_streamed) >= most:
+        text = f"{most} watches are open here; ask again, or ask another instance"
+        return JSONResponse({"error": text}, 503, {"Retry-After": _RETRY_AFTER})
+    _streamed.add(changes)
 
     async def events() -> AsyncIterator[bytes]:
         position = ""
@@ -81,9 +92,11 @@ def stream_changes(changes: AsyncGenerator[TableChange[Any], None]) -> Any:
             try:
                 async for change in changes:
                     position = change.position
-                    yield as_event("change", position, change)
+                    yield change_event(change)
             except StateholdError as error:
                 yield as_event("end", position, {"error": f"{type(error).__name__}: {error}"})
+            finally:
+                _streamed.discard(changes)
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 

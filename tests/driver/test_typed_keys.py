@@ -654,7 +654,9 @@ def test_a_service_makes_no_class_to_give_its_type_of_keys() -> None:
         assert driver.table("seen") == {0: "Keyed: 7"}
     factory = Service("s", input="x", handler=made, key=int).handler
     assert isinstance(factory(), Other)
-    assert type(Keyed())._service_key is None
+    plain = Driver(Keyed)
+    plain.feed(1, key=b"7")
+    assert plain.table("seen") == {0: "Keyed: b'7'"}, "the class is as it was"
 
 
 class Later(Handler[Any]):

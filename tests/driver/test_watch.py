@@ -17,7 +17,16 @@ from tests.support import inside
 from tests.support.handlers import Accounts, Balance, Interval, Op
 
 from statehold import Handler, Record, Table
-from statehold.errors import ChangesLost, KafkaTrouble, TornTransaction, TransactionAborted, UnreadableValue, UsageError
+from statehold.common.names import Names
+from statehold.errors import (
+    ChangesLost,
+    KafkaTrouble,
+    NoCommitRecord,
+    TornTransaction,
+    TransactionAborted,
+    UnreadableValue,
+    UsageError,
+)
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Header
 from statehold.snapshot.inspect import past
@@ -118,7 +127,7 @@ class Away(StableMemoryReader):
 
 
 def act(step: str, driver: Driver, watched: Watched) -> None:
-    if step in ("look", "full"):  # a full snapshot may delete what was not read
+    if step in ("look", "full", "stop"):  # a full snapshot, which a stop takes, may delete what was not read
         watched.look()
     match step:
         case "full":
@@ -318,6 +327,94 @@ def test_a_position_of_another_state_ends_a_watch() -> None:
     for after in (f"0:{n}:01234567", f"0:{n}.0:01234567"):
         lost(Watched(driver, after=after), "is of another state")
     lost(Watched(driver, after=f"0:{n + 99}:01234567"), "its newest transaction is")
+
+
+class Two:
+    """A watch of two partitions; the second one gets the changelog of another driver, with its commit records."""
+
+    def __init__(self, driver: Driver, after: str = "") -> None:
+        self.driver, position = driver, parse(after)
+        self.watcher = Watcher(driver.names, BALANCES, [0, 1], position, self._reader, lambda _: False)
+        self.changes = self.watcher.changes()
+
+    def look(self) -> list[Any]:
+        return [(each.partition, each.key) for each in iter(lambda: next(self.changes), None)]
+
+    def begin_the_second(self, other: Driver) -> None:
+        log = other.broker.log(other.names.changelog, 0)
+        for message in [message for batch in log.read(log.start, log.stable, 1000) for message in batch]:
+            self.driver.broker.log(self.driver.names.changelog, 1).append(message.value() or b"")
+
+    def _reader(self) -> Any:
+        return StableMemoryReader(self.driver.broker, lambda: False)
+
+
+def test_a_partition_without_a_commit_does_not_end_the_watch_of_the_others() -> None:
+    driver = fed("ann")
+    watched, position = Two(driver), f"{WatchedTo.of(driver.commit_record()).text(0)},1:0:new"
+    assert (watched.look(), watched.watcher.position) == ([], position)
+    driver.feed(Op("bob", 5), key="bob")
+    driver.commit()
+    assert watched.look() == [(0, "bob")]
+    watched.begin_the_second(fed("cyd", "dee"))
+    assert watched.look() == [(1, "cyd"), (1, "dee")]
+    assert "new" not in watched.watcher.position
+    assert Two(driver, position).look() == [(0, "bob"), (1, "cyd"), (1, "dee")], "the position is before them"
+
+
+def test_a_partition_whose_first_transactions_are_deleted_ends_a_watch_from_before_them() -> None:
+    driver = fed("ann")
+    position = f"{WatchedTo.of(driver.commit_record()).text(0)},1:0:new"
+    other = fed("cyd")
+    for _ in range(5):
+        other.feed(Op("cyd", 1), key="cyd")
+        other.commit()
+        other.take_full()
+    watched, log = Two(driver, position), driver.broker.log(driver.names.changelog, 1)
+    log.append(b"deleted")
+    log.start = 1
+    watched.begin_the_second(other)
+    with pytest.raises(ChangesLost, match=r"\[1\]: the changes after transaction 0 are not all there"):
+        watched.look()
+
+
+def test_a_position_has_all_partitions_or_none() -> None:
+    """The second partition does not begin in the first look; a position without it could not be continued."""
+    driver = fed("ann")
+
+    class Half(StableMemoryReader):
+        def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+            if partition == 1:
+                raise KafkaTrouble("no broker answers")
+            return super().bounds(topic, partition)
+
+    found = Watcher(driver.names, BALANCES, [0, 1], {}, lambda: Half(driver.broker, lambda: False), lambda _: False)
+    changes = found.changes()
+    assert (next(changes), found.position) == (None, "")
+    changes.close()
+
+
+def test_a_service_that_never_committed_has_nothing_to_watch() -> None:
+    driver = fed("ann")
+    nothing = Names("nothing", "input", "")
+    reader = StableMemoryReader(driver.broker, lambda: False)
+    watcher = Watcher(nothing, BALANCES, [0], {}, lambda: reader, lambda _: False)
+    with pytest.raises(NoCommitRecord, match="start the service, and watch again"):
+        next(watcher.changes())
+    begun = WatchedTo.of(driver.commit_record())
+    watcher = Watcher(nothing, BALANCES, [0], {0: begun}, lambda: reader, lambda _: False)
+    with pytest.raises(ChangesLost, match="it has no transaction, so the topic was created again"):
+        next(watcher.changes())
+
+
+def test_a_table_that_only_the_new_code_has_is_watched_before_its_first_commit() -> None:
+    driver = fed("ann")
+    table = WatchedTable.typed("of_the_next_release", str, Balance, None)
+    with pytest.raises(UsageError, match="there is no table 'of_the_next_release'"):
+        Watched(driver, table).look()
+    watched = Watched(driver, table._replace(declared=True))
+    assert watched.look() == []
+    assert watched.watcher.position == WatchedTo.of(driver.commit_record()).text(0)
 
 
 def test_a_damaged_chain_ends_a_watch() -> None:

@@ -6,6 +6,8 @@ import contextlib
 import http.client
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,6 +35,9 @@ pytestmark = pytest.mark.kafka
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4
+README = (ROOT / "examples/microservice/README.md").read_text()
+#: as the README starts it, without its port
+COMMAND = shlex.split(" ".join(re.findall(r"(uvicorn examples\S+) --port 8000(.*)", README)[0]))
 ACCOUNTS = [f"account-{number}" for number in range(12)]
 
 
@@ -52,7 +57,7 @@ class Web:
             "STATEHOLD_OPS__STATE": "on",
         }
         self._log = (directory / f"web-{port}.log").open("w+b")
-        command = [sys.executable, "-m", "uvicorn", "examples.microservice.app:app", "--port", str(port)]
+        command = [sys.executable, "-m", *COMMAND, "--port", str(port)]
         self._start = partial(subprocess.Popen, command, cwd=ROOT, env=environment, stdout=self._log, stderr=self._log)
         self.process = self._start()
 
@@ -151,8 +156,11 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
         assert first.balance(account, last.json["receipt"]) == 1201
     await_true(lambda: first.says("/ops/ready", 200), "it is ready again")
     on_the_same_port(first)
+    page, watch = open_stream(first, "/changes"), open_stream(first, "/ops/watch/balances")
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(60) in (0, -signal.SIGTERM)
+    assert first.process.wait(60) in (0, -signal.SIGTERM), "open streams do not hold its end"
+    page.close()
+    watch.close()
 
 
 @pytest.mark.long
@@ -241,6 +249,14 @@ def test_a_follower_misses_no_change_while_instances_are_killed_in_turn(webs: tu
         follower.end()
     assert follower.seen == dict.fromkeys(ACCOUNTS, expected), "each balance once, in order"
     assert follower.streams > 2
+
+
+def open_stream(web: Web, path: str) -> http.client.HTTPConnection:
+    """Return the connection of a stream that has begun."""
+    connection = http.client.HTTPConnection(web.url.removeprefix("http://"), timeout=30)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert connection.getresponse().status == 200
+    return connection
 
 
 def metrics(web: Web) -> str:

@@ -52,6 +52,7 @@ UNTIMED = {
     "ops/process/systemd_status.py join": "says one line; it stops on request",
     "snapshot/store/fetch.py wait": "it has ended, and raises what it raised",
     "snapshot/store/sink.py wait": "the thread of the sink, which a closed sink ends",
+    "src/statehold/client/arrivals.py result": "it is done",
     "worker/calls/event_loop.py result": "a driver runs the function of a test, which may take its time",
     "worker/transaction/pipeline.py wait": "the commit's thread, whose own calls have times",
     "worker/transaction/rollback.py wait": "the commit's thread, whose own calls have times",

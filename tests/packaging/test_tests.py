@@ -27,6 +27,7 @@ REPLACED = "the test replaces it: nothing outside makes it fail at this moment"
 #: the private members of the product and of libraries that tests read, and why there is no public way
 PRIVATE = {
     "tests/chaos/mutants.py": {
+        "_config": "a defect planted on purpose",
         "_offset_behind": "a defect planted on purpose",
         "_side_inputs": "a defect planted on purpose",
     },

@@ -75,6 +75,7 @@ class Owners:
     """One instance that owns all partitions, and a client of it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.partitions = COUNT
         self.parts = {number: Part() for number in range(COUNT)}
         service = Service("s", input="s", handler=Balances, settings=Settings())
         overview: Any = SimpleNamespace(
@@ -92,10 +93,10 @@ class Owners:
 
         self.server = BoundedServer(("127.0.0.1", 0), answer)
         self.server.begin("owner")
-        member = SimpleNamespace(url=f"http://127.0.0.1:{self.server.server_port}", partitions=tuple(range(COUNT)))
+        self.member = SimpleNamespace(url=f"http://127.0.0.1:{self.server.server_port}", partitions=tuple(range(COUNT)))
         admin = SimpleNamespace(
-            describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=COUNT)),
-            describe_group=lambda _: SimpleNamespace(members=(member,)),
+            describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=self.partitions)),
+            describe_group=lambda _: SimpleNamespace(members=(self.member,)),
         )
         monkeypatch.setattr(asking, "Admin", lambda *_: admin)
 
@@ -412,3 +413,30 @@ def test_bounds_mean_the_same_in_this_process_and_over_http(owners: Owners, way:
             assert [row.key for row in read("ids", value=int, key=kind, timeout=20).rows] == [key]
         with pytest.raises(StateUnavailable, match=r"is no <class 'str'>"):
             read("numbers", value=int, timeout=20)
+
+
+def test_a_client_that_lives_on_counts_partitions_again(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_reads, "_KEPT", 0.0)
+    monkeypatch.setattr(owner_reads, "_ASK_AGAIN", 0.0)
+    owners.fill()
+    more = COUNT * 2
+    with over_http(owners) as client:
+        assert len(client.get_many_blocking("balances", NAMES, value=int, timeout=20)) == len(NAMES)
+        for number in range(more):  # `statehold state repartition`
+            owners.parts[number] = Part()
+            for name in NAMES:
+                if murmur2(name.encode(), more) == number:
+                    owners.parts[number].tables["balances"][name] = NAMES.index(name)
+            owners.parts[number].commit()
+        owners.partitions, owners.member.partitions = more, tuple(range(more))
+        for read in (
+            lambda: client.get_blocking("balances", "DE-1", value=int, timeout=20),
+            lambda: client.get_many_blocking("balances", NAMES, value=int, timeout=20),
+            lambda: client.get_range_blocking("balances", value=int, limit=1000, timeout=20),
+        ):
+            client._asking._partitions = COUNT  # as before
+            with pytest.raises(StateUnavailable, match=r"s has at least 4 partitions now, and had 2 .*Next: ask again"):
+                read()
+        assert client.get_many_blocking("balances", NAMES, value=int, timeout=20) == {n: i for i, n in enumerate(NAMES)}
+        assert len(client.get_range_blocking("balances", value=int, limit=1000, timeout=20).rows) == len(NAMES)
+        assert client.get_blocking("balances", "DE-1", value=int, timeout=20) == NAMES.index("DE-1")

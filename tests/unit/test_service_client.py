@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from statehold import Client, Receipt
-from statehold.asgi import lifespan, status_of
+from statehold.asgi import lifespan, status_of, stream_changes
 from statehold.client import asking
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings, load
@@ -276,3 +277,33 @@ def test_brokers_that_are_away_are_named_within_the_time_with_what_to_check(call
             KafkaTrouble, match=r"127\.0\.0\.1:1: ask for payments: .*Next: check kafka\.bootstrap_servers"
         ):
             calls[call]()
+
+
+def test_an_application_streams_a_bounded_number_of_watches() -> None:
+    """Each watch has a thread and a Kafka consumer; a stream that ends, or is never sent, makes room."""
+    ending = asyncio.Event()
+
+    async def changes() -> AsyncGenerator[Any, None]:
+        await ending.wait()
+        for each in list[Any]():
+            yield each
+
+    async def read(response: Any) -> None:
+        async for _ in response.body_iterator:
+            pass
+
+    async def run() -> None:
+        streams = [stream_changes(changes(), most=2) for _ in range(2)]
+        reading = [asyncio.ensure_future(read(each)) for each in streams]
+        refused = stream_changes(changes(), most=2)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert b"2 watches are open here" in refused.body
+        ending.set()
+        await asyncio.gather(*reading)
+        unsent = [stream_changes(changes(), most=2) for _ in range(2)]
+        assert stream_changes(changes(), most=2).status_code == 503
+        del unsent
+        gc.collect()
+        assert stream_changes(changes(), most=2).status_code == 200
+
+    asyncio.run(run())

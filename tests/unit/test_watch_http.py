@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.handlers import Accounts, Balance, Op
+from tests.support.handlers import Accounts, Op
 from tests.support.processes import await_true
 
-from statehold import Service
+from statehold import Service, Table
 from statehold.client import watching
 from statehold.config import Secret, Settings
 from statehold.config.sections.ops import OpsSettings
@@ -29,10 +29,8 @@ from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.testing.memory.clients import StableMemoryReader
 from statehold.watch import watcher
-from statehold.watch.changes import WatchedTable
 from statehold.watch.events import as_event
 from statehold.watch.position import WatchedTo
-from statehold.watch.watcher import Watcher
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105
 SETTINGS = Settings(ops=OpsSettings(state="on", token=Secret(TOKEN)))
@@ -148,7 +146,7 @@ def test_changes_are_events_and_a_stream_continues_by_the_last_id(watched: Watch
     record = watched.driver.commit_record()
     assert bob.data == {
         "key": "bob", "value": {"total": 1, "entries": 1, "ballast": ""}, "deleted": False, "partition": 0,
-        "transaction": record.n, "offsets": {"input": 3}, "time": record.time, "last": False, "position": bob.id,
+        "transaction": record.n, "offsets": {"input": 3}, "time": record.time, "last": False,
     }  # fmt: skip
     assert (cyd.data["key"], cyd.data["last"], cyd.id) == ("cyd", True, WatchedTo.of(record).text(0))
     for again in (watched.open(**{"Last-Event-ID": bob.id}), watched.open(f"/watch/balances?after={bob.id}")):
@@ -197,23 +195,6 @@ def test_trouble_that_stays_is_no_stream(watched: Watching, monkeypatch: pytest.
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
     assert b"no broker answers" in answer.read()
     assert (watched.opened, watched.left) == (0, 0)
-
-
-def test_a_position_has_all_partitions_or_none(watched: Watching) -> None:
-    """The second partition does not begin in the first look; a position without it could not be continued."""
-    driver = watched.driver
-
-    class Half(StableMemoryReader):
-        def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-            if partition == 1:
-                raise KafkaTrouble("no broker answers")
-            return super().bounds(topic, partition)
-
-    table = WatchedTable.typed("balances", str, Balance, None)
-    found = Watcher(driver.names, table, [0, 1], {}, lambda: Half(driver.broker, lambda: False), lambda _: False)
-    changes = found.changes()
-    assert (next(changes), found.position) == (None, "")
-    changes.close()
 
 
 def test_an_event_without_a_position_has_no_id() -> None:
@@ -273,6 +254,27 @@ def scope_of(method: str) -> dict[str, Any]:
 
 async def never() -> Any:
     await asyncio.Event().wait()
+
+
+def test_a_table_of_a_new_release_can_be_watched_before_its_first_commit(
+    watched: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Next(Accounts):
+        added = Table(key=str, value=int)
+
+    monkeypatch.setattr(watched.service, "handler", Next)
+    stream = watched.open("/watch/added")
+    assert stream.event() == Event("position", WatchedTo.of(watched.driver.commit_record()).text(0), {})
+
+
+def test_a_position_of_many_partitions_fits_a_query(watched: Watching) -> None:
+    position = WatchedTo.of(watched.driver.commit_record()).text(0)
+    for kept in range(1, 2000):
+        position += f"%2C{kept}%3A123456789%3A1f3a0c2e"
+    stream = watched.open(f"/watch/balances?after={position}")
+    assert stream.answer.status == 200
+    assert watched.open(f"/watch/{'a' * 5000}").answer.status == 414
+    assert watched.open(f"/watch/balances?after={'1' * 60_000}").answer.status == 414
 
 
 def test_a_watch_has_the_rights_of_a_query(watched: Watching) -> None:

@@ -86,6 +86,15 @@ class OpenRequests:
             self._partitions = found.partitions
         return self._partitions
 
+    @property
+    def counted(self) -> int:
+        """The number of partitions that `partitions` has found; 0 before."""
+        return self._partitions
+
+    def count_again(self) -> None:
+        """Let the next call of `partitions` ask the brokers: partitions were added."""
+        self._partitions = 0
+
     def _described(self, topic: str, until: float) -> TopicFacts | None:
         with self._reaching(topic):
             return self.admin().describe([topic], lambda: time.monotonic() >= until)[topic]

@@ -22,13 +22,13 @@ from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
 from statehold.client.rows import LocalState, ManyReads, RowBounds, RowPage, page_of, receipts
 from statehold.client.stopped_partitions import StoppedPartitions
-from statehold.client.watching import Watches, WatchOrder
+from statehold.client.watching import BlockingTableWatch, Look, TableWatch, Watches, WatchOrder
 from statehold.common.names import Names
 from statehold.common.partitioner import key_bytes, murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.messages.request import LONGEST_ID, Reply, answer_in, no_answer
-from statehold.watch.changes import TableChange, WatchedTable
+from statehold.watch.changes import WatchedTable
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -90,7 +90,7 @@ class Client:
         #: by type and topic
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
         self._asking = OpenRequests(self.settings, self.names)
-        self._reads = OwnerReads(self.settings, self.names, self._asking.admin)
+        self._reads = OwnerReads(self.settings, self.names, self._asking.admin, self._asking)
         self._stopped = StoppedPartitions(self.names, self._asking.waiting, self._reads.state_of)
         self._here, self._many = here, ManyReads(self._reads, self.names.input, self._key, here)
         self._watches = Watches(self.settings, self.names, self._asking.admin)
@@ -356,7 +356,7 @@ class Client:
         jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
         return page_of(self._all_blocking(jobs, until), limit)
 
-    async def watch(
+    def watch(
         self,
         table: str,
         *,
@@ -365,14 +365,15 @@ class Client:
         prefix: str | bytes | None = None,
         after: str = "",
         partitions: Iterable[int] = (),
-    ) -> AsyncGenerator[TableChange[V], None]:
+    ) -> TableWatch[V]:
         """Yield the committed changes of a table, in order within each partition, from now on.
 
             async for change in client.watch("balances", value=int, prefix="DE-", after=page.position):
                 ...
 
-        `after` continues behind the `position` of a change or of a `RowPage`, without a gap or a repetition, in any
-        process. The client reads the changelog, so a takeover does not matter, and an outage of Kafka is waited out.
+        `after` continues behind the `position` of a change, of a `RowPage` or of the watch itself, without a gap or a
+        repetition, in any process. The client reads the changelog, so a takeover does not matter, and an outage of
+        Kafka is waited out.
         It needs the right to read that topic. `key` and `value` are the types of the table; no partitions: all.
 
         :raises ChangesLost: changes after the position are not kept any more, or a tool replaced the state.
@@ -380,10 +381,13 @@ class Client:
             such prefix. :raises UnreadableValue: `key` or `value` is wrong; the text has the place.
         """
         order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
+        return TableWatch(self._watched(order), order.after)
+
+    async def _watched(self, order: WatchOrder) -> AsyncGenerator[Look, None]:
         existing = await self._count(time.monotonic() + _TIMEOUT)
-        async with aclosing(self._watches.on_a_thread(order, existing)) as changes:
-            async for change in changes:
-                yield change
+        async with aclosing(self._watches.on_a_thread(order, existing)) as looks:
+            async for look in looks:
+                yield look
 
     def watch_blocking(
         self,
@@ -394,10 +398,13 @@ class Client:
         prefix: str | bytes | None = None,
         after: str = "",
         partitions: Iterable[int] = (),
-    ) -> Generator[TableChange[V], None, None]:
+    ) -> BlockingTableWatch[V]:
         """Do the same as `watch`, on this thread; `close` of the client ends it."""
         order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
-        yield from self._watches.blocking(order, self._asking.partitions(time.monotonic() + _TIMEOUT))
+        return BlockingTableWatch(self._watched_blocking(order), order.after)
+
+    def _watched_blocking(self, order: WatchOrder) -> Generator[Look, None, None]:
+        yield from self._watches.looks(order, self._asking.partitions(time.monotonic() + _TIMEOUT))
 
     async def _all(self, jobs: Sequence[Callable[[], V]]) -> list[V]:
         return await asyncio.gather(*(_on(self._readers, job) for job in jobs))

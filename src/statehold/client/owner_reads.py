@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -124,14 +124,30 @@ _decode: Final = msgspec.json.Decoder(RowsAnswer).decode
 _decode_status: Final = msgspec.json.Decoder(_Status).decode
 
 
+class InputCount(Protocol):
+    """How many partitions the input has, as this client has counted them."""
+
+    @property
+    def counted(self) -> int:
+        """The number of partitions among which reads choose; 0: not counted yet."""
+        ...
+
+    def count_again(self) -> None: ...
+
+
 class OwnerReads:
     """Any thread may use it. Reads share a few connections to each owner."""
 
-    def __init__(self, settings: Settings, names: Names, admin: Callable[[], Admin]) -> None:
-        self._settings, self._names, self._admin = settings, names, admin
+    def __init__(
+        self, settings: Settings, names: Names, admin: Callable[[], Admin], input: InputCount | None = None
+    ) -> None:
+        """`input`: None does not notice partitions that were added."""
+        self._settings, self._names, self._admin, self._input = settings, names, admin, input
         self._lock = threading.Lock()
         self._owners: dict[int, _Owner] = {}
         self._asked = float("-inf")
+        #: partitions that the group had when it was asked last
+        self._most = 0
         #: connections that no read uses, by host and port
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
         self._closed = False
@@ -198,11 +214,13 @@ class OwnerReads:
         accept: Callable[[int, RowsAnswer, str], T | None],
     ) -> T:
         """Ask the owner until `accept` finds a result in its answer; None asks again."""
+        counted = self._input.counted if self._input is not None else 0
         began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
         while time.monotonic() < until:
             if (found := here()) is not None:
                 return found
             url, asked, pause = self._owner(partition), time.monotonic(), _PAUSE
+            self._require_count(what, counted)
             if url:
                 tried = True
                 try:
@@ -265,8 +283,18 @@ class OwnerReads:
         asked = time.monotonic()
         owners = {each: _Owner(member.url, asked) for member in members if member.url for each in member.partitions}
         with self._lock:
-            self._owners = owners
+            self._owners, self._most = owners, max(owners, default=-1) + 1
         return owners[partition].url if partition in owners else ""
+
+    def _require_count(self, what: str, counted: int) -> None:
+        """:raises StateUnavailable: the partition was chosen among fewer than there are now."""
+        if self._input is not None and 0 < counted < self._most:
+            self._input.count_again()
+            raise StateUnavailable(
+                f"{what}: {self._names.input} has at least {self._most} partitions now, and had {counted} when this "
+                f"client counted them, so a key may be in another one. Nothing was read. Next: ask again; restart the "
+                f"producers that have not counted again"
+            )
 
     def _forget(self, partition: int) -> None:
         with self._lock:

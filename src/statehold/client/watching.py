@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
@@ -19,6 +19,8 @@ from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.watch.changes import TableChange, WatchedTable
 from statehold.watch.position import WatchedTo, parse
 from statehold.watch.watcher import Watcher
+
+V = TypeVar("V")
 
 #: most changes that are handed to an event loop at a time
 _BATCH: Final = 500
@@ -59,27 +61,22 @@ class Watches:
         self._settings, self._names, self._admin = settings, names, admin
         self._open: set[threading.Event] = set()
 
-    def blocking(self, order: WatchOrder, existing: int) -> Iterator[TableChange[Any]]:
-        """Yield changes on this thread until `close`, or until the generator is closed."""
-        with closing(self.looks(order, existing)) as looks:
-            yield from (change for _, change in looks if change is not None)
-
     def looks(self, order: WatchOrder, existing: int) -> Generator[Look, None, None]:
-        """Do the same as `blocking`, with the position behind each change, and after each look without a change."""
+        """Yield changes on this thread until `close`, or until the generator is closed; None after each look."""
         with self._watcher(order, existing) as (watcher, _), closing(watcher.changes()) as changes:
             for change in changes:
                 yield watcher.position, change
 
-    async def on_a_thread(self, order: WatchOrder, existing: int) -> AsyncGenerator[TableChange[Any], None]:
-        """Do the same as `blocking`, on a thread of its own."""
+    async def on_a_thread(self, order: WatchOrder, existing: int) -> AsyncGenerator[Look, None]:
+        """Do the same as `looks`, on a thread of its own; None only where the position has moved."""
         thread = ThreadPoolExecutor(1, f"client-watch-{next(_numbers)}")
         with self._watcher(order, existing) as (watcher, ending):
-            batches = batches_of(watcher.changes())
+            batches = batches_of((watcher.position, change) for change in watcher.changes())
             try:
                 take = partial(asyncio.get_running_loop().run_in_executor, thread, next, batches, None)
                 while (batch := await take()) is not None:
-                    for change in batch:
-                        yield change
+                    for look in batch:
+                        yield look
             finally:
                 ending.set()
                 thread.submit(batches.close)
@@ -102,14 +99,69 @@ class Watches:
             self._open.discard(ending)
 
 
-def batches_of(
-    changes: Iterator[TableChange[Any] | None], most: int = _BATCH
-) -> Generator[list[TableChange[Any]], None, None]:
-    """Yield changes in lists: those of one look, up to `most`."""
-    batch: list[TableChange[Any]] = []
-    for change in changes:
-        if change is not None:
-            batch.append(change)
+def batches_of(looks: Iterator[Look], most: int = _BATCH) -> Generator[list[Look], None, None]:
+    """Yield changes in lists, up to `most` at a time, and a look without a change where the position has moved."""
+    batch: list[Look] = []
+    told = ""
+    for position, change in looks:
+        if change is not None or position != told:
+            batch.append((position, change))
+            told = position
         if batch and (change is None or len(batch) >= most):
             yield batch
             batch = []
+
+
+class TableWatch(AsyncGenerator[TableChange[V], None]):
+    """What `Client.watch` returns: an asynchronous iterator over the changes of a table, with `aclose`.
+
+    `position` is where a watch continues behind all that it has handed over. It moves also while no change comes, so
+    store it now and then for a table that seldom changes: the position of an old change may not be kept any more.
+    """
+
+    def __init__(self, looks: AsyncGenerator[Look, None], position: str) -> None:
+        self._looks, self.position = looks, position
+
+    async def __anext__(self) -> TableChange[V]:
+        async for position, change in self._looks:
+            self.position = position or self.position
+            if change is not None:
+                return change
+        raise StopAsyncIteration
+
+    async def asend(self, value: None) -> TableChange[V]:
+        return await self.__anext__()
+
+    async def athrow(self, kind: Any, error: Any = None, trace: Any = None) -> TableChange[V]:
+        await self._looks.athrow(kind if error is None else error)
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        await self._looks.aclose()
+
+
+class BlockingTableWatch(Generator[TableChange[V], None, None]):
+    """What `Client.watch_blocking` returns: an iterator over the changes of a table, with `close`.
+
+    `position` is as in `TableWatch`. Another thread may read it.
+    """
+
+    def __init__(self, looks: Generator[Look, None, None], position: str) -> None:
+        self._looks, self.position = looks, position
+
+    def __next__(self) -> TableChange[V]:
+        for position, change in self._looks:
+            self.position = position or self.position
+            if change is not None:
+                return change
+        raise StopIteration
+
+    def send(self, value: None) -> TableChange[V]:
+        return next(self)
+
+    def throw(self, kind: Any, error: Any = None, trace: Any = None) -> TableChange[V]:
+        self._looks.throw(kind if error is None else error)
+        raise StopIteration
+
+    def close(self) -> None:
+        self._looks.close()

@@ -45,12 +45,16 @@ _split: Final = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, list[bytes | Non
 
 
 class WatchedTable(NamedTuple):
-    """The table whose changes are wanted, by its stored name; `decode` reads a value and may raise."""
+    """The table whose changes are wanted, by its stored name; `decode` reads a value and may raise.
+
+    `declared`: the running code declares it, also if no partition has committed with that code yet.
+    """
 
     name: str
     keys: Callable[[msgspec.Raw], list[Any]]
     decode: Callable[[Any, bytes], Any]
     prefix: str | bytes | None
+    declared: bool = False
 
     @classmethod
     def typed(cls, name: str, key: Any, value: Any, prefix: str | bytes | None) -> WatchedTable:

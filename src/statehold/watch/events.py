@@ -6,6 +6,14 @@ from typing import Any
 
 import msgspec
 
+from statehold.watch.changes import TableChange
+
+
+def change_event(change: TableChange[Any]) -> bytes:
+    """Encode a change. Its position is the id alone, because one of many partitions is longer than the change."""
+    data = msgspec.structs.asdict(change)
+    return as_event("change", data.pop("position"), data)
+
 
 def as_event(kind: str, position: str, data: Any) -> bytes:
     """Encode an event; types that msgspec does not know become text.

@@ -12,9 +12,9 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header
-from statehold.snapshot.restore.discovery import newest_commit_record, require_commit_record
+from statehold.snapshot.restore.discovery import last_commit_record, newest_commit_record
 from statehold.watch.changes import WatchedTable
-from statehold.watch.position import WatchedTo
+from statehold.watch.position import NEW, WatchedTo
 
 _READ_AGAIN: Final = "Next: read the table again, and watch from the position of that page"
 
@@ -27,6 +27,8 @@ class PartitionChanges:
         self._place, self._table = Place(names, partition, 0, {}), table
         #: everything up to here was handed over
         self.reached = reached
+        #: whether the service has not committed here yet; then `begin` again when the changelog grows
+        self.waits = False
         self._chain = Chain(names.changelog, partition)
         #: the next offset to read
         self._offset = 0
@@ -40,11 +42,16 @@ class PartitionChanges:
     def begin(self, reader: Reader) -> None:
         """Find where to read on.
 
-        :raises ChangesLost: the next changes are not kept any more. :raises NoCommitRecord: the service never started.
-        :raises UsageError: the service has no such table.
+        :raises ChangesLost: the next changes are not kept any more. :raises UsageError: the service has no such table.
         """
         names, partition = self._place.names, self._place.partition
-        newest = require_commit_record(reader, names.changelog, partition, "watch the table")
+        newest = last_commit_record(reader, names.changelog, partition)
+        self.waits = newest is None
+        if newest is None:
+            self.reached = self.reached or NEW
+            if self.reached != NEW:
+                self._lost("it has no transaction, so the topic was created again")
+            return
         self._require_table(newest)
         if self.reached is None:
             self.reached = WatchedTo.of(newest)
@@ -53,13 +60,16 @@ class PartitionChanges:
             self._lost(f"its newest transaction is {newest.n}, so the topic was created again")
         # Of a transaction that was handed over in part, the rest comes again from its own records.
         whole = reached.n if reached.part < 0 else reached.n - 1
+        if reached == NEW:
+            whole = -1
         located = newest_commit_record(reader, self._place, lambda record: record.n <= whole)
         start = reader.bounds(names.changelog, partition)[0]
         self._offset = start if located is None else located.offset + 1
         self._searching, self._beheaded = True, located is None and start > 0
         if located is not None and (located.commit_record.n, reached.part) == (reached.n, -1):
             self._require_generation(located.commit_record, reached)
-        self._chain = Chain(names.changelog, partition, last=whole if whole >= 0 else None, crossing=True)
+        known = whole >= 0 or self._beheaded
+        self._chain = Chain(names.changelog, partition, last=whole if known else None, crossing=True)
 
     def read(self, reader: Reader, end: int) -> Iterator[Increment]:
         """Yield the transactions with a delta that are committed before this end of the changelog.
@@ -108,7 +118,7 @@ class PartitionChanges:
         assert reached is not None
         if (replacement := increment.replacement) is not None:
             self._lost(f"transaction {record.n} replaced the state: {replacement.tool}, {replacement.who}")
-        if record.n == reached.n:
+        if record.n == reached.n and reached != NEW:
             self._require_generation(record, reached)
         if record.moved:
             self._lost(f"the state has moved to the input {record.moved} in transaction {record.n}")
@@ -120,9 +130,12 @@ class PartitionChanges:
             self._lost(f"transaction {record.n} is of another state, {record.lineage}")
 
     def _require_table(self, newest: CommitRecord) -> None:
-        if newest.types and self._table.name not in newest.types:
+        if newest.types and self._table.name not in newest.types and not self._table.declared:
             known = ", ".join(sorted(newest.types))
-            raise UsageError(f"there is no table {self._table.name!r}; there are {known}. Next: give its stored name")
+            raise UsageError(
+                f"there is no table {self._table.name!r}; there are {known}. Next: give its stored name; "
+                f"a table of a new release is there after the first commit of each partition"
+            )
 
     def _lost(self, cause: str) -> NoReturn:
         names, partition, reached = self._place.names, self._place.partition, self.reached

@@ -33,6 +33,9 @@ class WatchedTo(NamedTuple):
         return f"{partition}:{self.n}{part}:{self.generation}"
 
 
+#: before the first transaction of a partition
+NEW: Final = WatchedTo(0, "new")
+
 #: by partition
 WatchPosition = Mapping[int, WatchedTo]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from statehold.common.names import Names
-from statehold.errors import HangingTransaction, KafkaTrouble, Misconfigured, RestoreTimeout
+from statehold.errors import HangingTransaction, KafkaTrouble, Misconfigured, NoCommitRecord, RestoreTimeout
 from statehold.ports import Cancelled, FollowingReader
 from statehold.snapshot.format.chain_check import Increment
 from statehold.watch.changes import TableChange, WatchedTable
@@ -79,15 +79,30 @@ class Watcher:
         reader = self._reader
         if reader is None:
             reader = self._reader = self._make()
-            for part in self._parts:
-                part.begin(reader)
-                self._note(part)
-            self._began = True
+            self._begin(reader)
         ends = reader.ends(self._topic, [part.partition for part in self._parts])
         for part in self._parts:
+            if part.waits and ends[part.partition]:
+                part.begin(reader)
+            if part.waits:
+                continue
             for increment in part.read(reader, ends[part.partition]):
                 yield from self._placed(part, increment)
         yield None
+
+    def _begin(self, reader: FollowingReader) -> None:
+        """:raises NoCommitRecord: the service has committed in none of the partitions."""
+        for part in self._parts:
+            part.begin(reader)
+            self._note(part)
+        if all(part.waits for part in self._parts):
+            raise NoCommitRecord(
+                "there is no table to watch, because the service has not committed here yet. Next: check the names of "
+                "service and namespace; start the service, and watch again",
+                topic=self._topic,
+                partition=self._parts[0].partition,
+            )
+        self._began = True
 
     def _placed(self, part: PartitionChanges, increment: Increment) -> Iterator[TableChange[Any]]:
         record, reached, partition = increment.commit_record, part.reached, part.partition
