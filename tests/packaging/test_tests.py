@@ -103,6 +103,10 @@ PRIVATE = {
         "_logs": "the reader of the test gets the owner's log",
         "_size": "the size that a chunk was cut by",
     },
+    "tests/unit/test_many_reads.py": {
+        "_asking": "sets back how many partitions were counted, which no user can",
+        "_partitions": "sets back how many partitions were counted, which no user can",
+    },
     "tests/unit/test_merging_mailbox.py": {
         "_changed": "wakes when the mailbox begins to wait",
         "_ending": "a feed whose turns happen one by one, without its thread",
