@@ -89,7 +89,7 @@ class Scoring(Handler[Payment]):
         self.decisions.send(Decision(payment.id, payment.card, outcome, risk, paid), key=payment.card)
 
 
-service = Service("scoring", input="payments", handler=Scoring)
+service = Service("scoring", input="card-payments", handler=Scoring)
 
 if __name__ == "__main__":
     service.run()

@@ -49,6 +49,24 @@ def assert_stopped(process: subprocess.Popen[str], commands: Commands) -> None:
     assert not list(Path(commands.environment["XDG_RUNTIME_DIR"]).rglob("*.sock"))
 
 
+WHILE_A_CALLBACK_RUNS = """
+import os, signal, weakref
+from statehold.ops.cli.common import early_signals
+early_signals.listen()
+thing = type("Thing", (), {})()
+reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+del thing
+early_signals.obey()
+print("runs on")
+"""
+
+
+def test_a_signal_in_a_callback_that_cannot_raise_stops_the_process_in_silence() -> None:
+    """Such as one of the import system, while a module is loaded."""
+    done = subprocess.run([sys.executable, "-c", WHILE_A_CALLBACK_RUNS], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_signal_stops_the_process_at_any_moment_from_its_start_on(statehold: Commands) -> None:
     """The moments are spread over the imports, the settings, and the search for brokers."""
     chance = random.Random(SEED)

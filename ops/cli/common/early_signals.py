@@ -19,6 +19,7 @@ def listen() -> None:
     Until then `finally` blocks suffice to clean up. `Service.run` replaces these handlers with its own
     while it runs.
     """
+    sys.unraisablehook = _report_unraisable
     for number in _SIGNALS:
         signal.signal(number, _end)
 
@@ -33,6 +34,12 @@ def ignore() -> None:
     """Ignore signals, because the service has ended and the exit code is known."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _report_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Report an error that Python cannot raise, as of a destructor, but not the SystemExit of a signal: see `obey`."""
+    if not (_asked and isinstance(unraisable.exc_value, SystemExit)):
+        sys.__unraisablehook__(unraisable)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
