@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from examples.around import endofday, front, invoices
 from examples.microservice import app as microservice
 from examples.scoring import app as scoring
 
+from examples.around import endofday, front, invoices
 from statehold.bound.topics import output_topics
 
 SERVICES = [each.service for each in (endofday, front, invoices, microservice, scoring)]
