@@ -49,8 +49,8 @@ from typing import Annotated, Any, Literal, Optional, assert_type
 import msgspec
 
 from statehold import (
-    Handler, Hopping, Int64, JoinBuffer, Json, Output, Record, Reference, Rekey, Serde, Service, Session, Table,
-    Tumbling, on,
+    Client, Handler, Hopping, Int64, JoinBuffer, Json, Output, Record, Reference, Rekey, Retired, RowPage, Serde,
+    Service, Session, Table, Tumbling, on,
 )
 from statehold.testing import Driver
 from statehold.api.handler import EffectKey
@@ -75,8 +75,26 @@ class SerdeOfA:
 AB = A | B
 
 
+async def read(client: Client) -> None:
+    assert_type(await client.get_many("t", ["k"], value=A), dict[str, A])
+    assert_type(await client.get_many("t", ["k"], value=A | B), dict[str, A | B])
+    assert_type(await client.get_range("t", value=AB), RowPage[A | B])
+    async for change in client.watch("t", value=A | B):
+        assert_type(change.value, A | B)
+    async for one in client.watch("t", value=SerdeOfA()):
+        assert_type(one.value, A)
+
+
+def read_blocking(client: Client) -> None:
+    assert_type(client.get_many_blocking("t", ["k"], value=A | B), dict[str, A | B])
+    assert_type(client.get_range_blocking("t", value=list[A]), RowPage[list[A]])
+    for change in client.watch_blocking("t", value=A | B):
+        assert_type(change.value, A | B)
+
+
 class Declared(Handler[None]):
     either = Table(key=str, value=A | B)
+    former = Retired(key=str | int)
     alias = Table(key=str, value=AB)
     maybe = Table(key=tuple[str, int], value=Optional[A], sorted=True)
     limited = Table(key=Annotated[int, msgspec.Meta(ge=0)], value=Annotated[int, msgspec.Meta(gt=0)])

@@ -225,7 +225,13 @@ class Retired(Declaration, Generic[K]):
     :raises UsageError: the type of the key is not supported.
     """
 
-    def __init__(self, *, key: type[K] | TypeForm[K], was: str = "") -> None:
+    @overload
+    def __init__(self, *, key: type[K], was: str = "") -> None: ...
+
+    @overload
+    def __init__(self, *, key: TypeForm[K], was: str = "") -> None: ...
+
+    def __init__(self, *, key: Any, was: str = "") -> None:
         require_name(was)
         require_key_type(key)
         self._options = TableOptions(

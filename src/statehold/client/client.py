@@ -275,15 +275,37 @@ class Client:
             return found[0]
         return self._reads.get(table, key, value, partition, after, until, here)
 
+    @overload
     async def get_many(
         self,
         table: str,
         keys: Iterable[K],
         *,
-        value: type[V] | TypeForm[V],
+        value: type[V],
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
-    ) -> dict[K, V]:
+    ) -> dict[K, V]: ...
+
+    @overload
+    async def get_many(
+        self,
+        table: str,
+        keys: Iterable[K],
+        *,
+        value: TypeForm[V],
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> dict[K, V]: ...
+
+    async def get_many(
+        self,
+        table: str,
+        keys: Iterable[K],
+        *,
+        value: Any,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> dict[K, Any]:
         """Return the committed values of those of these keys that the table has.
 
         As `get`, for many keys at once. A receipt in `after` counts for the keys of its partition. Up to 100 keys of a
@@ -296,25 +318,48 @@ class Client:
         parts = await self._all(self._many.of_keys(table, keys, value, receipts(after), count, until))
         return {key: found for part in parts for key, found in part.items()}
 
+    @overload
     def get_many_blocking(
         self,
         table: str,
         keys: Iterable[K],
         *,
-        value: type[V] | TypeForm[V],
+        value: type[V],
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
-    ) -> dict[K, V]:
+    ) -> dict[K, V]: ...
+
+    @overload
+    def get_many_blocking(
+        self,
+        table: str,
+        keys: Iterable[K],
+        *,
+        value: TypeForm[V],
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> dict[K, V]: ...
+
+    def get_many_blocking(
+        self,
+        table: str,
+        keys: Iterable[K],
+        *,
+        value: Any,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> dict[K, Any]:
         """Do the same as `get_many`, on threads that this one waits for."""
         until = time.monotonic() + timeout
         jobs = self._many.of_keys(table, keys, value, receipts(after), self._asking.partitions(until), until)
         return {key: found for part in self._all_blocking(jobs, until) for key, found in part.items()}
 
+    @overload
     async def get_range(
         self,
         table: str,
         *,
-        value: type[V] | TypeForm[V],
+        value: type[V],
         key: Any = str,
         prefix: str | bytes | None = None,
         start: Any = None,
@@ -322,7 +367,36 @@ class Client:
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
-    ) -> RowPage[V]:
+    ) -> RowPage[V]: ...
+
+    @overload
+    async def get_range(
+        self,
+        table: str,
+        *,
+        value: TypeForm[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        start: Any = None,
+        end: Any = None,
+        limit: int = 100,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> RowPage[V]: ...
+
+    async def get_range(
+        self,
+        table: str,
+        *,
+        value: Any,
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        start: Any = None,
+        end: Any = None,
+        limit: int = 100,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> RowPage[Any]:
         """Return the first committed rows, of all partitions in the order of their keys.
 
         Their keys begin with `prefix`, are not below `start`, and are below `end`. `key` is the type of the keys.
@@ -337,11 +411,12 @@ class Client:
         jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
         return page_of(await self._all(jobs), limit)
 
+    @overload
     def get_range_blocking(
         self,
         table: str,
         *,
-        value: type[V] | TypeForm[V],
+        value: type[V],
         key: Any = str,
         prefix: str | bytes | None = None,
         start: Any = None,
@@ -349,23 +424,76 @@ class Client:
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
         timeout: float = _TIMEOUT,
-    ) -> RowPage[V]:
+    ) -> RowPage[V]: ...
+
+    @overload
+    def get_range_blocking(
+        self,
+        table: str,
+        *,
+        value: TypeForm[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        start: Any = None,
+        end: Any = None,
+        limit: int = 100,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> RowPage[V]: ...
+
+    def get_range_blocking(
+        self,
+        table: str,
+        *,
+        value: Any,
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        start: Any = None,
+        end: Any = None,
+        limit: int = 100,
+        after: Receipt | Iterable[Receipt] | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> RowPage[Any]:
         """Do the same as `get_range`, on threads that this one waits for."""
         until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
         count = self._asking.partitions(until)
         jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
         return page_of(self._all_blocking(jobs, until), limit)
 
+    @overload
     def watch(
         self,
         table: str,
         *,
-        value: type[V] | TypeForm[V] | serde.Serde[V],
+        value: type[V] | serde.Serde[V],
         key: Any = str,
         prefix: str | bytes | None = None,
         after: str = "",
         partitions: Iterable[int] = (),
-    ) -> TableWatch[V]:
+    ) -> TableWatch[V]: ...
+
+    @overload
+    def watch(
+        self,
+        table: str,
+        *,
+        value: TypeForm[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> TableWatch[V]: ...
+
+    def watch(
+        self,
+        table: str,
+        *,
+        value: Any,
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> TableWatch[Any]:
         """Yield the committed changes of a table, in order within each partition, from now on.
 
             async for change in client.watch("balances", value=int, prefix="DE-", after=page.position):
@@ -389,16 +517,40 @@ class Client:
             async for look in looks:
                 yield look
 
+    @overload
     def watch_blocking(
         self,
         table: str,
         *,
-        value: type[V] | TypeForm[V] | serde.Serde[V],
+        value: type[V] | serde.Serde[V],
         key: Any = str,
         prefix: str | bytes | None = None,
         after: str = "",
         partitions: Iterable[int] = (),
-    ) -> BlockingTableWatch[V]:
+    ) -> BlockingTableWatch[V]: ...
+
+    @overload
+    def watch_blocking(
+        self,
+        table: str,
+        *,
+        value: TypeForm[V],
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> BlockingTableWatch[V]: ...
+
+    def watch_blocking(
+        self,
+        table: str,
+        *,
+        value: Any,
+        key: Any = str,
+        prefix: str | bytes | None = None,
+        after: str = "",
+        partitions: Iterable[int] = (),
+    ) -> BlockingTableWatch[Any]:
         """Do the same as `watch`, on this thread; `close` of the client ends it."""
         order = WatchOrder(WatchedTable.typed(table, key, value, prefix), after, tuple(partitions))
         return BlockingTableWatch(self._watched_blocking(order), order.after)
