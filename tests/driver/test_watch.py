@@ -20,6 +20,7 @@ from statehold import Handler, Record, Table
 from statehold.common.names import Names
 from statehold.errors import (
     ChangesLost,
+    DamagedIncrement,
     KafkaTrouble,
     NoCommitRecord,
     TornTransaction,
@@ -425,6 +426,25 @@ def test_a_damaged_chain_ends_a_watch() -> None:
     log.append(records.pack(Header(99, "foreign", driver.commit_record().lineage, 0)))
     log.append(records.pack(Header(100, "foreign", driver.commit_record().lineage, 0)))
     with pytest.raises((TornTransaction, ChangesLost)):
+        watched.look()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [7, ["balances"], ["balances", ["ann"], [b"1", b"2"]], ["balances", ["ann"], ["text"]], [1, ["ann"], [b"1"]]],
+    ids=["no entry", "no values", "more values than keys", "values that are text", "no name"],
+)
+def test_a_damaged_entry_ends_a_watch_with_its_place(entry: object) -> None:
+    driver = fed("ann")
+    watched = Watched(driver)
+    watched.look()
+    last = driver.commit_record()
+    n, log = last.n + 1, driver.broker.log(driver.names.changelog, 0)
+    log.append(records.pack(Header(n, "foreign", last.lineage, last.reach)))
+    log.append(records.pack(records.Part(n, "foreign", 0, [msgspec.Raw(msgspec.msgpack.encode(entry))])))
+    closing = msgspec.structs.replace(last, n=n, attempt="foreign", last_delta=n, parts=1)
+    log.append(records.pack(closing))
+    with pytest.raises(DamagedIncrement, match=r"changelog\[0\]@\d+"):
         watched.look()
 
 

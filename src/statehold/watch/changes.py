@@ -12,6 +12,7 @@ import msgspec
 from statehold.api.values import serde, versioned_values
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.errors import StateholdError, UnreadableValue, UsageError
+from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import Part
 
 V_co = TypeVar("V_co", covariant=True)
@@ -68,14 +69,17 @@ class WatchedTable(NamedTuple):
     def stored(self, parts: Sequence[Part], skip: int) -> Iterator[Stored]:
         """Yield the wanted changes of a transaction, without its first `skip` changes.
 
-        :raises UnreadableValue: a key is of another type.
+        :raises UnreadableValue: a key is of another type. :raises frame.BadFrame: an entry is damaged.
         """
         number = 0
         for part in parts:
             for raw in part.entries:
-                table, keys, values = _split(raw)
+                table, packed, values = _entry(raw)
                 if table == self.name:
-                    found = enumerate(zip(self._keys(keys), values, strict=True), number + 1)
+                    keys = self._keys(packed)
+                    if len(keys) != len(values):
+                        raise frame.BadFrame(f"table {table!r}: {len(keys)} keys, {len(values)} values")
+                    found = enumerate(zip(keys, values, strict=True), number + 1)
                     yield from ((k, value, i) for i, (k, value) in found if i > skip and self._wants(k))
                 number += len(values)
 
@@ -108,6 +112,14 @@ class WatchedTable(NamedTuple):
                 f"table {self.name!r}: its keys are of another type: {error}. Next: give `key` the type of the table's "
                 f"keys"
             ) from error
+
+
+def _entry(raw: msgspec.Raw) -> tuple[str, msgspec.Raw, list[bytes | None]]:
+    """:raises frame.BadFrame: it is no table's name, keys and values."""
+    try:
+        return _split(raw)
+    except UNREADABLE as error:
+        raise frame.BadFrame(f"entry: {error}") from error
 
 
 def as_prefix(kind: Any, prefix: str | bytes | None, table: str) -> str | bytes | None:

@@ -13,7 +13,7 @@ from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header
 from statehold.snapshot.restore.discovery import last_commit_record, newest_commit_record
-from statehold.watch.changes import WatchedTable
+from statehold.watch.changes import Stored, WatchedTable
 from statehold.watch.position import NEW, WatchedTo
 
 _READ_AGAIN: Final = "Next: read the table again, and watch from the position of that page"
@@ -110,8 +110,20 @@ class PartitionChanges:
         try:
             return records.unpack(data)
         except frame.BadFrame as error:
-            topic, partition = self._chain.topic, self._chain.partition
-            raise DamagedIncrement(str(error), topic=topic, partition=partition, position=offset) from error
+            raise self._damaged(error, offset) from error
+
+    def changes(self, increment: Increment, skip: int) -> list[Stored]:
+        """Return the wanted changes of a transaction, without its first `skip` changes.
+
+        :raises DamagedIncrement: an entry cannot be read. :raises UnreadableValue: a key is of another type.
+        """
+        try:
+            return list(self._table.stored(increment.parts, skip))
+        except frame.BadFrame as error:
+            raise self._damaged(error, increment.offset) from error
+
+    def _damaged(self, error: frame.BadFrame, offset: int) -> DamagedIncrement:
+        return DamagedIncrement(str(error), topic=self._chain.topic, partition=self._chain.partition, position=offset)
 
     def _require_changes(self, increment: Increment) -> None:
         record, reached = increment.commit_record, self.reached

@@ -108,7 +108,7 @@ class Watcher:
         record, reached, partition = increment.commit_record, part.reached, part.partition
         skip = reached.part if reached is not None and reached.n == record.n else 0
         generation = WatchedTo.of(record).generation
-        found = list(self._table.stored(increment.parts, skip))
+        found = part.changes(increment, skip)
         for i, (key, data, number) in enumerate(found, 1):
             last = i == len(found)
             where = f"partition {partition}, transaction {record.n}, behind the position {self.position}"
