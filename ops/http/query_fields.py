@@ -9,16 +9,15 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 import msgspec
 
 from statehold.client.receipt import Receipt
+from statehold.client.rows import MOST_KEYS, MOST_ROWS
+from statehold.common.decoding import UNREADABLE
 from statehold.errors import UsageError
 from statehold.ops.http.answers import HttpRequest, Rejected
 from statehold.state.partition_table import PartitionTable
 from statehold.worker.replicas.listing import KeyBounds
 
-#: most rows of a list, and their usual number
-MOST: Final = 1000
+#: rows of a list, if its reader names no number
 _USUAL: Final = 100
-#: most keys of one request
-_MOST_KEYS: Final = 100
 
 
 def named_table(name: str, declared: Mapping[str, PartitionTable[Any, Any]]) -> PartitionTable[Any, Any]:
@@ -36,7 +35,7 @@ def key_of(table: PartitionTable[Any, Any], text: str) -> Any:
         if kind is bytes:
             return unquote_to_bytes(text)
         return msgspec.json.decode(unquote(text), type=kind)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise Rejected(400, f"{unquote(text)!r} is no key of table {table.name!r}, {name_of(kind)}: {error}") from error
 
 
@@ -46,8 +45,8 @@ def keys_of(table: PartitionTable[Any, Any], request: HttpRequest) -> list[Any] 
     if text is None:
         return None
     parts = text.split(",")
-    if len(parts) > _MOST_KEYS:
-        raise Rejected(400, f"keys= has {len(parts)} keys; ask for at most {_MOST_KEYS} at a time")
+    if len(parts) > MOST_KEYS:
+        raise Rejected(400, f"keys= has {len(parts)} keys; ask for at most {MOST_KEYS} at a time")
     return [key_of(table, each) for each in parts]
 
 
@@ -73,8 +72,8 @@ def prefix_of(table: PartitionTable[Any, Any], request: HttpRequest) -> Any:
 
 def limit_of(request: HttpRequest) -> int:
     text = request.query.get("limit", str(_USUAL))
-    if not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= MOST:
-        raise Rejected(400, f"limit={text}: write a number from 1 to {MOST}")
+    if not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= MOST_ROWS:
+        raise Rejected(400, f"limit={text}: write a number from 1 to {MOST_ROWS}")
     return int(text)
 
 

@@ -17,11 +17,11 @@ from urllib.parse import unquote, urlencode
 
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
-from statehold.client.rows import first_rows
+from statehold.client.rows import MOST_ROWS, first_rows
 from statehold.disk.port import StoreClosed
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, NotFound, NotLive
-from statehold.ops.http.query_fields import MOST, after_of, bounds_of, key_of, keys_of, limit_of, name_of, named_table
+from statehold.ops.http.query_fields import after_of, bounds_of, key_of, keys_of, limit_of, name_of, named_table
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
 from statehold.state.partition_table import PartitionTable
@@ -123,7 +123,7 @@ class Queries:
                 found = self._once_committed(partial(read, partition, after))
             except Elsewhere as error:
                 return _sent_on(error, request)
-        limit = limit_of(request) if wanted is None else MOST
+        limit = limit_of(request) if wanted is None else MOST_ROWS
         parts = [
             ([(key, data, number) for key, data in listing.rows], listing.truncated)
             for number, (listing, _) in found.items()

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+import msgspec
 import pytest
 from tests.support.inside import lane
 
@@ -22,7 +23,7 @@ from statehold.common.partitioner import murmur2
 from statehold.config import Settings
 from statehold.errors import StateUnavailable, UsageError
 from statehold.ops.http import state
-from statehold.ops.http.answers import HttpAnswer, HttpRequest, answered
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotLive, _stored
 from statehold.ops.http.query_fields import key_of, keys_of
 from statehold.ops.http.state import Queries
@@ -136,6 +137,20 @@ def test_a_client_writes_a_key_of_any_type_as_a_path_is_read(table: str, key: An
     assert key_of(declared, key_text(key)) == key
     asked = HttpRequest("GET", f"/state/{table}", {"keys": unquote(quote(f"{key_text(key)},{key_text(key)}"))})
     assert keys_of(declared, asked) == [key, key]
+
+
+class Place(msgspec.Struct, frozen=True):
+    row: int = 0
+
+
+class Placed(Handler[int]):
+    places = Table(key=Place, value=int)
+
+
+def test_a_key_that_is_nested_too_deep_is_rejected() -> None:
+    declared = tables_and_outputs(class_of(Placed))[0]["places"]
+    with pytest.raises(Rejected, match="is no key of table 'places'"):
+        key_of(declared, '{"x":' + "[" * 3000)
 
 
 def test_a_key_that_no_table_has_is_an_error_of_the_client() -> None:

@@ -22,8 +22,9 @@ V_co = TypeVar("V_co", covariant=True)
 #: of a type of keys that tables have
 Key = Any
 
-#: most keys of one request to an owner, and characters of them in its path
-_KEYS: Final = 100
+#: most keys of one request to an owner
+MOST_KEYS: Final = 100
+#: most characters of them in its path
 _CHARACTERS: Final = 2_000
 #: most rows of a page
 MOST_ROWS: Final = 1000
@@ -211,7 +212,7 @@ def _pieces(keys: list[Key]) -> Iterable[list[Key]]:
     room = 0
     for key in keys:
         size = len(quote(key_text(key), safe="")) + 3
-        if piece and (size > room or len(piece) >= _KEYS):
+        if piece and (size > room or len(piece) >= MOST_KEYS):
             yield piece
             piece = []
         if not piece:
