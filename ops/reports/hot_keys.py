@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from statehold.common.names import Names
-from statehold.common.visible import visible
+from statehold.common.visible import key_as_text
 from statehold.ops.reports.lag import Lags
 from statehold.ports import OutOfRange
 
@@ -134,11 +134,8 @@ def _hot(topic: str, partition: int, sketch: FrequentKeys, records: int, least: 
 
 
 def _text(key: bytes | None) -> str | None:
-    """Return a key as people read it: its text, else its bytes in hexadecimal digits."""
+    """Return a key as `statehold dlq` writes it, too; a long one is cut."""
     if key is None:
         return None
-    try:
-        text = visible(key.decode())
-    except UnicodeDecodeError:
-        text = f"0x{key.hex()}"
+    text = key_as_text(key)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.ops.cli.topics.dlq import key_of, key_text
+from statehold.common.visible import key_as_text, key_of_text
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ from statehold.ops.cli.topics.dlq import key_of, key_text
     ],
 )
 def test_a_key_is_text_or_hexadecimal(key: bytes | None, text: str) -> None:
-    assert key_text(key) == text
+    assert key_as_text(key) == text
 
 
 def test_text_that_only_looks_like_hexadecimal_is_text() -> None:
-    assert key_of("hex:green") == b"hex:green"
+    assert key_of_text("hex:green") == b"hex:green"
 
 
 @given(st.binary() | st.text().map(str.encode))
 def test_a_key_that_is_listed_can_be_named(key: bytes) -> None:
-    assert key_of(key_text(key)) == key
+    assert key_of_text(key_as_text(key)) == key

@@ -14,7 +14,7 @@ from tests.unit.test_service_client import PARTITIONS, Kafka, Owned, Requests, k
 from statehold import Client
 from statehold.asgi import status_of
 from statehold.client import asking
-from statehold.client.asking import RequestInProgress
+from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads, PartitionState
 from statehold.client.stopped_partitions import StoppedPartitions
 from statehold.common.names import Names
@@ -106,6 +106,11 @@ def test_a_reply_that_comes_while_the_owner_is_asked_counts(owned: Owned, kafka:
         assert client.ask_blocking(b"1", key="ann", reply=int, id="1", timeout=60) == 2
 
 
+def reads_of(owner: Any) -> OwnerReads:
+    settings, names = Settings(), Names("s", "s")
+    return OwnerReads(settings, names, owner.admin, OpenRequests(settings, names))
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -121,7 +126,7 @@ def test_a_reply_that_comes_while_the_owner_is_asked_counts(owned: Owned, kafka:
 )
 def test_an_owner_that_names_no_stop_changes_nothing(owned: Owned, said: HttpAnswer) -> None:
     owner = owned(lambda _: said)
-    reads = OwnerReads(Settings(), Names("s", "s"), owner.admin)
+    reads = reads_of(owner)
     state = reads.state_of(HOME, time.monotonic() + 20)
     assert state is None or not state.stopped
     assert reads.state_of(PARTITIONS, time.monotonic() + 20) is None, "no member owns it"
@@ -136,11 +141,11 @@ def test_an_owner_that_hangs_or_is_gone_says_nothing(owned: Owned) -> None:
         return as_json(status(**FAILED))
 
     owner = owned(answer)
-    reads = OwnerReads(Settings(), Names("s", "s"), owner.admin)
+    reads = reads_of(owner)
     assert reads.state_of(HOME, time.monotonic() + 0.05) is None
     held.set()
     owner.url = "http://127.0.0.1:1"
-    reads = OwnerReads(Settings(), Names("s", "s"), owner.admin)
+    reads = reads_of(owner)
     assert reads.state_of(HOME, time.monotonic() + 20) is None
 
 

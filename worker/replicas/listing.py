@@ -68,13 +68,9 @@ def rows_within(committed: Committed, table: str, bounds: KeyBounds, limit: int)
     raise Busy  # all the rows that were listed were deleted before they were read
 
 
-def rows_of(committed: Committed, table: str, keys: Sequence[Any], tries: int = 0) -> Listing:
-    """Return the rows of these keys, all of one commit. `tries`: of reads, 0 for the usual number.
-
-    :raises Busy: commits came too fast.
-    """
-    look = partial(several, table, keys)
-    values, commit_record = committed.read(look, tries) if tries else committed.read(look)
+def rows_of(committed: Committed, table: str, keys: Sequence[Any]) -> Listing:
+    """Return the rows of these keys, all of one commit. :raises Busy: commits came too fast."""
+    values, commit_record = committed.read(partial(several, table, keys))
     return Listing(_found(keys, values), False, commit_record, commit_record)
 
 

@@ -204,30 +204,31 @@ def _paused(partition: dict[str, Any], names: str) -> str:
 def _pending_effects(partition: dict[str, Any]) -> str:
     """Describe effects that have been pending for longer than a moment."""
     live = partition.get("live") or {}
-    since = live.get("effects_since")
-    if not since or time.time() - since < _LONG_PENDING:
-        return ""
-    return f"{live['effects']} effects pending, the oldest for {time.time() - since:.0f} s"
+    oldest = _oldest(live.get("effects_since"))
+    return f"{live['effects']} effects pending, {oldest}" if oldest else ""
 
 
 def _calls(partition: dict[str, Any]) -> str:
     """Describe durable calls that are dead, or have been pending for longer than a moment."""
     live = partition.get("live") or {}
-    since, dead = live.get("calls_since"), live.get("calls_dead")
+    oldest, dead = _oldest(live.get("calls_since")), live.get("calls_dead")
     said = [f"the other system of {', '.join(down)} is down"] if (down := live.get("calls_down")) else []
     said += [f"{dead} dead call(s)"] if dead else []
-    if since and time.time() - since >= _LONG_PENDING:
-        said.append(f"{live['calls']} calls pending, the oldest for {time.time() - since:.0f} s")
+    said += [f"{live['calls']} calls pending, {oldest}"] if oldest else []
     return "; ".join(said)
 
 
 def _requests(partition: dict[str, Any]) -> str:
     """Describe requests that have had no answer for longer than a moment."""
     live = partition.get("live") or {}
-    since = live.get("requests_since")
-    if not since or time.time() - since < _LONG_PENDING:
-        return ""
-    return f"{live['requests_waiting']} requests without an answer, the oldest for {time.time() - since:.0f} s"
+    oldest = _oldest(live.get("requests_since"))
+    return f"{live['requests_waiting']} requests without an answer, {oldest}" if oldest else ""
+
+
+def _oldest(since: float | None) -> str:
+    """Say for how long the oldest has waited; '' if none has for longer than a moment."""
+    waited = time.time() - since if since else 0.0
+    return f"the oldest for {waited:.0f} s" if waited >= _LONG_PENDING else ""
 
 
 def _progress(partition: dict[str, Any]) -> str:

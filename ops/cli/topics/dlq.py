@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +14,7 @@ from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.api.handler import Handler
 from statehold.bound.policies import sends_dead_letters
 from statehold.bound.topics import class_of
+from statehold.common.visible import key_as_text, key_of_text
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resolution
 from statehold.ops.cli.common import output as shown
@@ -31,8 +31,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-#: before the bytes of a key that is no printable text
-_HEX: Final = "hex:"
 #: seconds between two looks whether the service still has a process
 _LOOK: Final = 5.0
 
@@ -81,7 +79,7 @@ def list_(
     for line in by_key(dead_letters).values():
         first = line[0]
         said = f"{first.error}: {first.text}" if first.why == "raised" else f"(follows) {first.error}"
-        rows.append((first.name, key_text(first.key), len(line), shown.moment(first.timestamp), said))
+        rows.append((first.name, key_as_text(first.key), len(line), shown.moment(first.timestamp), said))
     shown.print_table(("dead letter", "key", "waiting", "failed", "error"), rows)
 
 
@@ -288,7 +286,7 @@ def _settle(choice: Choice, what: str, key: str | None, place: str | None, why: 
             shown.print_json([_plain(dead_letter) for dead_letter in dead_letters])
         else:
             for dead_letter in dead_letters:
-                key_shown = key_text(dead_letter.key)
+                key_shown = key_as_text(dead_letter.key)
                 shown.report(f"{what.removeprefix('dlq-')} {dead_letter.name} key {key_shown}: {dead_letter.error}")
         _require_some(dead_letters)
         return
@@ -333,26 +331,11 @@ def _require_some(found: Sequence[object]) -> None:
 
 def _wanted(about: Subject, key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
     at = _parsed(about, place) if place is not None else None
-    wanted = None if key is None else key_of(key)
+    wanted = None if key is None else key_of_text(key)
     return lambda dead_letter: (
         (wanted is None or dead_letter.key == wanted)
         and (at is None or (dead_letter.topic if at[0] else "", dead_letter.partition, dead_letter.offset) == at)
     )
-
-
-def key_of(text: str) -> bytes:
-    """Return the bytes of a key that is written as `list` shows it."""
-    if text.startswith(_HEX):
-        with suppress(ValueError):
-            return bytes.fromhex(text.removeprefix(_HEX))
-    return text.encode()
-
-
-def key_text(key: bytes | None) -> str:
-    """Write a key as text if it is printable, and otherwise as hexadecimal digits."""
-    text = _text(key)
-    plain = text.isprintable() and not text.startswith(_HEX)
-    return text if key is None or (plain and text.encode() == key) else f"{_HEX}{key.hex()}"
 
 
 def _parsed(about: Subject, place: str) -> tuple[str, int, int]:
@@ -381,7 +364,7 @@ def _plain(each: DeadLetter | Resolution) -> dict[str, Any]:
     plain: dict[str, Any] = {name: getattr(each, name) for name in each.__struct_fields__}
     if isinstance(each, DeadLetter) and not each.id:  # a policy made it
         plain = {name: value for name, value in plain.items() if name not in ("id", "who", "reason")}
-    for name, shown_as in (("key", key_text), ("value", _text)):
+    for name, shown_as in (("key", key_as_text), ("value", _text)):
         if name in plain:
             plain[name] = shown_as(plain[name])
     if "headers" in plain:

@@ -76,13 +76,7 @@ class RowsAnswer(msgspec.Struct):
 
     def decoded(self, kind: Any, data: msgspec.Raw) -> Any:
         """:raises StateUnavailable: the data is of another type."""
-        try:
-            return _decoder(kind)(data)
-        except UNREADABLE as error:
-            raise StateUnavailable(
-                f"what was read is no {kind!r:.100}: {error}. Next: give `key` and `value` the types of the table's "
-                f"keys and values"
-            ) from error
+        return _decoded(kind, data, "what was read", "`key` and `value` the types of the table's keys and values")
 
 
 class PartitionState(msgspec.Struct, kw_only=True):
@@ -138,10 +132,7 @@ class InputCount(Protocol):
 class OwnerReads:
     """Any thread may use it. Reads share a few connections to each owner."""
 
-    def __init__(
-        self, settings: Settings, names: Names, admin: Callable[[], Admin], input: InputCount | None = None
-    ) -> None:
-        """`input`: None does not notice partitions that were added."""
+    def __init__(self, settings: Settings, names: Names, admin: Callable[[], Admin], input: InputCount) -> None:
         self._settings, self._names, self._admin, self._input = settings, names, admin, input
         self._lock = threading.Lock()
         self._owners: dict[int, _Owner] = {}
@@ -214,7 +205,7 @@ class OwnerReads:
         accept: Callable[[int, RowsAnswer, str], T | None],
     ) -> T:
         """Ask the owner until `accept` finds a result in its answer; None asks again."""
-        counted = self._input.counted if self._input is not None else 0
+        counted = self._input.counted
         began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
         while time.monotonic() < until:
             if (found := here()) is not None:
@@ -288,7 +279,7 @@ class OwnerReads:
 
     def _require_count(self, what: str, counted: int) -> None:
         """:raises StateUnavailable: the partition was chosen among fewer than there are now."""
-        if self._input is not None and 0 < counted < self._most:
+        if 0 < counted < self._most:
             self._input.count_again()
             raise StateUnavailable(
                 f"{what}: {self._names.input} has at least {self._most} partitions now, and had {counted} when this "
@@ -395,9 +386,12 @@ def _answer(status: int, body: RowsAnswer, kind: Any, what: str, cause: str) -> 
         return None
     if status != 200 or body.error:
         raise StateUnavailable(f"{what}: {cause}")
+    return _decoded(kind, body.value, f"{what}: the value", "`value` the type of the table's values")
+
+
+def _decoded(kind: Any, data: msgspec.Raw, what: str, given: str) -> Any:
+    """:raises StateUnavailable: the data, which is `what`, is of another type; `given` has to be as it says."""
     try:
-        return _decoder(kind)(body.value)
+        return _decoder(kind)(data)
     except UNREADABLE as error:
-        raise StateUnavailable(
-            f"{what}: the value is no {kind!r:.100}: {error}. Next: give `value` the type of the table's values"
-        ) from error
+        raise StateUnavailable(f"{what} is no {kind!r:.100}: {error}. Next: give {given}") from error

@@ -24,6 +24,7 @@ from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.full_producer import ManifestProducer
+from statehold.snapshot import state_replacement
 from statehold.snapshot.format import frame, recorded_types, records
 from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
@@ -100,7 +101,7 @@ class _Work:
                 plan = planning.make(reader, reading)
                 plan = planning.divided(reader, plan, pieces(self._spark, count))
             goal = plan.goal.commit_record
-            self._stopped.require_complete(plan.place, plan.last, goal.position(self._names.input), goal.digest)
+            state_replacement.require_complete(plan.place, plan.last, goal.position(self._names.input), goal.digest)
             plans[partition] = plan
         return plans
 

@@ -119,13 +119,6 @@ class StoppedService:
             found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
         return LastState(found.commit_record, found.state), found.position
 
-    def require_complete(self, place: Place, last: CommitRecord, newest: int, digest_: bytes) -> None:
-        """Check that the newest stored state, at position `newest`, is the state of the last commit record.
-
-        :raises ToolRefused: it is not, because records or commands would have to be replayed.
-        """
-        state_replacement.require_complete(place, last, newest, digest_)
-
     def commit_record(self, partition: int) -> CommitRecord | None:
         """Return the last commit record without any check."""
         with closing(self.reader()) as reader:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import inspect
 
 from statehold.api.values import serde
-from statehold.api.values.table_types import is_value, shown
+from statehold.api.values.table_types import SIMPLE, is_value, shown
 from statehold.common.decoding import type_info
 from statehold.common.type_arguments import open_variables
 from statehold.errors import UsageError
@@ -37,19 +37,7 @@ _JSON: Final = (
     inspect.VarTupleType,
 )
 #: what these may be made of
-_PARTS: Final = (
-    *_JSON,
-    inspect.StrType,
-    inspect.IntType,
-    inspect.BytesType,
-    inspect.BoolType,
-    inspect.EnumType,
-    inspect.UUIDType,
-    inspect.DateType,
-    inspect.LiteralType,
-    inspect.NoneType,
-    inspect.Metadata,
-)
+_PARTS: Final = (*_JSON, *SIMPLE, inspect.NoneType, inspect.Metadata)
 _TEXT: Final = "declare str or int and convert record.key in the handler, or put it into a tuple or a Struct"
 _MOMENT: Final = ": equal times of two zones have other bytes. Next: use an int of milliseconds, or a date"
 _ORDER: Final = ". Next: use a tuple, sorted if the order means nothing"

@@ -18,7 +18,8 @@ from statehold.errors import UsageError
 
 #: an instance of exactly this type always comes back as it was
 EXACT_TYPES: Final = frozenset((str, int, bytes, bool, UUID, date))
-_PLAIN: Final = (
+#: values of one spelling, and without parts
+SIMPLE: Final = (
     inspect.StrType,
     inspect.IntType,
     inspect.BytesType,
@@ -26,9 +27,9 @@ _PLAIN: Final = (
     inspect.EnumType,
     inspect.UUIDType,
     inspect.DateType,
-    inspect.DateTimeType,
     inspect.LiteralType,
 )
+_PLAIN: Final = (*SIMPLE, inspect.DateTimeType)
 _ORDERED: Final = (
     inspect.StrType,
     inspect.IntType,
