@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
 from statehold.api.handler import HandlerFactory
@@ -21,7 +21,6 @@ from statehold.bound.inputs import key_types, value_types
 from statehold.bound.rekey import with_rekeys
 from statehold.bound.serdes import check_schemas
 from statehold.bound.topics import class_of, output_topics, reference_topics, replies_of, with_keys
-from statehold.client.client import Client
 from statehold.common.access_rights import Right
 from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import MOST_INPUTS, Names
@@ -36,7 +35,6 @@ from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
 from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.runtime.introspection import Overview
-from statehold.runtime.local_reads import LocalReads
 from statehold.runtime.shutdown import Shutdown
 from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.runtime.wiring import ServiceWiring
@@ -44,6 +42,9 @@ from statehold.snapshot.gc_control import collect_less_often, thaw
 from statehold.telemetry import metrics, status_gauges
 from statehold.telemetry.log_events import Log, RecentEvents
 from statehold.telemetry.registry import GaugeSample, ServiceMetrics
+
+if TYPE_CHECKING:
+    from statehold.client.client import Client
 
 _STEP = 0.2
 
@@ -227,6 +228,9 @@ class Service:
 
     def client(self) -> Client:
         """Return a new `Client` of this service, with its settings and the types of its (first) input."""
+        from statehold.client.client import Client
+        from statehold.runtime.local_reads import LocalReads
+
         value = value_types(class_of(self.handler), self.names)[self.input]
         key = key_types(self.handler, self.names).get(self.input)
         here = LocalReads(lambda: self.overview, self.input)
