@@ -140,7 +140,8 @@ def _read_elsewhere(directory: Path, tables: LocalTables, limit: int) -> FilesCo
         found: FilesContents = here.recv()
     except EOFError:
         process.join()
-        how = f"signal {-process.exitcode}" if (process.exitcode or 0) < 0 else f"exit code {process.exitcode}"
+        code = process.exitcode or 0
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return FilesContents(fault=f"reading them ended a process by {how}: pages are damaged")
     finally:
         here.close()
