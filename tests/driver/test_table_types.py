@@ -643,6 +643,34 @@ def test_a_renamed_table_stays_stored_under_its_first_name(full: bool) -> None:
     assert driver.table("accounts") == {"ann": 2}
 
 
+def test_two_tables_exchange_their_names() -> None:
+    """A driver goes by the attribute, also if another table is stored under its name."""
+
+    class Both(Handler[str]):
+        debits = Table(key=str, value=int)
+        credits = Table(key=str, value=int)
+
+        def on_record(self, record: Record[str]) -> None:
+            self.debits["ann"], self.credits["ann"] = 1, 2
+
+    class Exchanged(Handler[str]):
+        debits = Table(key=str, value=int, was="credits")
+        credits = Table(key=str, value=int, was="debits")
+
+        def on_record(self, record: Record[str]) -> None:
+            self.debits["ann"], self.credits["ann"] = self.credits["ann"], self.debits["ann"]
+
+    driver = Driver(Both)
+    driver.feed("write")
+    driver.upgrade(Exchanged)
+    assert driver.table("debits") == driver.table(Exchanged.debits) == {"ann": 2}
+    assert driver.table("credits") == driver.table(Exchanged.credits) == {"ann": 1}
+    driver.feed("exchange")
+    driver.crash()
+    driver.restore()
+    assert (driver.table("debits"), driver.table("credits")) == ({"ann": 1}, {"ann": 2})
+
+
 def test_a_rename_that_the_code_does_not_name_is_an_error() -> None:
     driver = Driver(Balances)
     driver.feed("ann")
