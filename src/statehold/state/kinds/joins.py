@@ -164,7 +164,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         if gone:
             written = len(changes.keys) - gone
             changes = Changes(changes.table, changes.keys[:written], changes.values[:written])
-        were = [None] * len(changes.keys) if self._all_new else before(changes)
+        were: list[bytes | None] = [None] * len(changes.keys) if self._all_new else before(changes)
         added, born = self._segments.effect(changes, were)
         return added - sum(segment.digest or 0 for segment in self._leaving.values()), born - gone
 
