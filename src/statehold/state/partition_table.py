@@ -276,7 +276,7 @@ class PartitionTable(Table[K, V]):
         """Set committed values in stored form. None deletes; deleting an absent key does nothing (rule D3)."""
         stored, tombed = self.stored, self._tombed
         if born := list(filterfalse(stored.__contains__, keys)):
-            self._enter(born)
+            self.order += [key for key in born if key not in tombed] if tombed else born
         if None not in values:
             stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
             if tombed:
@@ -290,10 +290,6 @@ class PartitionTable(Table[K, V]):
                 stored.pop(key, None)
                 tombed.add(key)
         self._trim()
-
-    def _enter(self, born: list[K]) -> None:
-        """Add to `order` keys that are new, or were deleted."""
-        self.order += [key for key in born if key not in self._tombed] if self._tombed else born
 
     def _trim(self, others: int = 0) -> None:
         """Rebuild `order` if most of it was deleted. `others`: deleted keys in it that are not in `_tombed`."""

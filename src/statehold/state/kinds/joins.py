@@ -202,8 +202,9 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def apply(self, keys: list[Row[K]], values: list[bytes | None]) -> None:
         if self._all_new:
             self.stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # none is deleted
-            self._enter(keys)
-            self._tombed.difference_update(keys)
+            tombed = self._tombed
+            self.order += [row for row in keys if row not in tombed] if tombed else keys
+            tombed.difference_update(keys)
         else:
             super().apply(keys, values)
         if self._segments is not None:
