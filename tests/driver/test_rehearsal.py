@@ -199,6 +199,26 @@ def test_a_key_that_the_new_code_does_not_write_is_missing() -> None:
     assert (key.how, key.key, key.live, key.new, key.record) == ("missing", "bob", 1, None, "input[0]@1")
 
 
+class Posted(Handler[Posting]):
+    """Declares nothing that the state has."""
+
+    def on_record(self, record: Record[Posting]) -> None:
+        """Does nothing."""
+
+
+def test_what_the_new_code_does_not_declare_is_named_with_the_way() -> None:
+    driver = Driver(Bank)
+    driver.feed(Posting("ann", 5), key="ann")
+    report = rehearsed(driver, Posted, "latest")
+    assert report.verdict == "unreadable"
+    for table, way in {
+        "balances": "Next: name it in was=... of the table that has another name now, or declare balances = Retired(",
+        "statehold.timers": "Next: keep what needs it, or delete its keys with `statehold state migrate --drop stateh",
+    }.items():
+        (text,) = [each for each in report.unreadable if each.startswith(f"table {table!r}: the state has ")]
+        assert way in text
+
+
 def test_another_timer_is_named() -> None:
     driver = run()
     found = rehearsed(driver, released(wait=9_000_000))
