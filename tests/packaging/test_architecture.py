@@ -163,7 +163,7 @@ ALLOWED: dict[str, str] = {
     "spark": (
         "errors config common api.values api state messages bound ports snapshot.format snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io admin service service_lookup snapshot.inspect snapshot.spark.export "
-        "admin.state admin.inspection"
+        "admin.state snapshot.backup admin.inspection"
     ),
     "snapshot.spark": "",
     "testing.memory": (
