@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,20 +195,16 @@ def _live(bootstrap: str, lives: Lives, rate: int, seconds: int, *, shadow: bool
     count = rate * (WARM_SECONDS + seconds)
     _prepare(bootstrap, 1)
     load.fill(bootstrap, SOURCE, 1)  # its output shows that the service is live
-    with _running(bootstrap, *RUN) as service, ExitStack() as follower:
+    with _running(bootstrap, *RUN) as service, ExitStack() as opened:
         _await(service, lambda: kafka.Ends(bootstrap, OUTPUT).stable() > 0, _PATIENCE)
-        if shadow:
-            report = Path(follower.enter_context(tempfile.NamedTemporaryFile("r")).name)
-            compared = follower.enter_context(_running(bootstrap, *SHADOW, out=report))
-            _await(compared, lambda: "following" in report.read_text(), _PATIENCE)
+        follower = _Follower(bootstrap, opened) if shadow else None
         before = cpu_seconds(service.pid)
         job = {"bootstrap": bootstrap, "input": SOURCE, "output": OUTPUT, "rate": rate, "count": count}
         paced = [sys.executable, "-m", "benchmarks.pace", json.dumps(job)]
         done = subprocess.run(paced, cwd=HERE.parent, capture_output=True, text=True, check=False)
         used = cpu_seconds(service.pid) - before
-        if shadow:
-            _await(compared, lambda: _found(_last(report))[0] >= count, _PATIENCE)
-            _require_equal(_last(report))
+        if follower is not None:
+            follower.require_equal(count)
     if done.returncode != 0:
         raise RuntimeError(f"the records at {rate}/s: {done.stderr.strip()[-300:]}")
     delays = sorted(json.loads(done.stdout))
@@ -219,15 +215,24 @@ def _live(bootstrap: str, lives: Lives, rate: int, seconds: int, *, shadow: bool
     console.print(f"{title}: p50 {lives.p50[-1]:.1f} ms, p99 {lives.p99[-1]:.1f} ms, CPU {lives.cpu[-1]:.1f} s/million")
 
 
-def _last(report: Path) -> Any:
-    """Return the newest whole document of a shadow."""
-    return json.loads(report.read_text().rpartition("\n")[0].rpartition("\n")[2])
+class _Follower:
+    """A shadow that follows. It ends with the stack."""
 
+    def __init__(self, bootstrap: str, opened: ExitStack) -> None:
+        self._report = Path(opened.enter_context(tempfile.TemporaryDirectory())) / "report"
+        self._process = opened.enter_context(_running(bootstrap, *SHADOW, out=self._report))
+        _await(self._process, lambda: "following" in self._report.read_text(), _PATIENCE)
 
-def _require_equal(report: Any) -> None:
-    handled, wrong = _found(report)
-    if report["verdict"] != "equal" or wrong:
-        raise RuntimeError(f"the shadow says {report['verdict']} after {handled} records, {wrong} differ")
+    def require_equal(self, count: int) -> None:
+        """Wait until it has compared `count` records. :raises RuntimeError: it found a difference."""
+        _await(self._process, lambda: _found(self._newest())[0] >= count, _PATIENCE)
+        verdict, (_, wrong) = self._newest()["verdict"], _found(self._newest())
+        if verdict != "equal" or wrong:
+            raise RuntimeError(f"the shadow says {verdict}, {wrong} results differ")
+
+    def _newest(self) -> Any:
+        """Return its newest whole report."""
+        return json.loads(self._report.read_text().rpartition("\n")[0].rpartition("\n")[2])
 
 
 # Commands
@@ -271,10 +276,10 @@ def _running(bootstrap: str, *command: str, out: Path | None = None) -> Iterator
                 process.wait()
 
 
-def _await(process: subprocess.Popen[bytes], condition: Any, seconds: float) -> None:
+def _await(process: subprocess.Popen[bytes], condition: Callable[[], bool], seconds: float) -> None:
     """Wait for a condition. :raises RuntimeError: the process ended, or the time is over."""
     deadline = time.monotonic() + seconds
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{' '.join(map(str, process.args[2:4]))} ended or took longer than {seconds:.0f} s")
+            raise RuntimeError(f"it ended or took longer than {seconds:.0f} s: {process.args!s:.200}")
         time.sleep(0.2)
