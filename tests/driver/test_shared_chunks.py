@@ -12,19 +12,28 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.driver.test_spark_tables import InMemory, held, rows, state
+from tests.driver.test_tables_on_disk import Bank, some, state_of
+from tests.golden.generate import moves
+from tests.golden.joined import Joined
 from tests.support import inside
 from tests.support.handlers import Accounts, Op, agrees, events, fold
+from tests.support.snapshot_records import commit_record, manifest
 
 from statehold.config.settings import Settings
 from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import Chunk, Manifest
+from statehold.snapshot.format.records import Chunk, FullRef, Manifest
 from statehold.snapshot.inspect.verify import PartitionVerification, verify
+from statehold.snapshot.shared_chunks import ChunkSharing
+from statehold.snapshot.spark.io.readback import fault_of
 from statehold.snapshot.store import by_url
 from statehold.snapshot.store.base import Store, Stored, StoreTrouble
 from statehold.snapshot.store.sink import StoreSink
+from statehold.spark.relations import ChangesTable
 from statehold.state.changed_keys import ChangedKeys
+from statehold.state.state import State
 from statehold.testing import Driver
-from statehold.testing.memory.clients import MemoryReader
+from statehold.testing.memory.clients import MemoryReader, StableMemoryReader
 from statehold.testing.memory.log import MemoryLog
 
 ROOT = "file:///shared-chunks"
@@ -293,6 +302,32 @@ def test_after_an_abandoned_one_the_next_is_whole(where: str, objects: Objects) 
     assert agrees(driver, ops)
 
 
+def test_one_that_was_begun_and_is_not_complete_is_followed_by_a_whole_one() -> None:
+    """Also if nothing says so, because it failed before its first slice."""
+    sharing, record = ChunkSharing(State([]), 5), commit_record(1, format=frame.SHARED, keys=1)
+    ref = FullRef(0, 1, 1, 1, 0)
+    assert sharing.begin(record, []) is None
+    sharing.written(manifest(record, keys=1), ref)
+    assert sharing.begin(record, [ref]) is not None
+    assert sharing.begin(record, [ref]) is None
+
+
+def test_after_one_whose_shared_chunks_were_deleted_meanwhile_the_next_is_whole() -> None:
+    driver = new()
+    ops = filled(driver)
+    low = take(driver).low
+    feed(driver, ops, Op("k001", 1, size=1000))
+    driver.broker.on_chunk = lambda: topic(driver).truncate(low + 1)
+    assert driver.take_full() is None
+    assert "truncated while it was written" in events(driver, "full_abandoned")[-1]["cause"]
+    driver.broker.on_chunk = None
+    driver.advance(10.0)
+    assert not take(driver).shared
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, ops)
+
+
 @WHERE
 def test_a_family_counts_once_and_what_its_newest_shares_stays(where: str, objects: Objects) -> None:
     """Rule C6: `keep` full snapshots remain that share nothing, so damage of one chunk leaves a state."""
@@ -476,6 +511,61 @@ def test_a_local_copy_without_the_one_before_is_given_up(tmp_path: Path) -> None
     driver.crash()
     driver.restore()
     assert agrees(driver, ops)
+
+
+def test_tables_on_disk(objects: Objects) -> None:
+    values = Settings()
+    snapshot_of = replace(values.snapshot, share=3, keep=2, full_interval=86_400.0, full_store=ROOT)
+    driver = Driver(Bank, settings=replace(values, snapshot=snapshot_of))
+    for turn in range(6):
+        driver.feed_all(some(60, turn))
+        take(driver)
+        driver.commit()
+    assert [each.shared > 0 for each in manifests(driver)][-3:] == [True, False, True]
+    assert faults(driver) == []
+    before = state_of(driver)
+    driver.crash()
+    driver.files.files.clear()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] is not None
+    assert state_of(driver) == before
+
+
+def test_rows_of_joins_that_leave() -> None:
+    values = Settings()
+    driver = Driver(Joined, settings=replace(values, snapshot=replace(values.snapshot, share=5, keep=2)))
+    for number, move in enumerate(moves(150, 800)):
+        driver.feed(move, key=move.account, timestamp=1_750_000_000_000 + number * 300)
+        if number % 15 == 14:
+            take(driver)
+    assert sum(each.shared > 0 for each in manifests(driver)) >= 4
+    assert faults(driver) == []
+    assert not events(driver, "full_abandoned")
+    driver.crash()
+    driver.restore()
+    assert not events(driver, "full_unusable")
+
+
+def test_spark_reads_the_state_and_the_changes() -> None:
+    driver = new()
+    ops = filled(driver)
+    for turn in range(3):
+        feed(driver, ops, Op(f"k{turn:03}", 1, size=1000), Op(f"k{10 + turn:03}", close=True))
+        take(driver)
+    found = state(driver)
+    assert found.tasks[0].work.plan.base is not None
+    assert found.tasks[0].work.plan.base.manifest.shared
+    assert held(rows(found)) == fold(ops)[0]
+    feed(driver, ops, Op("k003", 2), Op("k013", close=True))
+    driver.commit()
+    assert held(rows(state(driver))) == fold(ops)[0]
+    last = rows(ChangesTable(InMemory(driver, mode="changes", table="balances")))
+    assert {row["key"] for row in last if row["after"] is None} >= {"k013"}
+    reader = StableMemoryReader(driver.broker, lambda: False)
+    base = found.tasks[0].work.plan.base
+    assert fault_of(reader, inside.place(driver), base) == ""
+    damage(driver, base.manifest, 0, Objects())
+    assert "chunk 0 is missing or damaged" in fault_of(reader, inside.place(driver), base)
 
 
 class History:
