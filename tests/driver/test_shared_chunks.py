@@ -200,6 +200,19 @@ def test_a_full_snapshot_of_an_unchanged_state_is_a_manifest(where: str, objects
     assert agrees(driver, ops)
 
 
+def test_its_bytes_follow_the_changes_wherever_they_are() -> None:
+    driver = new(share=3)
+    driver.feed_all([Op(f"account-{i:05}", i) for i in range(20_000)])
+    sizes = []
+    for turn in range(3):
+        before = topic(driver).end
+        take(driver)
+        sizes.append(sum(len(message.value() or b"") for message, _ in topic(driver).entries(before)))
+        driver.feed_all([Op(f"account-{(turn + 100 * i) % 20_000:05}", 1) for i in range(200)])
+    assert sizes[1] < 0.03 * sizes[0]
+    assert sizes[2] < 0.03 * sizes[0]
+
+
 def test_off_by_default_and_without_it_each_one_is_whole() -> None:
     assert Settings().snapshot.share == 0
     driver = new(share=0)
