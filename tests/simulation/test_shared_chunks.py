@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -30,7 +30,7 @@ def _free_memory() -> Iterator[None]:
     gc.collect()
 
 
-def verify_book_and_chunks(inputs: list[InputRecord], outcome: RunResult) -> None:
+def verify_book_and_chunks(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     """Also rule C6: a commit record names no two full snapshots that share chunks."""
     verify_book(inputs, outcome)
     for log in outcome.kafka.topics[outcome.names.snapshot].logs:
