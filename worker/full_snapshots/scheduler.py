@@ -129,7 +129,10 @@ class FullSnapshots(Participant):
     def contribute(self, draft: CommitDraft) -> None:
         """Name the full snapshots to keep, newest first."""
         pending = (self.stage.ref,) if isinstance(self.stage, Referable) else ()
-        draft.full_snapshots = newest_of_families((*pending, *self.refs))[: self._settings.keep]
+        refs = (*pending, *self.refs)
+        if pending and self._sharing is not None:
+            refs = newest_of_families(refs)
+        draft.full_snapshots = refs[: self._settings.keep]
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self.boundary(record)
