@@ -75,7 +75,8 @@ class FullWriter:
         self._digest = 0 if shared is None else shared.changed.rest
         self._all_sent = self._manifest_sent = False
         self._segments = 0
-        self._manifest = Manifest(
+        #: complete once `advance` has returned the reference
+        self.manifest = Manifest(
             full=self._id,
             service=commit_record.service,
             partition=commit_record.partition,
@@ -120,7 +121,7 @@ class FullWriter:
         self._through = n
         raw = records.entry(found)
         self._prove(found, raw)
-        payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw), self._manifest.format)
+        payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw), self.manifest.format)
         self._checksums.append(frame.body_checksum(payload))
         self.keys, self.bytes = self.keys + len(found.keys), self.bytes + len(raw)
         self._sink.send(payload)
@@ -136,7 +137,11 @@ class FullWriter:
             what = f"key {wrong[0]}" if wrong else f"one of {len(found.keys)} values"
             raise FullDiffers(f"table {found.table!r}: {what} would be restored as another one")
         if self._through == self._first:
-            self._digest += _digest_of(loaded)
+            keys, values = loaded.keys, loaded.values
+            if None in values:  # a deleted key adds nothing
+                keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+                values = [value for value in values if value is not None]
+            self._digest += digest.table_digest(loaded.table, keys, values)  # type: ignore[arg-type]
 
     def _compare_digests(self) -> None:
         """Compare with the commit record, if all chunks are of its boundary. Otherwise a restore compares a later one.
@@ -144,10 +149,10 @@ class FullWriter:
         :raises FullDiffers: they differ.
         """
         written = digest.to_bytes(self._digest)
-        if self._through == self._first and written != self._manifest.digest:
+        if self._through == self._first and written != self.manifest.digest:
             raise FullDiffers(
                 f"its digest is {digest.show(written)}, that of transaction {self._first} is "
-                f"{digest.show(self._manifest.digest)}: the state in memory differs from the committed one"
+                f"{digest.show(self.manifest.digest)}: the state in memory differs from the committed one"
             )
 
     def _acknowledge(self, wait: float) -> FullRef | None:
@@ -155,29 +160,24 @@ class FullWriter:
         if not self._all_sent or len(offsets) < sent:
             return None
         if not self._manifest_sent:
-            self._manifest_sent, self._manifest = True, self._complete(offsets)
-            self._sink.send(records.pack(self._manifest))
+            self._manifest_sent, self.manifest = True, self._complete(offsets)
+            self._sink.send(records.pack(self.manifest))
             offsets = self._sink.acknowledged(wait)
         if len(offsets) <= sent:
             return None
         low = offsets[0] if offsets[0] >= 0 else offsets[-1]
         if self._shared is not None:
             low = self._shared.ref.low
-        return FullRef(low, offsets[-1], self._first, self._through, self._manifest.increment)
-
-    @property
-    def manifest(self) -> Manifest:
-        """Return the manifest; it is complete once `advance` has returned the reference."""
-        return self._manifest
+        return FullRef(low, offsets[-1], self._first, self._through, self.manifest.increment)
 
     def _complete(self, offsets: list[int]) -> Manifest:
         fuzzy = self._first != self._through
         if self._shared is not None:
             return self._extended(self._shared, fuzzy=fuzzy)
         return msgspec.structs.replace(
-            self._manifest,
+            self.manifest,
             through=self._through,
-            digest=b"" if fuzzy else self._manifest.digest,
+            digest=b"" if fuzzy else self.manifest.digest,
             low=min(offsets, default=-1),
             segments=self._segments,
             checksums=tuple(self._checksums),
@@ -188,9 +188,9 @@ class FullWriter:
     def _extended(self, shared: Shared, *, fuzzy: bool) -> Manifest:
         before = shared.manifest
         return msgspec.structs.replace(
-            self._manifest,
+            self.manifest,
             through=self._through,
-            digest=b"" if fuzzy else self._manifest.digest,
+            digest=b"" if fuzzy else self.manifest.digest,
             low=before.low,
             segments=self._segments,
             checksums=tuple(self._checksums),
@@ -200,14 +200,6 @@ class FullWriter:
             rows=before.loads + self.keys,
             family=shared.ref.low,
         )
-
-
-def _digest_of(loaded: Changes) -> int:
-    """Return what these rows add to the digest; a deleted key adds nothing."""
-    keys, values = loaded.keys, loaded.values
-    if None in values:
-        keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
-    return digest.table_digest(loaded.table, keys, (value for value in values if value is not None))
 
 
 def _differs(key: Any, back: Any) -> bool:

@@ -303,7 +303,7 @@ class FullSnapshots(Participant):
         made = writer.manifest
         if self._sharing is not None:
             self._sharing.written(made, ref)
-        self._size = made.loads, made.size
+        self._size = made.rows or made.keys, made.size
         self.known[ref.offset] = FullFacts(*self._size, self._tools.wall())
         self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, 1, "written")
         self._tools.metrics.inc(metrics.FULL_BYTES, writer.bytes)
