@@ -35,7 +35,6 @@ PRIVATE = {
     "tests/cli/test_control.py": {"_candidates": "leaves out root's directory, which a test must not use"},
     "tests/dev/test_cluster.py": {"_brokers": "the broker's pid, to read what it has mapped; no user needs it"},
     "tests/support/apps/killed_writing.py": {"_write": "ends the process between two rows of one write"},
-    "tests/driver/test_budget.py": {"_manifest": "makes a full snapshot look like that of another program"},
     "tests/driver/test_counterexamples_memory.py": {
         "_worker": "hands the partition to a second owner, as only a group does",
     },
