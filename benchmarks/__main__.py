@@ -23,7 +23,7 @@ BENCHMARKS = {
     "pathway": "keyed totals from the start of the process, against Pathway with and without persistence",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
     "start": "seconds until `--version`, `--help` and `run` say something, of an installed package",
-    "smoke": "instructions per record of the engine alone, against the last recorded commit: 3 % more fail",
+    "smoke": "instructions per record of the engine alone, against the last recorded commit: 3 percent more fail",
     "all": "those above, as a release runs them; --record writes the figures of the documentation",
 }
 #: the modules whose names differ

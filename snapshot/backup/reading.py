@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,8 +25,11 @@ class _Opened:
         self.file = file
         self.path = directory / file.name
         self.starts = archive.check(directory, file)
+        self.offsets, self.times = array("q"), array("q")
         with self.path.open("rb") as lines:
-            self.offsets = [_decode(line).offset for line in lines]
+            for line in map(_decode, lines):
+                self.offsets.append(line.offset)
+                self.times.append(line.timestamp)
 
 
 class ArchiveReader:
@@ -53,6 +57,12 @@ class ArchiveReader:
             for first in range(low, high, most):
                 count = min(most, high - first)
                 yield [_message(opened.file, _decode(next(lines))) for _ in range(count)]
+
+    def offset_at(self, topic: str, partition: int, moment: int) -> int:
+        """Return the first offset at that time (milliseconds since 1970) or later, else the end."""
+        opened = self._opened(topic, partition)
+        later = (offset for offset, time in zip(opened.offsets, opened.times, strict=True) if time >= moment)
+        return next(later, opened.file.end)
 
     def cancelled(self) -> bool:
         return False

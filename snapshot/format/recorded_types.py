@@ -50,34 +50,48 @@ def check(commit_record: CommitRecord, declared: Mapping[str, TableType], topic:
             position=position,
         ) from error
     for table, differences in found.items():
-        if broken := [each for each in differences if not each.compatible]:
+        if not all(each.compatible for each in differences):
             raise TableTypeChanged(
-                _said(table, broken, commit_record, max(declared[table].values, default=1)),
+                _said(table, differences, commit_record, max(declared[table].values, default=1)),
                 topic=topic,
                 partition=commit_record.partition,
                 position=position,
             )
 
 
-def _said(table: str, broken: list[TypeChange], commit_record: CommitRecord, version: int) -> str:
-    writer, more = commit_record.writer, len(broken) - _SHOWN
-    shown = "; ".join(f"{each.text:.200}" for each in broken[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+def _said(table: str, differences: list[TypeChange], commit_record: CommitRecord, version: int) -> str:
+    broken = [each for each in differences if not each.compatible]
+    # a new field may be another name of one that is gone
+    about = [*broken, *(each for each in differences if each.compatible and each.born)]
+    writer, more = commit_record.writer, len(about) - _SHOWN
+    shown = "; ".join(f"{each.text:.200}" for each in about[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
     code = f" (code {writer.code})" if writer.code else ""
     uses = {each.use for each in broken}
     if Use.KEY in uses:
-        ways = "or give the keys their old type: keys of another type need a new table"
+        ways = (
+            "or give the keys their old type: keys of another type need a new table, which `statehold state migrate "
+            "--handlers` can fill from the old one"
+        )
     elif Use.UPCAST in uses:
         ways = "or let the upcaster read what is stored"
     else:
         ways = (
-            f"or keep the stored name of a renamed field with msgspec.field(name=...), or declare version="
-            f"{version + 1} and upcasters={{{version}: ...}}, or write the table again with `statehold state migrate`"
+            f"{_renaming(about)}or declare version={version + 1} and upcasters={{{version}: ...}}, or write the table "
+            f"again with `statehold state migrate`"
         )
     return (
         f"table {table!r} holds keys or values of another type than this code declares: {shown}. The state has "
         f"{commit_record.keys} keys. {writer.instance}{code} wrote the last commit record. Nothing was changed. Next: "
         f"run that code again, {ways}"
     )
+
+
+def _renaming(about: list[TypeChange]) -> str:
+    """Return the way of a renamed field, if one may be: by name if there is one old and one new name."""
+    gone, born = [each.gone for each in about if each.gone], [each.born for each in about if each.born]
+    if len(gone) == len(born) == 1:
+        return f"or, if {gone[0]} was renamed, keep its stored name: {born[0]} = msgspec.field(name={gone[0]!r}), "
+    return "or keep the stored name of a renamed field with msgspec.field(name=...), " if gone and born else ""
 
 
 def of_state(

@@ -39,3 +39,11 @@ def test_a_wrong_command_is_rejected_in_one_line(statehold: Commands, options: l
     assert (done.returncode, done.stdout) == (2 if "nothing to do" in reported else 1, "")
     assert reported in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_spool_is_of_one_process(statehold: Commands) -> None:
+    statehold.write_app(KEEPING)
+    spread = ["--spool-dir", ".", "--spark-master", "local[2]"]
+    done = statehold.run("rebuild", "app:service", "--from", "beginning", "--why", "x", *spread)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--spool-dir is for the states of one process; with --spark-master they are on the snapshot" in done.stderr

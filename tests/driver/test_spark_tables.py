@@ -42,6 +42,7 @@ class InMemory(NamedService):
     def __init__(self, driver: Driver, handler: type[Any] | None = Accounts, /, **options: str) -> None:
         self.options: SourceOptions = parse({"name": "x", "input": "y", **options})
         self.service, self.names, self._driver, self._handler = None, driver.names, driver, handler
+        self.backup = None
 
     @property
     def tables(self) -> Mapping[str, Any]:
@@ -54,6 +55,8 @@ class InMemory(NamedService):
             facts_of=lambda topics: {topic: SimpleNamespace(partitions=1) for topic in topics},
             numbers=lambda wanted: [0],
         )
+
+    topics = view
 
     def places(self, view: Any) -> list[Any]:
         place = inside.place(self._driver)

@@ -133,6 +133,16 @@ class LongerChain(Struct, frozen=True):
     note: str = ""
 
 
+class CappedChain(Struct, frozen=True):
+    cents: Annotated[int, Meta(le=100)] = 0
+    next: CappedChain | None = None
+
+
+class MinorAndThen(Struct, frozen=True):
+    minor: int = 0
+    then: int = 0
+
+
 class Two(enum.Enum):
     OPEN = "open"
     SHUT = "shut"
@@ -508,6 +518,50 @@ def test_a_description_that_no_commit_record_could_carry_is_an_error_of_the_decl
         written(release(huge))
 
 
+def chain_of(length: int) -> str:
+    """Return a description in which each class refers to the next one: it reads as `Chain` does."""
+    none, cents = {"kind": "none"}, {"name": "cents", "type": {"kind": "int"}, "default": "0"}
+    shapes = []
+    for number in range(length):
+        follows = {"kind": "union", "parts": [{"kind": "object", "shape": (number + 1) % length}, none]}
+        shapes.append({"fields": [cents, {"name": "next", "type": follows, "default": "null"}]})
+    value = {"format": "msgpack", "type": {"kind": "object", "shape": 0}, "shapes": shapes}
+    key = {"format": "msgpack", "type": {"kind": "str"}}
+    return msgspec.json.encode({"key": key, "values": {"1": value}}).decode()
+
+
+def test_a_chain_of_a_thousand_classes_is_compared() -> None:
+    """A stranger may write one; the stack of a comparison does not grow with it."""
+    driver = written(release(Chain, Chain(1)))
+    driver.crash()
+    rewrite(driver, lambda record: msgspec.structs.replace(record, types={"rows": chain_of(700)}))
+    with pytest.raises(TableTypeChanged, match=r"next\.next\.cents: le none became 100") as caught:
+        driver.upgrade(release(CappedChain))
+    assert len(str(caught.value)) < 3000
+    driver.upgrade(release(Chain, Chain(2)))
+    driver.feed("write")
+    driver.commit()
+    assert driver.table("rows") == {"ann": Chain(2)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "way"),
+    [
+        (Cents(1), Minor, "cents: int is gone; minor: int is new; stored values read 0"),
+        (Cents(1), Minor, "or, if cents was renamed, keep its stored name: minor = msgspec.field(name='cents'), or"),
+        (Since(1, 2), Cents, "run that code again, or declare version=2"),
+        (Cents(1), Texts, "run that code again, or declare version=2"),
+        (Since(1, 2), MinorAndThen, "or keep the stored name of a renamed field with msgspec.field"),
+    ],
+)
+def test_the_error_names_the_way_of_a_renamed_field(old: Any, new: Any, way: str) -> None:
+    """Only where one may have been renamed."""
+    driver = written(release(type(old), old))
+    with pytest.raises(TableTypeChanged) as caught:
+        driver.upgrade(release(new))
+    assert way in str(caught.value)
+
+
 def test_the_full_snapshot_carries_the_types() -> None:
     driver = written(release(Cents, Cents(1)))
     driver.take_full()
@@ -587,6 +641,34 @@ def test_a_renamed_table_stays_stored_under_its_first_name(full: bool) -> None:
     driver.crash()
     driver.restore()
     assert driver.table("accounts") == {"ann": 2}
+
+
+def test_two_tables_exchange_their_names() -> None:
+    """A driver goes by the attribute, also if another table is stored under its name."""
+
+    class Both(Handler[str]):
+        debits = Table(key=str, value=int)
+        credits = Table(key=str, value=int)
+
+        def on_record(self, record: Record[str]) -> None:
+            self.debits["ann"], self.credits["ann"] = 1, 2
+
+    class Exchanged(Handler[str]):
+        debits = Table(key=str, value=int, was="credits")
+        credits = Table(key=str, value=int, was="debits")
+
+        def on_record(self, record: Record[str]) -> None:
+            self.debits["ann"], self.credits["ann"] = self.credits["ann"], self.debits["ann"]
+
+    driver = Driver(Both)
+    driver.feed("write")
+    driver.upgrade(Exchanged)
+    assert driver.table("debits") == driver.table(Exchanged.debits) == {"ann": 2}
+    assert driver.table("credits") == driver.table(Exchanged.credits) == {"ann": 1}
+    driver.feed("exchange")
+    driver.crash()
+    driver.restore()
+    assert (driver.table("debits"), driver.table("credits")) == ({"ann": 1}, {"ann": 2})
 
 
 def test_a_rename_that_the_code_does_not_name_is_an_error() -> None:

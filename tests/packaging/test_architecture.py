@@ -42,7 +42,7 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
-    "disk": "errors api.values api state state.kinds ports snapshot.format snapshot.restore",
+    "disk": "errors config.sections api.values api state state.kinds ports snapshot.format snapshot.restore",
     "disk.kinds": "config api state state.kinds bound snapshot.format disk",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
@@ -140,8 +140,8 @@ ALLOWED: dict[str, str] = {
     "ops.remote": "errors config ports",
     "ops.generate": "errors common api.values bound service",
     "admin.inspection": (
-        "errors config common api state messages bound ports kafka.admin snapshot.format kafka.clients "
-        "snapshot.store snapshot snapshot.restore admin worker.handler worker.failures worker.inputs "
+        "errors config common api state messages bound ports health kafka.admin snapshot.format kafka.clients "
+        "snapshot.store snapshot snapshot.restore disk admin worker.handler worker.failures worker.inputs "
         "snapshot.inspect"
     ),
     "rehearsal": (
@@ -164,7 +164,7 @@ ALLOWED: dict[str, str] = {
     "spark": (
         "errors config common api.values api state messages bound ports snapshot.format snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io admin service service_lookup snapshot.inspect snapshot.spark.export "
-        "admin.state admin.inspection"
+        "admin.state snapshot.backup admin.inspection"
     ),
     "snapshot.spark": "",
     "testing.memory": (

@@ -39,6 +39,7 @@ REQUESTS = (
 )
 #: what needs none
 UNTIMED = {
+    "src/statehold/admin/inspection/local_files.py join": "a process that has sent its result, or has ended",
     "src/statehold/common/threads.py join": "its own calls have times; the watch ends a process without",
     "src/statehold/kafka/common/call_timeout.py wait": "it has ended, and raises what it raised",
     "src/statehold/service.py wait": "the program's own end",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.support.desk import TOKEN, ask
 from tests.support.local_service import Local
-from tests.support.processes import Process, await_true
+from tests.support.processes import ROOT, Process, await_true
 from tests.support.stage import Stage, StageFactory
 
 from statehold.ops.http.server import OpsServer
@@ -28,6 +31,20 @@ def on_disk(directory: Path, **more: str) -> dict[str, str]:
 
 def starts(process: Process) -> list[bool]:
     return [bool(event["from_files"]) for event in process.events("restored")]
+
+
+def verified(stage: Stage, directory: Path) -> tuple[int, list[bool]]:
+    """Return the exit code of `snapshot verify --local`, and which directories are good."""
+    command = ["-m", "statehold.ops.cli.entry", "snapshot", "verify", "tests.support.apps.served:service", "--local"]
+    done = subprocess.run(
+        [sys.executable, *command, "--json"],
+        env=os.environ | stage.environment(**on_disk(directory), PROBE_COMMAND="1"),
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, [each["good"] for each in json.loads(done.stdout)]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +102,10 @@ def test_damaged_lost_and_older_files(stages: StageFactory) -> None:
     process.kill()
     (data,) = directory.glob("*/0/data.mdb")
     older = data.read_bytes()
+    assert verified(stage, directory) == (0, [True])
 
     data.write_bytes(older[: len(older) // 2])
+    assert verified(stage, directory) == (1, [False])
     process.start().await_live(0)
     assert starts(process) == [False]
     assert process.events("local_store_dropped")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import __main__ as bench
 from benchmarks import load
 from benchmarks.report import rate_text, spread_text
 from benchmarks.smoke import LIMIT, Measured, counted, report
@@ -60,3 +62,13 @@ def test_outputs_of_one_transaction_have_no_rate() -> None:
     assert rate_text([short.rate]) == spread_text([short.rate]) == "-"
     assert (rate_text([0, 10, 30]), spread_text([0, 10, 30])) == ("20", "10-30")
     assert load.Outcome(stamps=list(range(0, 100, 10))).rate == 100
+
+
+def test_without_a_name_it_lists_the_benchmarks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """argparse formats each help text, so that a percent sign in one ended the list."""
+    monkeypatch.setattr(sys, "argv", ["script/bench"])
+    assert bench.main() == 2
+    listed = capsys.readouterr().out
+    assert [name for name in bench.BENCHMARKS if f"\n    {name} " not in listed] == []

@@ -12,6 +12,9 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 
+#: differences of a table's types that an event shows
+_SHOWN = 20
+
 
 def log_pause(tools: Tools, record: CommitRecord) -> None:
     """Log that a command has paused or resumed the partition."""
@@ -24,7 +27,9 @@ def log_types(tools: Tools, record: CommitRecord, untyped: Collection[str]) -> N
     """Log how the types of tables differ from those of the last commit record, and which tables take a first one."""
     for table, changes in recorded_types.changes(record, tools.place.types).items():
         if changes:
-            tools.log.info("table_type_changed", table=table, changes=[each.text for each in changes])
+            tools.log.info(
+                "table_type_changed", table=table, changes=[f"{each.text:.200}" for each in changes[:_SHOWN]]
+            )
     if untyped:
         tools.log.info("table_types_taken", tables=sorted(untyped))
 

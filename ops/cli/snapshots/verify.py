@@ -1,4 +1,4 @@
-"""`statehold snapshot verify`: verifies everything stored; with --replay the handler, too."""
+"""`statehold snapshot verify`: verifies everything stored; with --replay the handler, with --local files on disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from rich.text import Text
 from statehold.admin.inspection.replay_check import replay
 from statehold.admin.inspection.replay_diff import Replayed
 from statehold.admin.inspection.topic_view import topic_view
+from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson, WrongOption
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.snapshot.inspect.verify import PartitionVerification
+
+#: of files that are whole, but not those of the newest state
+_UNUSED = "; a start does not use the files, and restores from Kafka"
 
 
 @with_subject
@@ -32,6 +36,10 @@ def verify_(
     until: Annotated[
         str | None, typer.Option("--to", metavar="POINT", help="Replay up to here. [default: the newest full snapshot]")
     ] = None,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Verify the files of tables on disk on this machine, of a stopped service."),
+    ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Verify snapshots without a commit record, too.")] = False,
     partitions: Partitions = None,
     as_json: AsJson = False,
@@ -40,12 +48,18 @@ def verify_(
 
     statehold snapshot verify order_totals.app:service --replay
 
-    It changes nothing; the service may be running.
+    statehold snapshot verify order_totals.app:service --local
+
+    It changes nothing; the service may be running, but not with --local.
 
     Exit code 0: all is correct; 1: a fault was found, named with its topic and offset.
     """
     if replay_ and about.service is None:
         raise WrongOption("--replay needs the service's code: name it as module:service")
+    if local:
+        if replay_ or since or until or everything:
+            raise WrongOption("--local verifies files alone: leave out --replay, --from, --to and --all")
+        raise typer.Exit(_verify_files(about, partitions_of(partitions), as_json=as_json))
     results: list[tuple[PartitionVerification, Replayed | None]] = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
@@ -59,6 +73,40 @@ def verify_(
         _print(results)
     good = all(verdict.good and (replayed is None or not replayed.differences) for verdict, replayed in results)
     raise typer.Exit(0 if good else 1)
+
+
+def _verify_files(about: Subject, partitions: list[int], *, as_json: bool) -> int:
+    """Verify the files on this machine; return the exit code.
+
+    :raises UsageError: the service has no tables on disk, or there are no files.
+    """
+    if about.service is None:
+        raise WrongOption("--local needs the service's code: name it as module:service")
+    try:
+        from statehold.admin.inspection import local_files  # here, because only tables on disk need lmdb
+    except ImportError as error:
+        raise UsageError(f"tables on disk need lmdb: {error}. Next: `pip install 'statehold[disk]'`") from error
+    tables, root = local_files.tables_and_root(about.service.handler, about.settings)
+    with topic_view(about.settings, about.names) as view:
+        limit = about.settings.state.disk_limit
+        results = list(local_files.verify_files(view.reader, view.places(partitions), tables, root, limit))
+    if not results:
+        raise UsageError(
+            f"{root} holds no files of {about.names.service} for these partitions. Nothing was verified; a start "
+            f"restores from Kafka. Next: run the command on the service's machine, with its settings (state.dir)"
+        )
+    if as_json:
+        output.print_json([msgspec.to_builtins(each) | {"good": each.good} for each in results])
+    else:
+        for each in results:
+            output.report(
+                f"partition {each.partition}: {each.path}: transaction {each.n}, {each.rows} rows, {each.seconds:.1f} "
+                f"s; digest {each.digest or 'not computed'}: {'good' if each.good else 'NOT GOOD'}"
+            )
+            for finding in each.findings:
+                say = output.complain if finding.fault else output.report
+                say(f"partition {each.partition}: {finding.text}" + ("" if finding.fault else _UNUSED))
+    return 0 if all(each.good for each in results) else 1
 
 
 def _as_json(verdict: PartitionVerification, replayed: Replayed | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from statehold.admin.inspection.topic_view import topic_view
 from statehold.bound.attributes import sinks_of
 from statehold.bound.topics import class_of
 from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import WrongOption
 from statehold.ops.cli.common.spark import SparkMaster, SparkMemory, importing_session
 from statehold.ops.cli.release.rehearse import Shown, line_of, print_example
 from statehold.ops.cli.state.acting import SHOWN, StateChange, with_change
@@ -45,7 +46,8 @@ def rebuild_(
         typer.Option(
             "--spool-dir",
             metavar="DIR",
-            help="Store the states of several partitions here, while one is in memory. [default: TMPDIR]",
+            help="Store the states of several partitions here, while one is in memory; not with --spark-master. "
+            "[default: TMPDIR]",
         ),
     ] = None,
     spark_master: SparkMaster = None,
@@ -60,6 +62,11 @@ def rebuild_(
 
     Exit code 0: replaced, or shown; 1: rejected, and nothing was changed.
     """
+    if spark_master is not None and spool_dir is not None:
+        raise WrongOption(
+            "--spool-dir is for the states of one process; with --spark-master they are on the snapshot topic. Leave "
+            "out one of them"
+        )
     settings, service, act = change.settings, change.service, change.acts()
     has_sinks = bool(sinks_of(class_of(service.handler)))
     compare_sinks = partial(require_level, settings, "rebuild the state", "the service", service.names)

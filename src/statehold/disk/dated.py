@@ -9,7 +9,6 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from statehold.api.table import Table
 from statehold.disk.keys import INT_BYTES, KeyCodec, decode_int, encode_int
 from statehold.disk.port import PartitionStore, StoreSnapshot
 from statehold.disk.rows import check_of
@@ -17,7 +16,7 @@ from statehold.disk.tables import DecodedBudget, DiskTable
 from statehold.state.digest import hash64
 from statehold.state.kinds.due_index import DueIndex, DueTable
 from statehold.state.kinds.windows import WindowTable
-from statehold.state.partition_table import ABSENT
+from statehold.state.partition_table import ABSENT, PartitionTable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -242,7 +241,6 @@ def _without_run(pair: tuple[bytes, bytes]) -> bytes:
     return pair[0][_RUN_BYTES:]
 
 
-def index_names(tables: Iterable[Table[Any, Any]], on_disk: frozenset[str]) -> tuple[str, ...]:
-    """Return the names that the files need besides those of the tables."""
-    found = [index_of(table.name) for table in tables if isinstance(table, DueTable) and table.name in on_disk]
-    return (*found, SORTING) if found else ()
+def index_names(tables: Iterable[PartitionTable[Any, Any]], on_disk: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the indexes that the files have besides the tables."""
+    return tuple(index_of(table.name) for table in tables if isinstance(table, DueTable) and table.name in on_disk)

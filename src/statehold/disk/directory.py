@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from statehold.config.sections.state import StateSettings
 from statehold.disk.lmdb_store import LmdbStore, Locked, Unusable
 from statehold.disk.usage import UnfitFiles, boot_id
 from statehold.errors import LocalStoreFailed
@@ -15,6 +16,23 @@ from statehold.snapshot.format.partition_identity import Place
 #: directories of one partition: another process, or a worker that has not ended, may hold the first ones
 _SLOTS: Final = 4
 _RETRY: Final = 10
+
+
+def root_of(state: StateSettings, state_dir: Path | None) -> Path | None:
+    """Return the directory of all partitions' files; `state_dir` is that of `service.state_dir`, None if it is off."""
+    if state.dir:
+        return Path(state.dir)
+    return None if state_dir is None else state_dir / "tables"
+
+
+def base_of(root: Path, place: Place) -> Path:
+    names = place.names
+    return root / f"{names.group}.{names.input}.{place.partition}"
+
+
+def slots(root: Path, place: Place) -> list[Path]:
+    """Return the directories that may hold a partition's files, in the order in which a start tries them."""
+    return [base_of(root, place) / str(slot) for slot in range(_SLOTS)]
 
 
 class LocalStores:
@@ -30,12 +48,11 @@ class LocalStores:
 
         :raises LocalStoreFailed: the disk fails, or all are held.
         """
-        names = place.names
-        base = self._root / f"{names.group}.{names.input}.{place.partition}"
+        base = base_of(self._root, place)
         failure = partial(_failure, place, base)
-        for slot in range(_SLOTS):
+        for directory in slots(self._root, place):
             try:
-                return self._open(base / str(slot), tables, failure)
+                return self._open(directory, tables, failure)
             except Locked:
                 continue
             except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from statehold.disk.dated import DueDiskTable
-from statehold.disk.keys import KeyCodec
+from statehold.disk.keys import KeyCodec, key_codec
 from statehold.disk.port import PartitionStore, StoreSnapshot
 from statehold.disk.stored import StoredOnDisk
 from statehold.disk.tables import DiskTable
@@ -25,7 +25,12 @@ _PIECE_BYTES: Final = 1_000_000
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def _codec_of_copies(kind: Any) -> KeyCodec:
+def codec_of(kind: Any, *, on_disk: bool) -> KeyCodec:
+    """Return how the files hold keys of this type, of a table on disk or of a copy of one in memory."""
+    if on_disk:
+        codec = key_codec(kind)
+        assert codec is not None
+        return codec
     decode = key_decoder(kind)
 
     def encode(key: Any) -> bytes:
@@ -55,7 +60,7 @@ class DiskState(State):
             if isinstance(table, DiskTable):
                 self._rows[name] = table.stored
             else:
-                self._rows[name] = StoredOnDisk(store, name, _codec_of_copies(table.key_type))
+                self._rows[name] = StoredOnDisk(store, name, codec_of(table.key_type, on_disk=False))
         self._dated = {name: table for name, table in self.tables.items() if isinstance(table, DueDiskTable)}
 
     # Committed changes

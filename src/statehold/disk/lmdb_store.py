@@ -7,7 +7,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ class LmdbStore:
                 max_readers=_READERS,
                 mode=0o600,
             )
-            self._check_pages(self._env)
+            _check_pages(self._env)
             self._meta = self._env.open_db(_META)
             self._tables = {table: self._env.open_db(_name_of(table)) for table in tables}
             self._reader = self._env.begin()
@@ -107,7 +107,7 @@ class LmdbStore:
 
     def snapshot(self) -> LmdbSnapshot:
         with self._lock:
-            return LmdbSnapshot(self._require_open(), self._tables, self._lock, self._failure)
+            return LmdbSnapshot(self._require_open(), self._meta, self._tables, self._lock, self._failure)
 
     def apply(self, batch: Batch, label: bytes | None) -> None:
         with self._lock:
@@ -200,23 +200,27 @@ class LmdbStore:
                 if row is None:
                     writer.delete(place, db=table)
 
-    @staticmethod
-    def _check_pages(env: lmdb.Environment) -> None:
-        """:raises Unusable: the file is shorter than its last page, whose read would end the process by a signal."""
-        wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-        length = (Path(env.path()) / _DATA).stat().st_size
-        if length < wanted:
-            raise Unusable(f"{_DATA} has {length} bytes, and its pages {wanted}")
-
 
 class LmdbSnapshot:
     """`StoreSnapshot`: a read transaction of its own."""
 
     def __init__(
-        self, env: lmdb.Environment, tables: Mapping[str, Any], lock: threading.RLock, failure: Failure
+        self,
+        env: lmdb.Environment,
+        meta: Any,
+        tables: Mapping[str, Any],
+        lock: threading.RLock,
+        failure: Failure,
     ) -> None:
-        self._tables, self._lock, self._failure = tables, lock, failure
+        self._meta, self._tables, self._lock, self._failure = meta, tables, lock, failure
         self._reader: lmdb.Transaction | None = env.begin()
+
+    def label(self) -> bytes | None:
+        with self._lock:
+            if self._reader is None:
+                raise StoreClosed
+            found = self._reader.get(_LABEL, db=self._meta)
+            return None if found is None else bytes(found)
 
     def rows(
         self, table: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
@@ -241,6 +245,8 @@ class LmdbSnapshot:
         with self._lock:
             if self._reader is None:
                 raise StoreClosed
+            if table not in self._tables:
+                return []
             try:
                 cursor = self._reader.cursor(self._tables[table])
                 if at is None:
@@ -266,6 +272,45 @@ class LmdbSnapshot:
                     reader.abort()
 
 
+@contextmanager
+def read_only(directory: Path, tables: Sequence[str], limit: int, failure: Failure) -> Iterator[LmdbSnapshot]:
+    """Lock the directory of a stopped process, and yield what its files hold. Nothing is changed.
+
+    Damaged pages may end this process by a signal.
+
+    :raises Locked: :raises Unusable: these are no whole files. :raises OSError: the disk fails.
+    """
+    held = _lock(directory / "lock", os.O_RDONLY)
+    env: lmdb.Environment | None = None
+    try:
+        _check_length(directory / _DATA)
+        env = lmdb.open(
+            str(directory), map_size=limit, max_dbs=len(tables) + 1, readonly=True, lock=False, readahead=False
+        )
+        _check_pages(env)
+        found = {table: _opened(env, _name_of(table)) for table in tables}
+        known = {table: handle for table, handle in found.items() if handle is not None}
+        snapshot = LmdbSnapshot(env, _opened(env, _META), known, threading.RLock(), failure)
+        try:
+            yield snapshot
+        finally:
+            snapshot.close()
+    except lmdb.Error as error:
+        raise _as_os_error(error) from error
+    finally:
+        if env is not None:
+            env.close()
+        os.close(held)
+
+
+def _opened(env: lmdb.Environment, name: bytes) -> Any:
+    """Return a table's handle; None if the files do not have it."""
+    try:
+        return env.open_db(name, create=False)
+    except lmdb.NotFoundError:
+        return None
+
+
 def _some(pairs: Iterator[tuple[bytes, bytes]], most: int) -> list[tuple[bytes, bytes]]:
     found, size = [], 0
     for place, row in pairs:
@@ -280,9 +325,9 @@ def _name_of(table: str) -> bytes:
     return b"t." + table.encode()
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """Return the open file that holds the lock; the kernel frees it when the process ends. :raises Locked:"""
-    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    held = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -297,6 +342,14 @@ def _check_length(data: Path) -> None:
     length = data.stat().st_size
     if 0 < length < _META_PAGES * os.sysconf("SC_PAGE_SIZE"):
         raise Unusable(f"{data.name} has {length} bytes only")
+
+
+def _check_pages(env: lmdb.Environment) -> None:
+    """:raises Unusable: the file is shorter than its last page, whose read would end the process by a signal."""
+    wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    length = (Path(env.path()) / _DATA).stat().st_size
+    if length < wanted:
+        raise Unusable(f"{_DATA} has {length} bytes, and its pages {wanted}")
 
 
 def _as_os_error(error: lmdb.Error) -> Exception:

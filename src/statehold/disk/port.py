@@ -18,6 +18,10 @@ class StoreClosed(Exception):
 class StoreSnapshot(Protocol):
     """The files as of one moment, whatever is written meanwhile."""
 
+    def label(self) -> bytes | None:
+        """Return the label that was written with these rows. Raises as `PartitionStore.get`."""
+        ...
+
     def rows(
         self, table: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:

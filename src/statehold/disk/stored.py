@@ -5,14 +5,60 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from itertools import chain
-from typing import Any, Final
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from statehold.disk.keys import NO_KEY, KeyCodec
 from statehold.disk.port import PartitionStore, StoreSnapshot
 from statehold.disk.rows import DamagedRow, packed, place_of, unpacked
+from statehold.state.digest import table_digest
 
 _ABSENT: Final[Any] = object()
+#: bytes of the values of one piece of a scan
+_PIECE_BYTES: Final = 1_000_000
+
+
+class Scanned(NamedTuple):
+    """Some rows of a table: their number and the sum of their hashes. `last` is the place of the last one."""
+
+    table: str
+    rows: int
+    digest: int
+    last: bytes
+
+
+def scan(
+    codecs: Mapping[str, KeyCodec], snapshot: StoreSnapshot, size: int, after: tuple[str, bytes] | None = None
+) -> Iterator[Scanned]:
+    """Read the rows of all tables, check each, and yield their digest in pieces of `size` rows.
+
+    `after`: begin behind this place of this table. :raises DamagedRow: Otherwise as `PartitionStore.get`.
+    """
+    names = list(codecs)
+    for name in names[names.index(after[0]) if after else 0 :]:
+        low = after[1] + b"\0" if after and name == after[0] else None
+        rows = snapshot.rows(name, low)
+        while piece := list(_piece(rows, size)):
+            keys, values = [], []
+            for place, row in piece:
+                try:
+                    key, value = unpacked(place, row)
+                    keys.append(codecs[name].decode(key))
+                except (DamagedRow, ValueError, msgspec.DecodeError) as error:
+                    raise DamagedRow(f"table {name!r}: {error}") from error
+                values.append(value)
+            yield Scanned(name, len(keys), table_digest(name, keys, values), piece[-1][0])
+
+
+def _piece(rows: Iterator[tuple[bytes, bytes]], size: int) -> Iterator[tuple[bytes, bytes]]:
+    length = 0
+    for pair in islice(rows, size):
+        yield pair
+        length += len(pair[1])
+        if length > _PIECE_BYTES:
+            return
 
 
 class StoredOnDisk(Mapping[Any, bytes]):

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -296,12 +295,12 @@ class ServiceWiring:
         """:raises UsageError: the extra is not installed, or there is no directory."""
         settings = self._service.settings.state
         try:
-            from statehold.disk.directory import LocalStores  # here, because only tables on disk need lmdb
+            from statehold.disk.directory import LocalStores, root_of  # here, because only tables on disk need lmdb
         except ImportError as error:
             raise UsageError(f"tables on disk need lmdb: {error}. Next: `pip install 'statehold[disk]'`") from error
-        if not settings.dir and self._state_dir is None:
+        root = root_of(settings, self._state_dir)
+        if root is None:
             raise UsageError("tables on disk need a directory, and service.state_dir is off. Next: set state.dir")
-        root = Path(settings.dir) if settings.dir else Path(self._state_dir or "") / "tables"
         return LocalStores(
             root,
             settings.disk_limit,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -21,12 +22,25 @@ from statehold.service import Service
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.spark.export import point_in_time
 from statehold.snapshot.spark.export.columns import Columns, Untyped
-from statehold.snapshot.spark.export.point_in_time import PointInTime
+from statehold.snapshot.spark.export.point_in_time import PointInTime, TimedReader
+from statehold.snapshot.spark.io.scan import ReaderOf
+from statehold.spark.backup_view import BackupView
 from statehold.spark.options import SourceOptions
 from statehold.state.partition_table import PartitionTable
 
 #: before changelog offsets, which name transactions exactly
 _CHANGELOG: Final = "changelog:"
+
+
+class StoredPartitions(Protocol):
+    """What a read plans with: the service's topics, or a backup."""
+
+    @property
+    def reader(self) -> TimedReader: ...
+
+    def places(self, wanted: Sequence[int] | None) -> list[Place]:
+        """Return the wanted partitions, or all of them. :raises UsageError: one does not exist."""
+        ...
 
 
 class NamedService:
@@ -36,13 +50,18 @@ class NamedService:
         """:raises SettingsError, UsageError, StartError: as commands."""
         self.options, self.settings = options, options.load()
         self.service: Service | None = None
+        self.backup = BackupView(Path(options.backup)) if options.backup else None
         if options.service:
             self.service = service_lookup.find(options.service)
             self.service.settings = self.settings
             self.names = self.service.names
-        else:
+        elif options.name or self.backup is None:
             first, *others = options.input.split(",")
             self.names = Names(options.name, first, self.settings.service.namespace, tuple(others))
+        else:
+            self.names = self.backup.names
+        if self.backup is not None:
+            self.backup.require(self.names)
 
     @cached_property
     def tables(self) -> Mapping[str, PartitionTable[Any, Any]]:
@@ -50,18 +69,27 @@ class NamedService:
         return tables_and_outputs(class_of(self.service.handler))[0] if self.service is not None else {}
 
     @contextmanager
-    def view(self) -> Iterator[TopicView]:
+    def view(self) -> Iterator[StoredPartitions]:
+        """Open the service's topics, or its backup. :raises StartError, TopicMissing, TopicMismatch: as commands."""
+        if self.backup is not None:
+            yield self.backup
+            return
+        with self.topics() as view:
+            yield view
+
+    @contextmanager
+    def topics(self) -> Iterator[TopicView]:
         """Open the service's topics. :raises StartError, TopicMissing, TopicMismatch: as commands."""
         with topic_view(self.settings, self.names) as view:
             yield view
 
-    def places(self, view: TopicView) -> list[Place]:
+    def places(self, view: StoredPartitions) -> list[Place]:
         """Return the partitions to read, with the types that the code declares, so that other types are an error."""
         types = table_types(class_of(self.service.handler)) if self.service is not None else {}
         found = view.places(self.options.partitions_of())
         return [msgspec.structs.replace(place, types=types) for place in found]
 
-    def points(self, view: TopicView, places: list[Place], text: str, option: str) -> dict[int, PointInTime]:
+    def points(self, view: StoredPartitions, places: list[Place], text: str, option: str) -> dict[int, PointInTime]:
         """Return the point of each partition; an empty dict for the newest state.
 
         :raises UsageError: the text is no point, or names none for a partition.
@@ -84,8 +112,10 @@ class NamedService:
             ) from error
         return point_in_time.at_time(view.reader, self.names.changelog, partitions, moment, text)
 
-    def reader_factory(self) -> ReaderFactory:
+    def reader_factory(self) -> ReaderOf:
         """Return what makes the readers of the tasks; it is pickled."""
+        if self.backup is not None:
+            return self.backup.reader_factory
         return ReaderFactory(self.settings, self.names)
 
 

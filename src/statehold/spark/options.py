@@ -12,7 +12,7 @@ from statehold.config.loading import load
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 
-Mode = Literal["state", "points", "changes", "commits", "outputs", "dead_letters"]
+Mode = Literal["state", "points", "changes", "commits", "inputs", "outputs", "dead_letters"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 #: most partitions that a list may name, so that a mistyped range fills no memory
 _LAST_PARTITION: Final = 999_999
@@ -26,6 +26,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     service: str = ""
     name: str = ""
     input: str = ""
+    #: the directory of a backup, which is read instead of Kafka
+    backup: str = ""
     mode: Mode = "state"
     table: str = ""
     #: latest, a time, an input offset or one for each partition
@@ -94,11 +96,18 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _require_combination(found: SourceOptions, values: Mapping[str, object]) -> None:
-    if bool(found.service) == bool(found.name or found.input) or bool(found.name) != bool(found.input):
+    named = bool(found.name or found.input)
+    if (
+        (found.service and named)
+        or bool(found.name) != bool(found.input)
+        or not (found.service or named or found.backup)
+    ):
         raise UsageError(
             "name the service: option service=MODULE:SERVICE, such as order_totals.app:service, or the options name "
             "and input, such as order-totals and order-totals.events"
         )
+    if found.backup and found.mode in ("outputs", "dead_letters"):
+        raise UsageError(f"mode={found.mode}: a backup holds state and inputs, no {found.mode.replace('_', ' ')}")
     needs_table = found.mode in ("state", "changes")
     if needs_table and not found.table:
         raise UsageError(f"mode={found.mode}: name a table with the option table")

@@ -1,4 +1,4 @@
-"""The relations of what a service has written to its other topics: commit records, outputs, dead letters."""
+"""The relations of the records of a service: commit records, inputs, outputs, dead letters."""
 
 from __future__ import annotations
 
@@ -122,6 +122,40 @@ def _without_types(work: Stretched) -> Stretched:
     return msgspec.structs.replace(work, place=msgspec.structs.replace(work.place, types={}, schemas={}))
 
 
+class StoredInputs(_Rows):
+    """Every stored record of the inputs, as its producer wrote it: what an auditor follows a change back to."""
+
+    schema = spark.StructType(
+        [
+            column("topic", TEXT, nullable=False),
+            column("partition", INT, nullable=False),
+            column("offset", LONG, nullable=False),
+            column("time", TIME),
+            column("key", BYTES),
+            column("value", BYTES),
+        ]
+    )
+
+    def __init__(self, named: NamedService) -> None:
+        """:raises UsageError: a backup was made without its inputs."""
+        if named.backup is not None:
+            named.backup.require_input()
+        with named.view() as view:
+            tasks = [
+                stretch(view.reader, topic, each.partition)
+                for each in named.places(view)
+                for topic in named.names.inputs
+            ]
+        super().__init__(named.reader_factory(), tasks)
+
+    def _rows(self, reader: Reader, task: ReadTask) -> Iterator[tuple[Any, ...]]:
+        work: Stretched = task.work
+        for batch in reader.read(work.topic, task.partition, work.start, work.end):
+            for message in batch:
+                time = moment(message.timestamp()[1])
+                yield work.topic, task.partition, message.offset(), time, key_bytes(message.key()), message.value()
+
+
 class OutputRecords(_Rows):
     """Every stored output, with the input partition and the transaction that sent it (`output.origin`)."""
 
@@ -146,7 +180,7 @@ class OutputRecords(_Rows):
         outputs = tables_and_outputs(class_of(named.service.handler))[1].values()
         self._types = {output.topic: output.value_type for output in outputs}
         wanted = named.options.partitions_of()
-        with named.view() as view:
+        with named.topics() as view:
             facts = view.facts_of(list(self._types))
             missing = [topic for topic, fact in facts.items() if fact is None]
             if missing:
@@ -212,7 +246,7 @@ class DeadLetterRecords(_Rows):
     def __init__(self, named: NamedService) -> None:
         """:raises TopicMissing: the service has no dead-letter topic."""
         topic, wanted = named.names.dead, named.options.partitions_of()
-        with named.view() as view:
+        with named.topics() as view:
             fact = view.facts_of([topic])[topic]
             if fact is None:
                 raise TopicMissing(

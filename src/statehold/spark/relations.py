@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
-from statehold.admin.inspection.topic_view import TopicView
 from statehold.errors import ToolRefused, UsageError
 from statehold.ports import Reader
 from statehold.snapshot.format import recorded_types
@@ -27,7 +26,7 @@ from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io.scan import ReaderOf, forget_pandas, forget_zip_finders
 from statehold.spark.change_rows import ChangedKey, ChangesTask, changes_of
-from statehold.spark.opening import NamedService, columns_of
+from statehold.spark.opening import NamedService, StoredPartitions, columns_of
 from statehold.spark.pushdown import Pushed
 from statehold.spark.state_rows import BATCH, StateTask, lean, rows_of, text_keys
 
@@ -238,7 +237,9 @@ class ChangesTable(Relation):
                 yield changes_batch(self.columns, task.partition, rows[first : first + BATCH], wanted)
 
 
-def _begins(named: NamedService, view: TopicView, places: list[Place], ends: Sequence[FoldPlan]) -> list[FoldPlan]:
+def _begins(
+    named: NamedService, view: StoredPartitions, places: list[Place], ends: Sequence[FoldPlan]
+) -> list[FoldPlan]:
     since = named.options.since
     if not since:
         return [_oldest(view.reader, each) for each in ends]

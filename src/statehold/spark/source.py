@@ -12,7 +12,7 @@ from statehold.errors import UsageError
 from statehold.spark.opening import NamedService
 from statehold.spark.options import SourceOptions, parse
 from statehold.spark.pushdown import Pushed
-from statehold.spark.records import CommitRecords, DeadLetterRecords, OutputRecords
+from statehold.spark.records import CommitRecords, DeadLetterRecords, OutputRecords, StoredInputs
 from statehold.spark.relations import ChangesTable, Points, Relation, StateTable, tasks_of
 from statehold.spark.stream import ChangesStream
 
@@ -21,6 +21,7 @@ _RELATIONS: Final[Mapping[str, Callable[[NamedService], Relation]]] = {
     "points": Points,
     "changes": ChangesTable,
     "commits": CommitRecords,
+    "inputs": StoredInputs,
     "outputs": OutputRecords,
     "dead_letters": DeadLetterRecords,
 }
@@ -54,6 +55,8 @@ class StateholdSource(DataSource):
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         if not isinstance(self._relation, ChangesTable):
             raise UsageError(f"mode={self._options.mode}: a stream reads mode=changes")
+        if self._options.backup:
+            raise UsageError("a backup does not change: read it with spark.read instead of spark.readStream")
         return ChangesStream(self._options, self._relation, checked(schema, self._relation.schema))
 
 

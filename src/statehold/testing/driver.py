@@ -734,8 +734,11 @@ class Driver(Wiring):
             wanted = next(
                 (name for name, each in class_attributes(self._kind, kinds).items() if each is wanted), wanted
             )
-        for attribute, each in found.items():
-            if wanted in (attribute, outside(each)):
+        # a renamed table may be stored under the name of another attribute
+        if isinstance(wanted, str) and wanted in found:
+            return found[wanted]
+        for each in found.values():
+            if outside(each) == wanted:
                 return each
         known = ", ".join(sorted({outside(each) for each in found.values()})) or "none"
         if isinstance(wanted, str):

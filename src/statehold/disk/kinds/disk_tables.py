@@ -9,7 +9,7 @@ from typing import Any
 from statehold.api.handler import Handler
 from statehold.bound.attributes import tables_and_outputs
 from statehold.config.settings import Settings
-from statehold.disk.dated import index_names
+from statehold.disk.dated import SORTING, index_names
 from statehold.disk.disk_state import DiskState
 from statehold.disk.kinds.placed import fresh_tables, placed_on_disk
 from statehold.disk.port import PartitionStore, Stores
@@ -47,7 +47,8 @@ class DiskTables:
     def open(self, place: Place) -> PartitionStore:
         """:raises LocalStoreFailed:"""
         tables = tables_and_outputs(self.kind)[0]
-        return self.stores.open(place, (*tables, *index_names(tables.values(), self.on_disk)))
+        indexes = index_names(tables.values(), self.on_disk)
+        return self.stores.open(place, (*tables, *indexes, *([SORTING] if indexes else [])))
 
     def state(self, store: PartitionStore) -> DiskState:
         """Return a state over what the files hold."""

@@ -45,6 +45,9 @@ class TypeChange(NamedTuple):
     text: str
     compatible: bool
     use: Use
+    #: stored name of a field that is gone, or that is new
+    gone: str = ""
+    born: str = ""
 
 
 def table_changes(old: TableType, new: TableType) -> list[TypeChange]:
@@ -103,7 +106,7 @@ def compare(old: Description, new: Description, use: Use = Use.VALUE) -> list[Ty
         return [TypeChange(f"{_format(old)} became {_format(new)}", compatible=False, use=use)]
     if old.type is None or new.type is None:
         return []
-    return list(_Comparison(old, new, use).nodes("", old.type, new.type))
+    return list(_Comparison(old, new, use).types(old.type, new.type))
 
 
 def merged(old: Description, new: Description) -> Description:
@@ -114,7 +117,7 @@ def merged(old: Description, new: Description) -> Description:
     if old.type is None or new.type is None:
         return new
     known = _Comparison(old, new, Use.VALUE)
-    for _ in known.nodes("", old.type, new.type):
+    for _ in known.types(old.type, new.type):
         pass
     shapes = list(new.shapes)
     for before, now in known.pairs:
@@ -137,19 +140,29 @@ class _Comparison:
         self._old, self._new, self._use = old.shapes, new.shapes, use
         #: the shapes that were compared; a type that holds itself ends here
         self.pairs: set[tuple[int, int]] = set()
+        #: shapes to compare, by path: a list, because a stored chain of shapes may be longer than Python's stack
+        self._due: list[tuple[str, int, int]] = []
 
-    def nodes(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
+    def types(self, old: Node, new: Node) -> Iterator[TypeChange]:
+        """Compare two types and all shapes that they refer to."""
+        yield from self._nodes("", old, new)
+        while self._due:
+            yield from self._shapes(*self._due.pop(0))
+
+    def _nodes(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
         if "union" in (old.kind, new.kind):
             yield from self._unions(path, old, new)
         elif self._slot(old, self._old) != self._slot(new, self._new):
             yield self._broken(path, f"{self._said(old, self._old)} became {self._said(new, self._new)}")
         elif old.kind in SHAPED:
-            yield from self._shapes(path, old.shape, new.shape)
+            if (old.shape, new.shape) not in self.pairs:
+                self.pairs.add((old.shape, new.shape))
+                self._due.append((path, old.shape, new.shape))
         else:
             yield from self._values(path, old, new)
             yield from self._limits(path, old, new)
             for number, (before, now) in enumerate(zip(old.parts, new.parts, strict=True)):
-                yield from self.nodes(_within(path, old, number), before, now)
+                yield from self._nodes(_within(path, old, number), before, now)
 
     def _unions(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
         news = {self._slot(member, self._new): member for member in _members(new)}
@@ -158,7 +171,7 @@ class _Comparison:
             if found is None:
                 yield self._broken(path, f"{self._said(member, self._old)} is no longer among its types")
             else:
-                yield from self.nodes(path, member, found)
+                yield from self._nodes(path, member, found)
         for member in news.values():
             compatible = member.kind != "any"
             yield self._change(path, f"may be {self._said(member, self._new)}, too", compatible=compatible)
@@ -170,9 +183,6 @@ class _Comparison:
         return node.kind, len(node.parts)
 
     def _shapes(self, path: str, old: int, new: int) -> Iterator[TypeChange]:
-        if (old, new) in self.pairs:
-            return
-        self.pairs.add((old, new))
         before, now = self._old[old], self._new[new]
         if now.array and [field.name for field in before.fields] != [
             field.name for field in now.fields[: len(before.fields)]
@@ -184,13 +194,14 @@ class _Comparison:
             at = f"{path}.{field.name}" if path else field.name
             if (found := known.pop(field.name, None)) is None:
                 said = f"{self._said(field.type, self._old)} is gone"
-                yield self._change(at, said, compatible=self._use is Use.UPCAST)
+                change = self._change(at, said, compatible=self._use is Use.UPCAST)
+                yield change._replace(gone=field.name)
                 continue
             if field.optional and field.default != found.default:
                 yield self._broken(at, f"stored values without it read {_read(field)}, and now {_read(found)}")
-            yield from self.nodes(at, field.type, found.type)
+            yield from self._nodes(at, field.type, found.type)
         for field in known.values():
-            yield self._added(f"{path}.{field.name}" if path else field.name, field)
+            yield self._added(f"{path}.{field.name}" if path else field.name, field)._replace(born=field.name)
 
     def _added(self, at: str, field: Field) -> TypeChange:
         said = self._said(field.type, self._new)

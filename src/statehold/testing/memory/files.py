@@ -98,7 +98,7 @@ class MemoryStore:
 
     def snapshot(self) -> MemorySnapshot:
         files = self._open()
-        return MemorySnapshot({table: files.held(table) for table in files.tables})
+        return MemorySnapshot({table: files.held(table) for table in files.tables}, files.label)
 
     def apply(self, batch: Batch, label: bytes | None) -> None:
         files = self._open()
@@ -142,8 +142,11 @@ class MemoryStore:
 class MemorySnapshot:
     """`disk.port.StoreSnapshot`."""
 
-    def __init__(self, tables: Mapping[str, tuple[dict[bytes, bytes], list[bytes]]]) -> None:
-        self._tables = tables
+    def __init__(self, tables: Mapping[str, tuple[dict[bytes, bytes], list[bytes]]], label: bytes | None) -> None:
+        self._tables, self._label = tables, label
+
+    def label(self) -> bytes | None:
+        return self._label
 
     def rows(
         self, table: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
