@@ -131,7 +131,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [1, 2, 4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 3, 5, 6, 7))])
 def test_any_history_is_that_of_tables_in_memory(seed: int) -> None:
     """With kills, aborts, files of an earlier transaction, full snapshots, and deltas that wait (rules X1, X5, X6)."""
     rnd = random.Random(seed)

@@ -42,7 +42,7 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
-    "disk": "errors config.sections api.values api state state.kinds ports snapshot.format snapshot.restore",
+    "disk": "errors config.sections api.values state state.kinds ports snapshot.format snapshot.restore",
     "disk.kinds": "config api state state.kinds bound snapshot.format disk",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
@@ -141,8 +141,8 @@ ALLOWED: dict[str, str] = {
     "ops.generate": "errors common api.values bound service",
     "admin.inspection": (
         "errors config common api state messages bound ports health kafka.admin snapshot.format kafka.clients "
-        "snapshot.store snapshot snapshot.restore disk admin worker.handler worker.failures worker.inputs "
-        "snapshot.inspect"
+        "snapshot.store snapshot snapshot.restore disk disk.kinds admin worker.handler worker.failures "
+        "worker.inputs snapshot.inspect"
     ),
     "rehearsal": (
         "errors config common api.values api state messages bound ports health snapshot.format kafka.clients "
@@ -227,8 +227,8 @@ ALLOWED: dict[str, str] = {
     "testing": (
         "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
         "snapshot.format snapshot.store snapshot snapshot.restore disk.kinds worker.common worker.replicas "
-        "worker.handler worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
-        "snapshot.backup admin.state testing.memory testing.simulation"
+        "worker.handler worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime "
+        "snapshot.inspect snapshot.backup admin.state testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there

@@ -169,15 +169,18 @@ def read_files(
                 counts[piece.table] += piece.rows
                 total += piece.digest
             for name in indexes:
-                for place, row in snapshot.rows(name):
-                    if row != check_of(place):
-                        raise DamagedRow(f"{name!r}: an entry differs from its checksum")
-                    counts[name] += 1
+                counts[name] = sum(_checked_entry(name, *entry) for entry in snapshot.rows(name))
             return FilesContents(snapshot.label(), counts, total % digest.MODULUS)
     except Locked:
         return FilesContents(fault="another process holds them. Next: stop the service, and verify them again")
     except (Unusable, DamagedRow, LocalStoreFailed, OSError) as error:
         return FilesContents(counts=counts, fault=str(error))
+
+
+def _checked_entry(index: str, place: bytes, row: bytes) -> int:
+    if row != check_of(place):
+        raise DamagedRow(f"{index!r}: an entry differs from its checksum")
+    return 1
 
 
 def _failure(doing: str, cause: str) -> LocalStoreFailed:
