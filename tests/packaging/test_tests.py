@@ -39,6 +39,7 @@ PRIVATE = {
         "_worker": "hands the partition to a second owner, as only a group does",
     },
     "tests/driver/test_dead_letters.py": {"_factory": "the next owner has other code, in one driver"},
+    "tests/driver/test_due_rows_on_disk.py": {"_index": "memory that must not grow, which no one else sees"},
     "tests/driver/test_faults.py": {"_ownership": "sets when the group last named this owner"},
     "tests/driver/test_full_stages.py": {"_enter": "counts the stages of a full snapshot, which no one else sees"},
     "tests/driver/test_hash_seed.py": {
