@@ -14,6 +14,7 @@ BENCHMARKS = {
     "lanes": "1, 8, 50, 200, 500 partitions in one process: the same load, time to live, idle, time to stop",
     "growth": "memory of a key and a partition, rates by keys and by processes, against Kafka Streams",
     "compact": "millions of delta entries folded by Spark, against mere reading and one Python process",
+    "spark": "keys read as a Spark table and aggregated, against Parquet of the export, and Spark's own state reader",
     "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
     "calls": "durable calls of 50 ms: answered calls/s, processor and memory, against a loop without state",
     "ask": "request and reply: alone and under load, against Restate",

@@ -80,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
     sizes: dict[float, tuple[int, int]] = {}
     for millions in map(float, options.millions.split(",")):
         with Cluster() as cluster:
-            job, size = _fill(cluster.bootstrap_servers, int(millions * 1e6))
+            job, size = fill(cluster.bootstrap_servers, int(millions * 1e6), UPDATES)
             sizes[millions] = int(millions * 1e6), size
             rows[millions] = {
                 name: _measure(name, {**job, "memory": options.memory}) for name in options.only.split(",")
@@ -89,15 +89,16 @@ def main(options: argparse.Namespace) -> int:
     return 0 if all(_proven(each.get("compact")) for each in rows.values()) else 1
 
 
-def _fill(bootstrap: str, entries: int) -> tuple[dict[str, Any], int]:
-    """Write the topics of a service. Return the contenders' job, and the bytes of the changelog."""
+def fill(bootstrap: str, entries: int, updates: int) -> tuple[dict[str, Any], int]:
+    """Write the topics of a service whose keys have so many updates each. Return the contenders' job, and the bytes
+    of the changelog."""
     source = kafka.create(bootstrap, "puts", PARTITIONS)
     target = kafka.create(bootstrap, "seen", PARTITIONS)
-    writer = Writer(bootstrap, source, entries // UPDATES, PARTITIONS, varied=True)
+    writer = Writer(bootstrap, source, entries // updates, PARTITIONS, varied=True)
     job = new_job(bootstrap, entries, source, target, settings=_QUIET)
     began = time.monotonic()
     service = Running(Contender("h", "statehold", lambda: [sys.executable, "-m", "benchmarks.keys_app"]), job)
-    for _ in range(UPDATES):
+    for _ in range(updates):
         writer.pass_over()
     committed = kafka.Committed(bootstrap, job["group"], source, PARTITIONS)
     while committed.total() < entries:

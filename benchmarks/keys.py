@@ -32,6 +32,11 @@ def key_of(index: int) -> str:
     return f"key-{index:08d}"
 
 
+def partition_of(key: str, partitions: int) -> int:
+    """Return the partition to which a `Writer` sends a key: by its number, not by the hash of a producer."""
+    return int(key[4:]) % partitions
+
+
 class Writer:
     """Produces puts and looks, and remembers the version that each key must have.
 
@@ -85,9 +90,8 @@ class Writer:
     def _send(self, one: Put) -> None:
         while True:
             try:
-                self._producer.produce(
-                    self._topic, self._encode(one), one.key.encode(), int(one.key[4:]) % self._partitions
-                )
+                to = partition_of(one.key, self._partitions)
+                self._producer.produce(self._topic, self._encode(one), one.key.encode(), to)
                 return
             except BufferError:
                 self._producer.poll(0.1)
