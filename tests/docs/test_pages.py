@@ -19,6 +19,7 @@ RECIPES = "how-to/write/recipes.md"
 #: their blocks are files, which test_tutorial.py and test_how_to.py run with the commands of the page
 PROGRAMS = [
     "tutorial/answer.md",
+    "tutorial/audit.md",
     "tutorial/build.md",
     "how-to/operate/embed.md",
     "how-to/operate/scale.md",
