@@ -94,13 +94,14 @@ def _take(message: Message, rows: dict[int, list[Row]], unfinished: set[int]) ->
     key, value = message.key() or b"", message.value() or b""
     assert isinstance(key, bytes)
     assert isinstance(value, bytes)
-    name, data = (message.headers() or [("", b"")])[-1]
+    headers: Any = message.headers() or [("", b"")]
+    name, data = headers[-1]
     origin = struct.unpack("<IQI", data) if name == "sh" and isinstance(data, bytes) else None
     rows[partition].append(Row(partition, message.offset() or 0, key.decode(), value, origin))
 
 
 def require_unique_origins(servers: str, topic: str) -> None:
-    """Require that no two outputs name the same transaction and place in it, so that a consumer can tell them apart."""
+    """Require that no two outputs name the same place in a transaction: consumers drop repetitions by it."""
     origins = Counter(row.origin for rows in read_all(servers, topic).values() for row in rows)
     assert origins
     assert None not in origins

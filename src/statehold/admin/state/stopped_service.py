@@ -156,7 +156,8 @@ class StoppedService:
     ) -> Adoption:
         """Write the state as a full snapshot, to which the state-replacement record after `old` refers.
 
-        `begin`: the number of that record without `old`. `inputs`: the next offset of each input. `like`: has the versions and types with which the values were written.
+        `begin`: the number of that record without `old`. `inputs`: the next offset of each input. `like`: has the
+        versions and types with which the values were written.
 
         :raises ToolRefused: the snapshot read back differs. :raises TableTypeChanged: this code declares other types.
         """
