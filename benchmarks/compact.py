@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def fill(bootstrap: str, entries: int, updates: int) -> tuple[dict[str, Any], int]:
-    """Write the topics of a service whose keys have so many updates each. Return the contenders' job, and the bytes
+    """Write the topics of a service whose keys have `updates` updates each. Return the contenders' job, and the bytes
     of the changelog."""
     source = kafka.create(bootstrap, "puts", PARTITIONS)
     target = kafka.create(bootstrap, "seen", PARTITIONS)
