@@ -20,7 +20,9 @@ from tests.support import inside
 from tests.support.handlers import Accounts, Op, agrees, events, fold
 from tests.support.snapshot_records import commit_record, manifest
 
+from statehold import Handler, Record, Table
 from statehold.config.settings import Settings
+from statehold.errors import TableTypeChanged, UnknownSchema
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, load
@@ -576,6 +578,61 @@ def test_rows_of_joins_that_leave() -> None:
     driver.crash()
     driver.restore()
     assert not events(driver, "full_unusable")
+
+
+class Move(msgspec.Struct, frozen=True):
+    """`amount` 0 deletes the key."""
+
+    table: str
+    key: str
+    amount: int
+
+
+class TwoTables(Handler[Move]):
+    first = Table(key=str, value=int)
+    second = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Move]) -> None:
+        move = record.value
+        table = self.first if move.table == "first" else self.second
+        if move.amount:
+            table[move.key] = move.amount
+        else:
+            del table[move.key]
+
+
+class OneTable(Handler[Move]):
+    first = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Move]) -> None: ...
+
+
+class OtherKeyType(OneTable):
+    second = Table(key=int, value=int)
+
+
+@pytest.mark.parametrize("release", [OneTable, OtherKeyType])
+def test_a_table_without_keys_may_leave_the_code_although_earlier_chunks_have_rows_of_it(
+    release: type[Handler[Move]],
+) -> None:
+    """As it may if each full snapshot is whole."""
+    values = Settings()
+    driver = Driver(TwoTables, settings=replace(values, snapshot=replace(values.snapshot, share=3)))
+    driver.feed_all([*(Move("first", f"k{i}", 1) for i in range(9)), Move("second", "a", 1), Move("second", "b", 2)])
+    take(driver)
+    driver.feed(Move("second", "b", 0))
+    assert take(driver).shared
+    with pytest.raises((UnknownSchema, TableTypeChanged), match="second"):
+        driver.upgrade(release, crash=True)
+    driver.upgrade(TwoTables)
+    assert driver.table("second") == {"a": 1}
+    take(driver)
+    driver.feed_all([Move("second", "a", 0), Move("first", "k1", 0)])
+    assert take(driver).shared
+    before = dict(driver.table("first"))
+    driver.upgrade(release, crash=True)
+    assert driver.table("first") == before
+    assert driver.commit_record().keys == len(before) == 8
 
 
 def test_spark_reads_the_state_and_the_changes() -> None:
