@@ -318,7 +318,8 @@ def _load_chunks(
     seen: int,
 ) -> None:
     """Load the chunks. Skip duplicated and foreign ones; reject the full snapshot if one is missing or damaged."""
-    wanted, gone = len(manifest.checksums), UndeclaredRows()
+    wanted = len(manifest.checksums)
+    gone = UndeclaredRows() if manifest.shared else None
     for data in frames:
         chunk = records.unpack(data)
         if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
@@ -328,7 +329,7 @@ def _load_chunks(
         try:
             state.load(decoder.decode(chunk.entry))
         except UnknownTable as error:
-            if not manifest.shared:
+            if gone is None:
                 raise
             gone.take(chunk.entry, error)
         seen += 1
@@ -336,4 +337,5 @@ def _load_chunks(
             watch.chunk(data)
     if seen != wanted:
         raise FullDiffers(f"{seen} of {wanted} chunks are there")
-    gone.require_none()
+    if gone is not None:
+        gone.require_none()
