@@ -100,7 +100,7 @@ ALLOWED: dict[str, str] = {
     "runtime": (
         "errors config common api state bound ports telemetry health kafka.admin snapshot.format kafka.clients "
         "kafka.feeds snapshot.store snapshot.restore disk watch client admin balancer worker.common worker.replicas "
-        "worker.sinks worker"
+        "worker.sinks worker.full_snapshots worker"
     ),
     "service": (
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot client admin "

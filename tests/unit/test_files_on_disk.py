@@ -110,6 +110,17 @@ def test_damaged_files_are_not_used_again(stores: Stores) -> None:
     store.close()
 
 
+def test_damage_that_is_found_after_the_close_is_not_that_of_the_next_owner(stores: Stores) -> None:
+    """A scrub or a query may find it late, when another worker of the process has the directory."""
+    store = stores.open(PLACE, TABLES)
+    store.apply({"a": {b"1": b"x"}}, b"m")
+    store.close()
+    assert isinstance(store.damaged("a row differs"), LocalStoreFailed)
+    store = stores.open(PLACE, TABLES)
+    assert store.label() == b"m"
+    store.close()
+
+
 # LMDB
 
 

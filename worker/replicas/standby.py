@@ -49,6 +49,8 @@ class StandbyTools:
     #: asks the brokers, because topics may have been created again
     locate: Callable[[int], Place]
     new_state: Callable[[], State]
+    #: the files of tables on disk; None: the handler has no table there
+    disk: DiskTables | None = None
     #: a reader whose calls end with Cancelled once the argument returns True
     reader: Callable[[Callable[[], bool]], FollowingReader]
     #: the partitions to keep copies of; None: unchanged

@@ -164,6 +164,10 @@ class DiskState(State):
         """:raises LocalStoreFailed: the files hold another state than the commit record; the next start restores."""
         raise self.store.damaged(cause)
 
+    def codecs(self) -> dict[str, KeyCodec]:
+        """Return how the files hold the keys of each table."""
+        return {name: rows.codec for name, rows in self._rows.items()}
+
     def close(self, *, flush: bool) -> None:
         self.store.close(flush=flush)
 

@@ -154,14 +154,18 @@ class LmdbStore:
             return (self.directory / _DATA).stat().st_size
         return 0
 
+    def room(self) -> int:
+        return max(0, self._limit - self.size())
+
     def damaged(self, cause: str) -> Exception:
-        """The next start deletes the files."""
-        with suppress(OSError):
-            self._usage.condemn(cause)
+        """The next start deletes the files, unless they were closed: another owner may have them then."""
+        with self._lock, suppress(OSError):
+            if self._env is not None:
+                self._usage.condemn(cause)
         return self._failure("trust", f"{cause}; the files are dropped, and the state is restored from Kafka")
 
     def proven(self) -> None:
-        with suppress(OSError):
+        with self._lock, suppress(OSError):
             self._usage.proven()
 
     def close(self, *, flush: bool = True) -> None:
