@@ -132,9 +132,6 @@ class ServiceWiring:
         self._control = ControlFeed(service.settings, service.names, admin, log)
         #: None for a service with one input, whose records the manager delivers.
         self._inputs = InputFeeds(service.settings, service.names, log) if service.names.others else None
-        #: None without standby replicas.
-        self.standbys = self._standbys() if service.settings.group.standbys else None
-        overview.standbys = self.standbys
         #: None if the handler declares no reference data.
         self.references = self._references()
         self._delayed = {
@@ -147,6 +144,9 @@ class ServiceWiring:
         self._disk = disk_tables(class_of(service.handler), service.settings, self._stores)
         #: None without such a table, or with `state.scrub` 0
         self._scrub = self._scrubbing(service.settings.state.scrub)
+        #: None without standby replicas.
+        self.standbys = self._standbys() if service.settings.group.standbys else None
+        overview.standbys = self.standbys
         self.manager: Manager
 
     def start(self, consumer: KafkaGroupConsumer) -> None:
@@ -219,6 +219,7 @@ class ServiceWiring:
                     traced=settings.service.mode == "development",
                     track_delta=settings.snapshot.delta_interval != "off",
                 ),
+                disk=self._disk,
                 reader=lambda cancelled: CommittedReader(patient, names.group, admin, cancelled),
                 chosen=self._chosen,
                 assigned=lambda: self.manager.assigned,

@@ -78,6 +78,8 @@ class Wiring:
         self._beginnings: dict[int, Beginning] = {}
         #: the files of tables on disk, which outlive a crash: for tests of faults
         self.files = MemoryStores()
+        #: those of standby replicas, on another machine
+        self.replica_files = MemoryStores()
         #: reads those files again, if a test says so before the partitions start
         self.scrub: Scrubbing | None = None
         self._inline: dict[int, InlineEffects] = {}
@@ -157,6 +159,7 @@ class Wiring:
                 traced=self.settings.service.mode == "development",
                 track_delta=self.settings.snapshot.delta_interval != "off",
             ),
+            disk=disk_tables(self._kind, self.settings, lambda: self.replica_files),
             reader=lambda cancelled: StableMemoryReader(self.broker, cancelled),
             chosen=lambda: range(self._partitions),
             assigned=tuple,

@@ -87,6 +87,10 @@ class MemoryStore:
         self._stores, self._files, self._place = stores, files, place
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def label(self) -> bytes | None:
         return self._open().label
 
