@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.driver.test_tables_on_disk import InMemory, Move, dropped, feed, from_files, new, some
 from tests.support.files_on_disk import PLACE, local
@@ -15,8 +16,12 @@ from statehold.common.threads import ThreadEvent
 from statehold.config.settings import Settings
 from statehold.disk.disk_state import DiskState
 from statehold.disk.disk_tables import DiskTables
+from statehold.disk.start import label_of
 from statehold.disk.tables import DecodedBudget
 from statehold.errors import LocalStoreFailed
+from statehold.snapshot.format.records import CommitRecord
+from statehold.snapshot.restore.estimate import Workload
+from statehold.state import digest
 from statehold.state.partition_table import Changes
 from statehold.testing.driver import Driver
 from statehold.worker.full_snapshots import scrub as scrubbing
@@ -158,11 +163,18 @@ def large(tmp_path: Path) -> Iterator[DiskState]:
     store.close()
 
 
-def write(state: DiskState, number: int) -> None:
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def write(state: DiskState, number: int, record: CommitRecord) -> None:
+    """Replace all rows, with the label of a commit record that has their digest."""
     keys = [f"k{each}" for each in range(2000)]
     values: list[bytes | None] = [state.tables["texts"].encode(f"{number}" * 300) for _ in keys]
     state.load(Changes("texts", keys, values))
     state.loaded()
+    of_rows = msgspec.structs.replace(record, digest=digest.to_bytes(state.digest))
+    state.flush(label_of(PLACE, state, of_rows, (0, 0), work=Workload(), full_time=0.0))
 
 
 def test_a_pass_does_not_make_the_files_grow_without_bound(
@@ -170,15 +182,16 @@ def test_a_pass_does_not_make_the_files_grow_without_bound(
 ) -> None:
     """A snapshot keeps replaced pages, so a pass over files that change much takes several, and compares no digest."""
     monkeypatch.setattr(scrubbing, "_GROWTH", 2_000_000)
+    record = driver.commit_record()
     lane(driver).live().close()
-    write(large, 0)
-    write(large, 1)
+    write(large, 0, record)
+    write(large, 1, record)
     about, size = tools(driver), large.stored_bytes()
-    scrub.join(large, pytest.fail, about.metrics, about.log)
+    scrub.join(large, fail, about.metrics, about.log)
     for number in range(40):
         if not scrub.turn():
             break
-        write(large, number)
+        write(large, number, record)
     assert passes(driver) == [(2000, False)]
     assert large.stored_bytes() < size + 8_000_000
 
@@ -224,7 +237,7 @@ def test_the_thread_rests_by_its_share(driver: Driver, clock: Clock) -> None:
     busy = Scrub(0.005, clock, clock, threads)  # type: ignore[arg-type]
     state, about = lane(driver).engine().state, tools(driver)
     assert isinstance(state, DiskState)
-    busy.join(state, pytest.fail, about.metrics, about.log)
+    busy.join(state, fail, about.metrics, about.log)
     busy.run()
     assert threads.ending.rests[1:3] == [pytest.approx(0.398)] * 2
     assert threads.ending.rests[-1] == 1.0
