@@ -226,6 +226,33 @@ def test_a_cut_file(tmp_path: Path, length: int) -> None:
     assert done.stdout.decode().split() == ["None", "0", "1" if length else "0"]
 
 
+def noise(data: Path) -> None:
+    """Overwrite the pages of rows, in a way that LMDB reports and that does not end the process."""
+    whole = bytearray(data.read_bytes())
+    for at in range(0, len(whole), 4096):
+        if b"x" * 100 in whole[at : at + 4096]:
+            whole[at + 10 : at + 12] = b"\xff\x7f"  # what kind of page it is
+    data.write_bytes(whole)
+
+
+@pytest.mark.parametrize("how", ["get", "scan", "apply"])
+def test_damaged_pages_that_lmdb_reports_are_not_used_again(tmp_path: Path, how: str) -> None:
+    """Rule X4: otherwise each retry would start from them, and fail at the same page."""
+    noise(closed(tmp_path))
+    store = local(tmp_path).open(PLACE, TABLES)
+    calls: dict[str, Callable[[], object]] = {
+        "get": lambda: [store.get("a", b"%d" % number) for number in range(2000)],
+        "scan": lambda: contents(store),
+        "apply": lambda: store.apply({"a": {b"%d" % number: b"y" for number in range(2000)}}, b"n"),
+    }
+    with pytest.raises(LocalStoreFailed):
+        calls[how]()
+    store.close()
+    found, dropped = reopened(tmp_path)
+    assert found is None
+    assert "MDB_" in dropped[0]
+
+
 @pytest.mark.parametrize("name", ["data.mdb", "usage"])
 def test_a_lost_or_overwritten_file(tmp_path: Path, name: str) -> None:
     data = closed(tmp_path)

@@ -115,7 +115,9 @@ class Recovery:
                         raise
                 return recheck(self._restore_once, self._tools, self._signals)
         finally:
-            self._copy = None  # a partition that fails holds no state
+            left, self._copy = self._copy, None  # a partition that fails holds no state
+            if left is not None:
+                left.state.close(flush=False)
 
     def _restore_once(self) -> Recovered:
         tools = self._tools
