@@ -134,7 +134,7 @@ class Recovery:
 
         reader = tools.reader(self._leaving)
         try:
-            restored = self._continued(reader, copy, store)
+            restored = self._continued(reader, copy, store) if copy or store else None
             if restored is None:
                 restored = restore(
                     reader,

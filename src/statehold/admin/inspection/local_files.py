@@ -165,7 +165,7 @@ def read_files(directory: Path, keys: dict[str, Any], on_disk: frozenset[str], l
                 total += piece.digest
             return FilesContents(snapshot.label(), counts, total % digest.MODULUS)
     except Locked:
-        return FilesContents(fault="another process holds them. Next: stop the service, and verify them again")
+        return FilesContents(fault="another process holds the files. Next: stop the service, and verify them again")
     except (Unusable, DamagedRow, LocalStoreFailed, OSError) as error:
         return FilesContents(counts=counts, fault=str(error))
 
