@@ -21,13 +21,16 @@ BENCHMARKS = {
     "join": "stream-table and stream-stream joins by statehold, Kafka Streams and quixstreams, outputs verified",
     "window": "tumbling windows with grace by the same three, one output when a window closes",
     "pathway": "keyed totals from the start of the process, against Pathway with and without persistence",
+    "rehearse": "a rehearsal of unchanged code against `snapshot verify --replay`, and with --spark against Spark",
+    "rebuild": "a rebuild from the beginning against the same",
+    "shadow": "a service alone and with a shadow next to it: latency and processor time",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
     "start": "seconds until `--version`, `--help` and `run` say something, of an installed package",
     "smoke": "instructions per record of the engine alone, against the last recorded commit: 3 percent more fail",
     "all": "those above, as a release runs them; --record writes the figures of the documentation",
 }
 #: the modules whose names differ
-MODULES = {"all": "release"}
+MODULES = {"all": "release", **dict.fromkeys(("rehearse", "rebuild", "shadow"), "next_release")}
 
 
 def main() -> int:

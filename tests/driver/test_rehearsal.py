@@ -13,7 +13,9 @@ from tests.support.rehearsing import compared, rehearsed, shown
 
 from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, dead_letter, on, retry, retry_later
 from statehold.api.handler import EffectKey
+from statehold.bound.output import with_origin
 from statehold.errors import UsageError
+from statehold.rehearsal.comparison import NUMBER
 from statehold.rehearsal.saved_results import EarlierResults, ResultFiles, ResultsWriter
 from statehold.testing import Driver
 
@@ -197,6 +199,44 @@ def test_a_key_that_the_new_code_does_not_write_is_missing() -> None:
     assert (balances.missing, balances.changed, balances.added) == (1, 0, 0)
     (key,) = [each for each in shown(found, "table") if each.name == "balances"]
     assert (key.how, key.key, key.live, key.new, key.record) == ("missing", "bob", 1, None, "input[0]@1")
+
+
+class Posted(Handler[Posting]):
+    """Declares nothing that the state has."""
+
+    def on_record(self, record: Record[Posting]) -> None:
+        """Does nothing."""
+
+
+def test_what_the_new_code_does_not_declare_is_named_with_the_way() -> None:
+    driver = Driver(Bank)
+    driver.feed(Posting("ann", 5), key="ann")
+    report = rehearsed(driver, Posted, "latest")
+    assert report.verdict == "unreadable"
+    for table, way in {
+        "balances": "Next: name it in was=... of the table that has another name now, or declare balances = Retired(",
+        "statehold.timers": "Next: keep what needs it, or delete its keys with `statehold state migrate --drop stateh",
+    }.items():
+        (text,) = [each for each in report.unreadable if each.startswith(f"table {table!r}: the state has ")]
+        assert way in text
+
+
+@pytest.mark.parametrize("ordinal", [0, 7])
+def test_outputs_of_another_transaction_of_the_same_number_are_no_differences(ordinal: int) -> None:
+    """A state that was moved to another input numbers its transactions from 0 again, and the outputs of before stay."""
+    driver = Driver(Bank)
+    ((_, _, _, _, _, _, _, headers),) = with_origin([("lines", b"", None, 0, None, None, 0, None)], 0, 1, ordinal)
+    driver.broker.log("lines", 0).append(b"ann 99", b"ann", headers)
+    for amount in (1, 2):
+        driver.feed(Posting("ann", amount), key="ann")
+        driver.commit()
+
+    found = rehearsed(driver, released())
+
+    assert (found.verdict, compared(found, "outputs", "lines").compared) == ("equal", 1)
+    assert compared(found, "outputs", NUMBER).not_compared == 1
+    assert [note for note in found.notes if "outputs of another transaction 1, of before the state was moved" in note]
+    assert rehearsed(driver, released(factor=2)).verdict == "different"
 
 
 def test_another_timer_is_named() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from types import new_class
 from typing import Any
 
 import pytest
 
-from statehold import Dedupe, Handler, Output, Record, Reference, Retired, Table
+from statehold import Call, CallResult, Dedupe, Handler, Output, Record, Reference, Replies, Retired, Table
 from statehold.errors import ToolRefused, UnknownEffect, UsageError
 from statehold.testing import Driver
 
@@ -369,3 +370,89 @@ def test_sending_through_the_old_handler_is_rejected() -> None:
     driver.feed(1, key="ann")
     with pytest.raises(UsageError, match="sent an output"):
         driver.upgrade(after, migrate=send)
+
+
+# Work that waits
+
+
+def fetch(id: str, number: int) -> int:
+    """Another system."""
+    return number
+
+
+class Waiting(Handler[int]):
+    """Has timers, calls that wait for an answer, and kept replies."""
+
+    rest = Table(key=str, value=int)
+    fetched = Call(fetch, argument=int, result=int)
+    replies = Replies(int, keep=timedelta(days=1))
+
+    def on_record(self, record: Record[int]) -> None:
+        key = (record.key or b"").decode()
+        self.rest[key] = record.value
+        self.schedule(record.now + timedelta(hours=1), key)
+        self.fetched(record.value)
+        record.reply(record.value)
+
+    def on_timer(self, timer: Any) -> None:
+        """Comes to nothing."""
+
+    @fetched.on_result
+    def on_fetched(self, done: CallResult[int, int]) -> None:
+        """Needs nothing."""
+
+
+def waiting() -> tuple[Driver, type[Any], Any]:
+    """Return a driver in which all of it waits, the next release without any of it, and the function."""
+    after = next_of()
+    driver = Driver(Waiting)
+    driver.feed(1, key="ann", timestamp=AT)
+    driver.ask(2, "bob", id="one", timestamp=AT)
+    driver.commit()
+    return driver, after, moving(Waiting, after)
+
+
+WORK = ["statehold.timers", "fetched", "replies"]
+
+
+@pytest.mark.parametrize("kept", WORK)
+def test_work_that_waits_is_named_with_the_option_that_deletes_it(kept: str) -> None:
+    driver, after, move = waiting()
+    with pytest.raises(UsageError, match=f"--drop {kept}"):
+        driver.upgrade(after, migrate=move, drop=[name for name in WORK if name != kept])
+    driver.upgrade(Waiting)
+    assert dict(driver.table("rest")) == {"ann": 1, "bob": 2}
+
+
+def test_work_that_waits_is_dropped_by_name_and_rows_of_the_partition_go_with_it() -> None:
+    driver, after, move = waiting()
+    driver.upgrade(after, migrate=move, drop=WORK)
+    assert dict(driver.table("other")) == {"ann": 1, "bob": 2}
+    assert driver.commit_record().keys == 2
+    driver.feed(3, key="cid", timestamp=AT + 120_000)
+    driver.crash()
+    driver.restore()
+    assert dict(driver.table("other")) == {"ann": 1, "bob": 2}
+
+
+def test_a_dropped_table_starts_empty_where_the_new_release_has_it() -> None:
+    before, after = handler(kept=text(ttl=100.0)), next_of(kept=text(ttl=100.0))
+    driver = fed(before)
+    driver.upgrade(after, migrate=moving(before, after), drop=["kept"])
+    assert (dict(driver.table("kept")), dict(driver.table("other"))) == ({}, {"ann": 0, "bob": 1, "cid": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gone", "Old has no table 'gone'; there are: kept, rest, statehold.clock"),
+        ("statehold.clock", "leave out --drop statehold.clock"),
+    ],
+)
+def test_what_cannot_be_dropped_is_an_error(name: str, said: str) -> None:
+    before, after = handler(kept=text(ttl=100.0)), next_of()
+    driver = fed(before)
+    with pytest.raises(UsageError, match=said):
+        driver.upgrade(after, migrate=moving(before, after), drop=[name])
+    with pytest.raises(UsageError, match="drop is for a migration"):
+        driver.upgrade(after, drop=["kept"])

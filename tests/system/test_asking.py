@@ -188,6 +188,7 @@ def test_an_ask_to_a_failed_partition_ends_early_and_takes_effect_after_a_retry(
     assert desk.client.ask_blocking(Payment(other, 1), key=other, reply=Booked, timeout=30) == Booked(1, 1)
     broken.clear()
     desk.service.retry(0)
+    await_true(lambda: {each["phase"] for each in desk.service.status()["partitions"]} == {"live"}, "it continues", 60)
     ask = partial(desk.client.ask_blocking, Payment(key, 4), key=key, reply=Booked, timeout=60, id="order-1")
     assert ask() == Booked(4, 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,9 @@ def test_the_only_broker_is_killed_and_comes_back(kafka_cluster: ClusterFactory,
 def test_a_frozen_leader_is_no_empty_topic(kafka_cluster: ClusterFactory) -> None:
     """librdkafka answers -1001 and no error; taken for an offset, the state of a partition would seem to be gone."""
     cluster = kafka_cluster()
-    kafka = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers, socket_timeout=1.0)
-    admin = Admin(Settings(kafka=kafka), "asking")
-    TopicAdmin(admin).create("asked", 1, 1, {})
+    patient = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)
+    TopicAdmin(Admin(Settings(kafka=patient), "creating")).create("asked", 1, 1, {})
+    admin = Admin(Settings(kafka=replace(patient, socket_timeout=1.0)), "asking")
     assert admin.bounds("asked", 0, 30, lambda: False) == (0, 0)
     asked = admin.ask_bounds("asked", "asked", 0)
     assert asked(30) == (0, 0)

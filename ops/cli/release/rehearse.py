@@ -35,8 +35,8 @@ _SAID: Final[dict[Verdict, str]] = {
     "equal": "EQUAL: the new code reads the state, and does the same as the running service",
     "different": "DIFFERENT: the new code does something else than the running service. Nothing was changed",
     "unreadable": (
-        "UNREADABLE: the new code cannot take over the stored state. Nothing was changed. Next: give the table a "
-        "version and an upcaster, or run the code that wrote it"
+        "UNREADABLE: the new code cannot take over the stored state. Nothing was changed. Next: change it as "
+        "the errors say, or run the code that wrote the state"
     ),
 }
 Ignored = Annotated[
@@ -207,7 +207,7 @@ def print_partition(found: RehearsedPartition, *, examples: bool = True) -> None
         where += f": from transaction {found.from_n} (position {found.start}) to {found.to_n} (position {found.end})"
     output.report(f"{where}: {found.keys} keys read, {found.records} records handled")
     for text in found.unreadable:
-        output.complain(text)
+        output.complain(f"partition {found.partition}: {text}")
     for each in found.compared:
         output.report(f"  {line_of(each)}")
     for field, count in found.ignored.items():

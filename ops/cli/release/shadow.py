@@ -41,8 +41,8 @@ _SAID: Final[dict[ShadowVerdict, str]] = {
     "equal": "EQUAL: the new code did the same as the running service",
     "different": "DIFFERENT: the new code does something else than the running service. Nothing was changed",
     "unreadable": (
-        "UNREADABLE: the new code cannot take over the stored state. Nothing was changed. Next: give the table a "
-        "version and an upcaster, or run the code that wrote it"
+        "UNREADABLE: the new code cannot take over the stored state. Nothing was changed. Next: change it as "
+        "the errors say, or run the code that wrote the state"
     ),
     "incomplete": (
         "INCOMPLETE: the service handled no record meanwhile, or a partition could not be followed. Next: look whether "

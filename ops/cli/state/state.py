@@ -84,14 +84,14 @@ def migrate(
             "nothing to do: give --table TABLE=MODULE:FUNCTION, --drop TABLE, --patch FILE, or "
             "--handlers MODULE:FUNCTION"
         )
-    if handlers is not None and (functions or patches or spark_master is not None):
-        raise WrongOption("--handlers works alone, in this process; leave out --table, --drop, --patch, --spark-master")
+    if handlers is not None and (tables or patches or spark_master is not None):
+        raise WrongOption("--handlers works in this process, with --drop; leave out --table, --patch, --spark-master")
     reason = change.reason(migration.TOOL)
     what = change.settings, service.names, service.handler, functions, patches, reason
     act = change.acts()
     if handlers is not None:
         about = change.settings, service.names, service.handler, _function(handlers), reason
-        done = migration.split_or_merge(*about, dry_run=not act)
+        done = migration.split_or_merge(*about, dropped=dropped or (), dry_run=not act)
     elif spark_master is None:
         done = migration.migrate(*what, dry_run=not act)
     else:

@@ -57,6 +57,8 @@ class TransactionDifferences:
     matched: MatchedOutputs | None = None
     fields: dict[OutputPair, list[str]] = field(default_factory=dict)
     unknown_outputs: int = 0
+    #: the topics have outputs of another transaction of the same number
+    foreign: bool = False
     #: live minus new, where only the number of outputs is known
     number: int = 0
     undeclared: int = 0
@@ -99,6 +101,8 @@ class TransactionComparison:
         self._shown: Counter[tuple[Kind, str]] = Counter()
         #: keys of the effects that the last commit record names; None at the beginning
         self._pending: set[tuple[str, int, int, int]] | None = None
+        #: a note says that the topics have other outputs
+        self._foreign = False
         #: coordinates of the first record since the last delta
         self._since_delta = ""
         #: the first transaction since the last delta whose digest differs, where no delta names a key
@@ -130,7 +134,8 @@ class TransactionComparison:
 
     def _compare_outputs(self, live: LiveResults, results: NewResults, found: TransactionDifferences) -> None:
         names, expected = self._place.names, live.commit_record.outputs
-        if len(live.sent) != expected and live.outputs_unknown:
+        found.foreign = _has_foreign(live.sent, expected)
+        if found.foreign or (len(live.sent) != expected and live.outputs_unknown):
             found.unknown_outputs, found.number = len(results.sent), expected - len(results.sent)
             return
         found.undeclared = max(0, expected - len(live.sent))
@@ -205,6 +210,12 @@ class TransactionComparison:
         """Add the differences of a transaction, which is part of the state now."""
         record, report = live.commit_record, self._report
         span = _span([coordinates_text(each) for each in (*given.messages[:1], *given.messages[-1:], *given.pinned)])
+        if found.foreign and not self._foreign:
+            self._foreign = True
+            report.notes.append(
+                f"the output topics have outputs of another transaction {record.n}, of before the state was moved: of "
+                f"such transactions only the number of outputs is compared"
+            )
         self._take_outputs(found, results, span)
         self._take_failures(found, results, span)
         self._take_effects(found, results)
@@ -359,6 +370,12 @@ class TransactionComparison:
         if self._shown[kind, name] < self._most:
             self._shown[kind, name] += 1
             self._report.examples.append(DifferenceExample(kind, name, how, record, key, fields, live, new))
+
+
+def _has_foreign(sent: Sequence[SentOutput], expected: int) -> bool:
+    """Return whether some are not of the transaction, which has numbered its `expected` outputs from 0."""
+    ordinals = {each.ordinal for each in sent}
+    return len(ordinals) < len(sent) or max(ordinals, default=-1) >= expected
 
 
 def _is_failure(topic: str, names: Names) -> bool:

@@ -30,10 +30,7 @@ def load(contents: Contents, state: State, report: RehearsedPartition) -> None:
     unknown = [name for name, held in contents.tables.items() if held and name not in state.tables]
     if unknown:
         declared = ", ".join(sorted(state.tables)) or "no table"
-        report.unreadable += [
-            f"table {name!r}: the state has {len(contents.tables[name])} keys of it, and this code declares {declared}"
-            for name in unknown
-        ]
+        report.unreadable += [_undeclared(name, len(contents.tables[name]), declared) for name in unknown]
     for name in list(contents.tables):
         held = contents.tables.pop(name)
         if name not in state.tables or not held:
@@ -50,6 +47,13 @@ def load(contents: Contents, state: State, report: RehearsedPartition) -> None:
             continue
         state.load(Changes(name, keys, list(held.values())))
     state.loaded()
+
+
+def _undeclared(name: str, keys: int, declared: str) -> str:
+    way = f"name it in was=... of the table that has another name now, or declare {name} = Retired(key=...)"
+    if "." in name:
+        way = f"keep what needs it, or delete its keys with `statehold state migrate --drop {name}`"
+    return f"table {name!r}: the state has {keys} keys of it, and this code declares {declared}. Next: {way}"
 
 
 def examine(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
@@ -442,7 +442,14 @@ class Driver(Wiring):
         for lane in self._lanes.values():
             lane.stop(self.settings.service.stop_timeout)
 
-    def upgrade(self, handler: HandlerFactory, *, crash: bool = False, migrate: TablesFunction | None = None) -> None:
+    def upgrade(
+        self,
+        handler: HandlerFactory,
+        *,
+        crash: bool = False,
+        migrate: TablesFunction | None = None,
+        drop: Collection[str] = (),
+    ) -> None:
         """Continue with another release of the handler, over the same topics and state, as a rolling restart does.
 
         The release before stops cleanly, or by kill -9 with `crash`. If the new one raises, nothing has changed, and
@@ -451,11 +458,13 @@ class Driver(Wiring):
         Every stored value is read once, so an upcaster meets all that is stored.
 
         `migrate`: the function that `statehold state migrate --handlers` runs between the two releases. It gets the
-        handlers of both, for each partition, and splits or merges tables.
+        handlers of both, for each partition, and splits or merges tables. `drop`: the tables of its option `--drop`.
 
         :raises StateRefused: the new release cannot read the state, or would read other values.
         :raises UsageError: it reads other inputs, or `migrate` is wrong.
         """
+        if migrate is None and drop:
+            raise UsageError("drop is for a migration by a function; without one declare the table as Retired")
         if migrate is not None and crash:
             raise UsageError("the service is stopped cleanly before `statehold state migrate`; leave out crash")
         kind, own = class_of(handler), self.names.rekeys
@@ -473,7 +482,7 @@ class Driver(Wiring):
         self._end_lanes(crash=crash)
         if migrate is not None:
             places = {partition: self._place(partition) for partition in range(self._partitions)}
-            work = SplitMerge(migrate, handler, self.names)
+            work = SplitMerge(migrate, handler, self.names, drop)
             migrate_states(self.broker, places, work, self.settings.snapshot.chunk_bytes)
         self._encoders, self._key_encoders = encoders, key_encoders_
         self._change_code(handler)

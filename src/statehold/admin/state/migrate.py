@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -74,13 +74,14 @@ def split_or_merge(
     function: TablesFunction,
     reason: ReplacementReason,
     *,
+    dropped: Collection[str] = (),
     dry_run: bool = False,
 ) -> Migration:
     """Let a function make the tables of `handler` from those of the release before, as `migrate` edits values.
 
-    Raises as `migrate`.
+    `dropped`: tables of the release before whose keys are deleted. Raises as `migrate`.
     """
-    work = SplitMerge(function, handler, names)
+    work = SplitMerge(function, handler, names, dropped)
     with (
         closing(StoppedService(settings, names, work.old, TOOL)) as before,
         closing(StoppedService(settings, names, handler, TOOL)) as stopped,

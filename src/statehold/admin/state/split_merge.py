@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -28,7 +28,7 @@ from statehold.state.kinds.ttl import DedupeTable
 from statehold.state.kinds.windows import HoppingTable, SessionTable
 from statehold.state.partition_table import Changes, PartitionTable, RetiredTable
 from statehold.state.state import Frozen, State
-from statehold.state.system_names import CLOCK, EXPIRY, by_default_name, default_name, owner
+from statehold.state.system_names import CALLS, CLOCK, EXPIRY, by_default_name, default_name, owner
 from statehold.state.types.compare import table_changes
 from statehold.state.types.description import to_text
 from statehold.worker.handler.engine import Engine
@@ -40,6 +40,8 @@ TablesFunction = Callable[[Any, Any], object]
 _READING: Final = frozenset(("get", "keys", "items", "values", "range", "first", "last"))
 #: tables whose rows mean something else than those of a plain one, whatever their types
 _KINDS: Final = (CallTable, DedupeTable, HoppingTable, JoinTable, RepliesTable, SessionTable)
+#: rows about the partition that are no work: they go with the last table that needs them
+_ENDING: Final = frozenset((CLOCK, CALLS))
 #: entries that are moved at a time
 _PIECE: Final = 10_000
 
@@ -76,14 +78,25 @@ class MovedTables(NamedTuple):
 class SplitMerge:
     """One migration of all partitions. Used by one thread."""
 
-    def __init__(self, function: TablesFunction, factory: HandlerFactory, names: Names) -> None:
-        """`factory`: the new release. :raises UsageError: the function does not name the old release."""
+    def __init__(
+        self, function: TablesFunction, factory: HandlerFactory, names: Names, dropped: Collection[str] = ()
+    ) -> None:
+        """`factory`: the new release. `dropped`: stored names of tables of the old one whose keys are deleted.
+
+        :raises UsageError: the function does not name the old release, or that has no such table.
+        """
         self._function, self.factory, self._names = function, factory, names
         new = class_of(factory)
         self.old = _old_release(function, new)
-        self._tables = tables_and_outputs(new)[0]
+        self._tables, stored = tables_and_outputs(new)[0], tables_and_outputs(self.old)[0]
+        if unknown := sorted(set(dropped) - set(stored)):
+            raise UsageError(f"{self.old.__name__} has no table {unknown[0]!r}; there are: {', '.join(sorted(stored))}")
+        if ending := [name for name in dropped if default_name(name) in _ENDING]:
+            raise UsageError(f"{ending[0]} goes with the last table that needs it. Next: leave out --drop {ending[0]}")
+        #: with what statehold stores about their keys
+        self._dropped = frozenset(name for name in stored if name in dropped or owner(name) in dropped)
         #: tables whose stored values the new release reads as they are
-        same = {name for name, table in tables_and_outputs(self.old)[0].items() if self._reads(name, table, new)}
+        same = {name for name, table in stored.items() if name not in dropped and self._reads(name, table, new)}
         self._same = frozenset(name for name in same if owner(name) in same)
 
     def apply(self, partition: int, stored: State) -> MovedTables:
@@ -171,10 +184,10 @@ class SplitMerge:
 
     def _require_read(self, partition: int, stored: State, reading: Mapping[str, _OldTable]) -> None:
         """Require that the function has read every key of each table that does not stay as it is."""
-        timed = any(default_name(name) == CLOCK for name in self._tables)
+        needed = {default_name(name) for name in self._tables}
         for name in stored.used:
             user = owner(name)
-            if name in self._same or (default_name(name) == CLOCK and not timed):
+            if name in self._same or name in self._dropped or default_name(name) in _ENDING.difference(needed):
                 continue
             if user in self._same and stored.tables[user].ttl:  # it has no ttl any more
                 continue
@@ -182,14 +195,14 @@ class SplitMerge:
                 raise self._wrong(
                     partition,
                     f"leaves keys in {name!r}, which the new release does not declare: work that waits. Next: keep "
-                    f"what needs it in the new release until nothing waits any more",
+                    f"what needs it in the new release until nothing waits any more, or delete it with --drop {name}",
                 )
             if (left := reading[user].unread()) is not None:
                 why = "declares with another type" if user in self._tables else "does not declare"
                 raise self._wrong(
                     partition,
-                    f"did not read table {user!r} ({left} are left), which the new release {why}. To drop them, go "
-                    f"through them",
+                    f"did not read table {user!r} ({left} are left), which the new release {why}. To drop them, add "
+                    f"--drop {user}, or go through them",
                 )
 
     def _raised(self, partition: int, error: BaseException, what: str) -> UsageError:
