@@ -17,6 +17,7 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.recorded_types import RecordedTypes
 from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, split
+from statehold.snapshot.shared_chunks import KnownChunks, Shared
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.state import digest
@@ -37,7 +38,10 @@ class FullDiffers(FullUnusable):
 
 
 class FullWriter:
-    """Writes one full snapshot from the commit boundary `mark` on. Call `advance` at each later boundary."""
+    """Writes one full snapshot from the commit boundary `mark` on. Call `advance` at each later boundary.
+
+    With `shared` it writes only the keys that have changed since that one began, in chunks that follow its chunks.
+    """
 
     def __init__(
         self,
@@ -48,24 +52,31 @@ class FullWriter:
         newest: int,
         sink: FullSink,
         chunk_bytes: int,
+        shared: Shared | None = None,
     ) -> None:
         self._sink, used = sink, state.used
         self._first = self._through = commit_record.n
         self._all_keys = commit_record.keys
         # Freeze the keys now. Each chunk holds their values at the time it is read (rule S2), or of now.
-        self._exact = state.exact_pieces
-        self._chunks = _chunks(state.pieces(CHUNK_KEYS), chunk_bytes)
-        self._id = uuid.uuid4().hex[:16]
+        self._exact = state.exact_pieces and shared is None
+        before = None if shared is None else shared.manifest
+        pieces = state.pieces(CHUNK_KEYS) if shared is None else shared.changed.pieces(state.tables, CHUNK_KEYS)
+        self._chunks = _chunks(pieces, chunk_bytes)
+        self._shared, self._before = shared, before
+        self._id = before.full if before else uuid.uuid4().hex[:16]
         self._newest = newest
-        self._checksums: list[int] = []
+        #: of all chunks, those that are there already first
+        self._checksums: list[int] = list(before.checksums) if before else []
+        self._there = len(self._checksums)
         #: written so far
         self.keys = self.bytes = 0
         self._decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
         #: of the chunks as a restore would decode them
-        self._digest = 0
+        self._digest = 0 if shared is None else shared.changed.rest
         self._all_sent = self._manifest_sent = False
         self._segments = 0
-        self._manifest = Manifest(
+        #: complete once `advance` has returned the reference
+        self.manifest = Manifest(
             full=self._id,
             service=commit_record.service,
             partition=commit_record.partition,
@@ -79,7 +90,7 @@ class FullWriter:
             digest=commit_record.digest,
             increment=increment,
             low=-1,
-            store=sink.open(self._id),
+            store=sink.open(self._id, before.segments if before else 0),
             format=commit_record.format,
             schemas=place.merged_schemas(commit_record, place.schemas),
             types=RecordedTypes(place.types, commit_record, used).after(commit_record, commit_record.format, used, ()),
@@ -102,7 +113,7 @@ class FullWriter:
     def _slice(self, n: int) -> None:
         found = next(self._chunks, None)
         if found is None:
-            if self.keys != self._all_keys and n > self._first:
+            if self._shared is None and self.keys != self._all_keys and n > self._first:
                 self._through = n  # keys were deleted since, so this is not the state of one boundary
             self._compare_digests()
             self._all_sent, self._segments = True, self._sink.seal()
@@ -110,7 +121,7 @@ class FullWriter:
         self._through = n
         raw = records.entry(found)
         self._prove(found, raw)
-        payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw), self._manifest.format)
+        payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw), self.manifest.format)
         self._checksums.append(frame.body_checksum(payload))
         self.keys, self.bytes = self.keys + len(found.keys), self.bytes + len(raw)
         self._sink.send(payload)
@@ -126,7 +137,11 @@ class FullWriter:
             what = f"key {wrong[0]}" if wrong else f"one of {len(found.keys)} values"
             raise FullDiffers(f"table {found.table!r}: {what} would be restored as another one")
         if self._through == self._first:
-            self._digest += digest.table_digest(loaded.table, loaded.keys, loaded.values)  # type: ignore[arg-type]
+            keys, values = loaded.keys, loaded.values
+            if None in values:  # a deleted key adds nothing
+                keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+                values = [value for value in values if value is not None]
+            self._digest += digest.table_digest(loaded.table, keys, values)  # type: ignore[arg-type]
 
     def _compare_digests(self) -> None:
         """Compare with the commit record, if all chunks are of its boundary. Otherwise a restore compares a later one.
@@ -134,36 +149,56 @@ class FullWriter:
         :raises FullDiffers: they differ.
         """
         written = digest.to_bytes(self._digest)
-        if self._through == self._first and written != self._manifest.digest:
+        if self._through == self._first and written != self.manifest.digest:
             raise FullDiffers(
                 f"its digest is {digest.show(written)}, that of transaction {self._first} is "
-                f"{digest.show(self._manifest.digest)}: the state in memory differs from the committed one"
+                f"{digest.show(self.manifest.digest)}: the state in memory differs from the committed one"
             )
 
     def _acknowledge(self, wait: float) -> FullRef | None:
-        offsets = self._sink.acknowledged(wait)
-        if not self._all_sent or len(offsets) < len(self._checksums):
+        offsets, sent = self._sink.acknowledged(wait), len(self._checksums) - self._there
+        if not self._all_sent or len(offsets) < sent:
             return None
         if not self._manifest_sent:
-            self._manifest_sent = True
-            self._sink.send(records.pack(self._complete(offsets)))
+            self._manifest_sent, self.manifest = True, self._complete(offsets)
+            self._sink.send(records.pack(self.manifest))
             offsets = self._sink.acknowledged(wait)
-        if len(offsets) <= len(self._checksums):
+        if len(offsets) <= sent:
             return None
         low = offsets[0] if offsets[0] >= 0 else offsets[-1]
-        return FullRef(low, offsets[-1], self._first, self._through, self._manifest.increment)
+        if self._shared is not None:
+            low = self._shared.ref.low
+        return FullRef(low, offsets[-1], self._first, self._through, self.manifest.increment)
 
     def _complete(self, offsets: list[int]) -> Manifest:
         fuzzy = self._first != self._through
+        if self._shared is not None:
+            return self._extended(self._shared, fuzzy=fuzzy)
         return msgspec.structs.replace(
-            self._manifest,
+            self.manifest,
             through=self._through,
-            digest=b"" if fuzzy else self._manifest.digest,
+            digest=b"" if fuzzy else self.manifest.digest,
             low=min(offsets, default=-1),
             segments=self._segments,
             checksums=tuple(self._checksums),
             keys=self.keys,
             size=self.bytes,
+        )
+
+    def _extended(self, shared: Shared, *, fuzzy: bool) -> Manifest:
+        before = shared.manifest
+        return msgspec.structs.replace(
+            self.manifest,
+            through=self._through,
+            digest=b"" if fuzzy else self.manifest.digest,
+            low=before.low,
+            segments=self._segments,
+            checksums=tuple(self._checksums),
+            keys=self._all_keys,
+            size=before.size + self.bytes,
+            shared=self._there,
+            rows=before.loads + self.keys,
+            family=shared.ref.low,
         )
 
 
@@ -199,11 +234,12 @@ def load(
     replayed: bool = False,
     watch: LoadObserver | None = None,
     elsewhere: Callable[[bytes], Iterator[bytes]] | None = None,
+    after: KnownChunks | None = None,
 ) -> Manifest:
     """Load the full snapshot that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
 
     `elsewhere` returns the chunks of the full snapshot with a manifest of these bytes. Without it they come from Kafka,
-    or from one of the place's stores.
+    or from one of the place's stores. The chunks that it shares with `after` are left out.
 
     :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this commit record. Discard the state.
     :raises RestoreTimeout: Kafka or the store did not deliver.
@@ -215,8 +251,10 @@ def load(
             raise FullUnusable(refusal)
         if watch is not None:
             watch.found(manifest, data)
-        frames = elsewhere(data) if elsewhere else chunk_frames(reader, place, manifest, ref.offset)
-        _load_chunks(frames, manifest, state, decoder, watch)
+        if after is not None and not manifest.extends(after.manifest):
+            after = None
+        frames = elsewhere(data) if elsewhere else chunk_frames(reader, place, manifest, ref.offset, after)
+        _load_chunks(frames, manifest, state, decoder, watch, len(after.manifest.checksums) if after else 0)
     except OutOfRange as error:
         raise FullUnusable(f"its records are gone: {error}") from error
     except UnknownTable:
@@ -241,8 +279,12 @@ def _manifest(reader: Reader, place: Place, ref: FullRef) -> tuple[bytes, Manife
     raise FullUnusable(f"there is no manifest at offset {ref.offset}")
 
 
-def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[bytes]:
+def chunk_frames(
+    reader: Reader, place: Place, manifest: Manifest, end: int, after: KnownChunks | None = None
+) -> Iterator[bytes]:
     """Yield the frames that may be chunks of this full snapshot, in order; `end` is the manifest's offset.
+
+    `after`: an earlier one whose chunks it has; they are left out.
 
     :raises FullUnusable: a part of it is missing in its store. :raises RestoreTimeout: the store does not answer.
     """
@@ -250,7 +292,8 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> 
         return
     if manifest.store:
         try:
-            yield from stored_frames(manifest, place.roots, reader.cancelled)
+            first = after.manifest.segments if after else 0
+            yield from stored_frames(manifest, place.roots, reader.cancelled, first=first)
         except SegmentGone as error:
             raise FullUnusable(str(error)) from error
         except frame.BadFrame as error:
@@ -258,7 +301,8 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> 
         except StoreTrouble as error:
             raise RestoreTimeout(str(error), topic=place.names.snapshot, partition=place.partition) from error
         return
-    for batch in reader.read(place.names.snapshot, place.partition, manifest.low, end):
+    start = after.offset + 1 if after else manifest.low
+    for batch in reader.read(place.names.snapshot, place.partition, start, end):
         for message in batch:
             data = message.value()
             if frame.kind_of(data) == b"C":
@@ -266,10 +310,15 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> 
 
 
 def _load_chunks(
-    frames: Iterator[bytes], manifest: Manifest, state: State, decoder: EntryDecoder, watch: LoadObserver | None
+    frames: Iterator[bytes],
+    manifest: Manifest,
+    state: State,
+    decoder: EntryDecoder,
+    watch: LoadObserver | None,
+    seen: int,
 ) -> None:
     """Load the chunks. Skip duplicated and foreign ones; reject the full snapshot if one is missing or damaged."""
-    wanted, seen = len(manifest.checksums), 0
+    wanted = len(manifest.checksums)
     for data in frames:
         chunk = records.unpack(data)
         if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:

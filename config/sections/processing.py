@@ -120,6 +120,13 @@ class SnapshotSettings(Section, name="snapshot"):
     keep: int = count(
         3, "Verified full snapshots that are kept. Records before the oldest one are truncated.", low=1, high=1000
     )
+    share: int = count(
+        0,
+        "Most full snapshots in a row that share the chunks of one: each writes only the keys that changed since the "
+        "one before, so it costs as much as the changes. A restore reads up to half as many rows again, and keep "
+        "counts all that share chunks as one. 0: each full snapshot is whole.",
+        high=1000,
+    )
     on_stop: bool = flag(True, "Whether a clean stop takes a full snapshot, so that the next start replays nothing.")
     chunk_bytes: int = size(
         256_000,

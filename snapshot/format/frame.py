@@ -1,7 +1,7 @@
 """Packs and unpacks the frame around every record of the changelog and snapshot topics.
 
 offset  size  field
-0       1     format version, 1 to 6
+0       1     format version, 1 to 7
 1       1     kind: one letter, see `records`
 2       1     codec: 0 = as it is, 1 = zstd
 3       1     reserved, 0
@@ -24,7 +24,7 @@ else:
 
 #: The formats that this release reads. A partition is written in the format of its last commit record
 #: (docs/how-to/state/upgrades.md).
-OLDEST, NEWEST = 1, 6
+OLDEST, NEWEST = 1, 7
 #: the first format in which a commit record may hold users' commands of the control topic
 PINNING = 3
 #: the first format in which a partition may have several inputs
@@ -35,6 +35,9 @@ TYPED = 5
 LIMITED = 6
 #: releases that read it remove rows of joins by segments, at the end of a transaction; earlier ones one by one
 SEGMENTS = 6
+#: the first format in which a full snapshot may share the chunks of earlier ones, so that a later chunk replaces or
+#: deletes rows of an earlier one
+SHARED = 7
 #: The largest body before compression. The limit exists because a frame comes from the network (fault F27, zip bomb).
 #: It exceeds the largest kafka.message_max_bytes, because otherwise a written value could be too large to restore.
 MAX_BODY = 128 * 1024 * 1024

@@ -271,6 +271,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: int = 0
     #: bytes of the entries before compression
     size: int = 0
+    #: chunks that earlier full snapshots of the same id have written (format 7)
+    shared: int = 0
+    #: rows of all chunks, if a later chunk may replace or delete rows of an earlier one; 0: as many as keys
+    rows: int = 0
+    #: `low` of every reference to full snapshots that share chunks with this one; -1: it shares none of earlier ones
+    family: int = -1
     maker: str = "worker"
     #: as in the commit record at `first`
     format: int = 1
@@ -282,6 +288,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def position(self, input: str) -> int:
         """Return how far the partition had come: see `position_of`."""
         return position_of(self.positions, self.inputs or (input,))
+
+    @property
+    def loads(self) -> int:
+        """Return how many rows a restore loads."""
+        return self.rows or self.keys
+
+    def extends(self, earlier: Manifest) -> bool:
+        """Return whether it has all chunks of an earlier one, and maybe more."""
+        return self.full == earlier.full and self.checksums[: len(earlier.checksums)] == earlier.checksums
 
 
 Record = Header | StateReplacement | Part | CommitRecord | Chunk | Manifest

@@ -22,13 +22,16 @@ class Run(NamedTuple):
     length: int
 
 
-def of(messages: Iterable[MergedMessage]) -> Iterator[Run]:
-    """Yield the runs of records in the order of their handling."""
+def of(messages: Iterable[MergedMessage]) -> Iterator[tuple[int, int]]:
+    """Yield input and length of each run of records, in the order of their handling.
+
+    They are plain pairs, because a `Run` for each takes as long as all else here.
+    """
     for index, group in groupby(map(attrgetter("input"), messages)):
-        yield Run(index, len(list(group)))
+        yield index, len(list(group))
 
 
-def pack(runs: Iterable[Run]) -> bytes:
+def pack(runs: Iterable[tuple[int, int]]) -> bytes:
     """Return the bytes for a commit record: for each run the input, then the count in groups of 7 bits, low first."""
     packed = bytearray()
     for index, length in runs:

@@ -36,7 +36,7 @@ def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
     start = max(start, made.increment) if made else start
     size, entries, share = _sample(reader, place, start, end)
     return Workload(
-        full_keys=made.keys if made else 0,
+        full_keys=made.loads if made else 0,
         full_bytes=made.size if made else 0,
         transactions=commit_record.n - (made.first if made else commit_record.adopted),
         entries=math.ceil(entries * share),

@@ -143,6 +143,7 @@ def _full(full: Full, found: Survey, topic: str) -> dict[str, Any]:
             "keys": made.keys,
             "bytes": made.size,
             "chunks": len(made.checksums),
+            "shared": made.shared,
             "maker": made.maker,
             "writer": made.writer.instance,
             "time": made.time,

@@ -32,6 +32,8 @@ class LocatedManifest(NamedTuple):
     def ref(self) -> FullRef:
         manifest = self.manifest
         low = manifest.low if manifest.low >= 0 else self.offset
+        if manifest.family >= 0:
+            low = min(low, manifest.family)
         return FullRef(low, self.offset, manifest.first, manifest.through, manifest.increment)
 
 

@@ -69,7 +69,7 @@ class FullLoading:
         )
 
     def found(self, manifest: Manifest, data: bytes) -> None:
-        self._progress.foresee(manifest.keys, manifest.size)
+        self._progress.foresee(manifest.loads, manifest.size)
         self._data = data
         self._in_kafka = not (self._from_disk or manifest.store)
         if not self._in_kafka:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import struct
 import threading
 import uuid
@@ -87,23 +88,26 @@ class LocalFullSnapshots:
         except OSError as error:
             self._note("local_full_failed", {"path": str(self.path), "cause": str(error)})
 
-    def begin(self) -> LocalWriter:
-        """Begin a new file, which replaces the old one when it is kept."""
-        return LocalWriter(self._directory, self.path, self._note)
+    def begin(self, after: FullRef | None = None) -> LocalWriter:
+        """Begin a new file, which replaces the old one when it is kept.
+
+        `after`: it has all chunks of this full snapshot; they are copied from the old file.
+        """
+        return LocalWriter(self._directory, self.path, self._note, after)
 
 
 class LocalWriter:
     """Writes the chunks of one full snapshot until `keep` or `drop`. A disk error only ends the copy."""
 
-    def __init__(self, directory: Path, path: Path, note: Note) -> None:
-        self._path, self._note = path, note
-        self._new = path.with_name(f"{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.new")
+    def __init__(self, directory: Path, path: Path, note: Note, after: FullRef | None = None) -> None:
+        self._path, self._note, self._after = path, note, after
+        self._new = _unfinished(path)
         self._file: BinaryIO | None = None
         self._thread: threading.Thread | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _remove_leftovers(path)
-            self._file = open(os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", 1 << 20)  # noqa: SIM115
+            self._file = _create(self._new)
         except OSError as error:
             self._failed(error)
 
@@ -140,17 +144,36 @@ class LocalWriter:
     def _finish(self, file: BinaryIO, manifest: bytes, ref: FullRef) -> None:
         try:
             with file:
-                reference = msgspec.msgpack.encode(ref)
-                tail = _TAIL.pack(file.tell(), len(manifest), len(reference), _MAGIC)
-                file.write(manifest + reference + tail)
-                file.flush()
-                os.fsync(file.fileno())
+                if self._after is None:
+                    _end(file, manifest, ref)
+            if self._after is not None:
+                self._join(self._after, manifest, ref)
             self._new.replace(self._path)
             sync_directory(self._path.parent)
         except OSError as error:
             self._failed(error)
         else:
             self._note("local_full_kept", {"path": str(self._path), "full": ref.offset})
+
+    def _join(self, after: FullRef, manifest: bytes, ref: FullRef) -> None:
+        """Put the chunks of the old file before the new ones. :raises OSError: it is not that of `after`."""
+        added, joined = self._new, _unfinished(self._path)
+        try:
+            with self._path.open("rb") as old, added.open("rb") as new, _create(joined) as file:
+                end = _end_of(old, after)
+                old.seek(0)
+                while (left := end - old.tell()) > 0 and (data := old.read(min(left, 1 << 20))):
+                    file.write(data)
+                shutil.copyfileobj(new, file, 1 << 20)
+                _end(file, manifest, ref)
+        except frame.BadFrame as error:
+            joined.unlink(missing_ok=True)
+            raise OSError(f"{self._path}: {error}") from error
+        except OSError:
+            joined.unlink(missing_ok=True)
+            raise
+        added.unlink()
+        self._new = joined
 
     def _failed(self, error: OSError) -> None:
         file, self._file = self._file, None
@@ -160,6 +183,31 @@ class LocalWriter:
         with contextlib.suppress(OSError):
             self._new.unlink(missing_ok=True)
         self._note("local_full_failed", {"path": str(self._path), "cause": str(error)})
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.new")
+
+
+def _create(path: Path) -> BinaryIO:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", 1 << 20)
+
+
+def _end(file: BinaryIO, manifest: bytes, ref: FullRef) -> None:
+    """Write what follows the chunks, and flush the file to the disk."""
+    reference = msgspec.msgpack.encode(ref)
+    tail = _TAIL.pack(file.tell(), len(manifest), len(reference), _MAGIC)
+    file.write(manifest + reference + tail)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _end_of(file: BinaryIO, ref: FullRef) -> int:
+    """Return where the chunks of this full snapshot end. :raises frame.BadFrame: the file holds another one."""
+    end, found, _ = _tail(file)
+    if found != ref:
+        raise frame.BadFrame(f"it holds the full snapshot at offset {found.offset}, not the one at {ref.offset}")
+    return end
 
 
 def _tail(file: BinaryIO) -> tuple[int, FullRef, bytes]:

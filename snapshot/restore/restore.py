@@ -126,7 +126,7 @@ def restore(
             unsaved_keys=done.unsaved_keys,
             unusable=tuple(run.unusable),
             work=Workload(
-                full_keys=manifest.keys if manifest else 0,
+                full_keys=manifest.loads if manifest else 0,
                 full_bytes=manifest.size if manifest else 0,
                 transactions=done.transactions,
                 entries=done.unsaved_keys,

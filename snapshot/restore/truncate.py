@@ -16,11 +16,17 @@ class TruncationOffsets(NamedTuple):
 
 
 def kept(full_snapshots: Sequence[LocatedManifest], keep: int) -> list[LocatedManifest]:
-    """Return the `keep` newest of these full snapshots. A second one at the same S does not count (rule C4)."""
+    """Return the `keep` newest of these full snapshots.
+
+    A second one at the same S does not count (rule C4), nor does one that shares chunks with a newer one (rule C6).
+    """
     distinct: dict[int, LocatedManifest] = {}
     for found in sorted(full_snapshots, key=lambda each: (-each.manifest.first, -each.manifest.time)):
         distinct.setdefault(found.manifest.first, found)
-    return list(distinct.values())[:keep]
+    newest: dict[int, LocatedManifest] = {}
+    for found in distinct.values():
+        newest.setdefault(found.ref.low, found)
+    return list(newest.values())[:keep]
 
 
 def cut(full_snapshots: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:

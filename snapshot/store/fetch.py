@@ -28,8 +28,10 @@ def stored_frames(
     roots: Sequence[str],
     cancelled: Callable[[], bool] = lambda: False,
     patience: float = PATIENCE,
+    *,
+    first: int = 0,
 ) -> Iterator[bytes]:
-    """Read the chunks of a full snapshot that is not in Kafka, in order.
+    """Read the chunks of a full snapshot that is not in Kafka, in order, from segment number `first` on.
 
     Only the stores at `roots` are read, the one that the manifest names first: a store may have been moved, and a
     manifest is data from Kafka, which must not choose what this process reads.
@@ -40,7 +42,7 @@ def stored_frames(
     :raises StoreTrouble: a store does not answer within `patience` seconds. :raises Cancelled: `cancelled` has become
         true. :raises frame.BadFrame: a segment is damaged.
     """
-    stores, keys = _located(manifest, roots)
+    stores, keys = _located(manifest, roots, first)
     coming = deque(_Segment(stores, key) for key in islice(keys, _AHEAD))
     while coming:
         data = coming.popleft().take(cancelled, patience)
@@ -48,8 +50,8 @@ def stored_frames(
         yield from blocks(io.BytesIO(data), len(data))
 
 
-def _located(manifest: Manifest, roots: Sequence[str]) -> tuple[list[Store], Iterator[str]]:
-    """Return the stores to ask, in this order, and the keys of the full snapshot's segments."""
+def _located(manifest: Manifest, roots: Sequence[str], first: int = 0) -> tuple[list[Store], Iterator[str]]:
+    """Return the stores to ask, in this order, and the keys of the full snapshot's segments from `first` on."""
     root, folder = split_location(manifest.store)
     if not roots:
         raise UnsafeLocation(
@@ -59,7 +61,7 @@ def _located(manifest: Manifest, roots: Sequence[str]) -> tuple[list[Store], Ite
     if manifest.segments > len(manifest.checksums):
         raise UnsafeLocation(f"its manifest names {manifest.segments} segments for {len(manifest.checksums)} chunks")
     stores = [open_store(each) for each in sorted(roots, key=lambda each: each != root)]
-    return stores, (segment_key(folder, number) for number in range(manifest.segments))
+    return stores, (segment_key(folder, number) for number in range(first, manifest.segments))
 
 
 class _Segment:
@@ -82,12 +84,12 @@ class _Segment:
         self._data = _get(stores, self._key)
 
 
-def segments_of(manifest: Manifest, roots: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Read each segment of a full snapshot as it is: its key under the root and its content.
+def segments_of(manifest: Manifest, roots: Sequence[str], first: int = 0) -> Iterator[tuple[str, bytes]]:
+    """Read each segment of a full snapshot as it is, from number `first` on: its key under the root and its content.
 
     :raises SegmentGone, UnsafeLocation, StoreTrouble: as `stored_frames`.
     """
-    stores, keys = _located(manifest, roots)
+    stores, keys = _located(manifest, roots, first)
     for key in keys:
         yield key, _get(stores, key)
 

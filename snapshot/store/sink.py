@@ -58,8 +58,8 @@ class StoreSink:
         self._thread = threads.thread(self._work, f"store-{folder}")
         self._thread.start()
 
-    def open(self, full: str) -> str:
-        self._full = full
+    def open(self, full: str, segments: int = 0) -> str:
+        self._full, self._segments = full, segments
         return f"{self._root.rstrip('/')}/{self._folder}/{full}"
 
     @property

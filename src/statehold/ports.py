@@ -153,8 +153,11 @@ class FullSink(Protocol):
     By default the chunks go to the snapshot topic.
     """
 
-    def open(self, full: str) -> str:
-        """Begin the full snapshot with this id. Return the location of its chunks, '' for the snapshot topic."""
+    def open(self, full: str, segments: int = 0) -> str:
+        """Begin the full snapshot with this id. Return the location of its chunks, '' for the snapshot topic.
+
+        `segments`: the number of segments of this id that exist already.
+        """
         return ""
 
     @property

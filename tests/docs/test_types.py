@@ -1,4 +1,4 @@
-"""mypy --strict and pyright pass every Python block of the pages, and notice what the pages say they notice."""
+"""mypy --strict and pyright pass every Python block of pages and notebooks, and notice what pages say they notice."""
 
 from __future__ import annotations
 
@@ -241,10 +241,14 @@ def no_key(amount: int) -> None: ...
 
 
 def programs() -> dict[str, str]:
-    """Return the Python of the pages by the name of a module: a page's blocks together, a recipe by itself."""
+    """Return the Python of pages and notebooks by the name of a module: blocks together, a recipe by itself."""
     found = {"readme": "".join(_blocks(ROOT / "README.md", "python")).replace("from totals import Totals\n", "")}
     files = [step for page in PROGRAMS for step in steps(DOCS / page) if isinstance(step, File)]
     found |= {file.name.removesuffix(".py"): file.text for file in files}
+    for notebook in sorted(ROOT.glob("examples/*/*.ipynb")):
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        code = ["".join(each["source"]) for each in cells if each["cell_type"] == "code"]
+        found[f"notebook_{notebook.stem}"] = "\n".join(code)
     for page in sorted(DOCS.rglob("*.md")):
         name = page.relative_to(DOCS).as_posix()
         if name in PROGRAMS or name.startswith(API):

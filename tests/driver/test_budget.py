@@ -149,5 +149,5 @@ def publish_full(driver: Driver) -> None:
     assert worker.engine is not None
     sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
     writer = FullWriter(inside.place(driver), worker.engine.state, driver.commit_record(), 0, -1, sink, 4096)
-    writer._manifest = msgspec.structs.replace(writer._manifest, maker=COMPACTION)
+    writer.manifest = msgspec.structs.replace(writer.manifest, maker=COMPACTION)
     assert writer.advance(driver.commit_record().n, -1.0, driver.clock) is not None

@@ -14,7 +14,7 @@ from tests.driver.test_tables_on_disk import Bank, Move, feed, newest, other_gen
 from tests.support.files_on_disk import local
 from tests.support.inside import lane, place
 
-from statehold import Handler, Record, Table
+from statehold import Dedupe, Handler, Record, Table
 from statehold.admin.inspection.local_files import FilesVerification, LocalTables, tables_and_root, verify_files
 from statehold.config.settings import Settings
 from statehold.disk import label as labels
@@ -193,3 +193,39 @@ def test_a_service_without_tables_on_disk_or_without_a_directory() -> None:
     tables, root = tables_and_root(Bank, replace(settings, state=replace(settings.state, dir="/files")))
     assert root == Path("/files")
     assert tables.on_disk == {"balances", "moves"}
+
+
+class Once(Handler[Move]):
+    seen = Dedupe(key=str, ttl=1000, storage="disk")
+
+    def on_record(self, record: Record[Move]) -> None:
+        self.seen.seen(f"{record.value.account} {record.value.amount}")
+
+
+def test_the_entries_of_an_index_are_counted_and_checked(tmp_path: Path) -> None:
+    driver = on_files(tmp_path, Once)
+    feed(driver, some(120))
+    state, seen = lane(driver).engine().state, driver.table("seen")
+    driver.stop()
+    state.close(flush=True)
+    good = only(verified(driver, tmp_path, Once))
+    assert good.findings == []
+    assert good.rows == len(seen) + 1, "and the clock"
+    for change, text in ((damage_entry, "checksum"), (delete_entry, "due seen")):
+        with lmdb.open(str(data_of(tmp_path).parent), max_dbs=8, map_size=LIMIT) as files:
+            index = files.open_db(b"t.due seen", create=False)
+            with files.begin(write=True) as writer:
+                change(writer, index)
+        (finding,) = only(verified(driver, tmp_path, Once)).findings
+        assert finding.fault
+        assert text in finding.text
+
+
+def damage_entry(writer: Any, index: Any) -> None:
+    place, _ = next(iter(writer.cursor(index)))
+    writer.put(place, bytes(8), db=index)
+
+
+def delete_entry(writer: Any, index: Any) -> None:
+    place, _ = next(iter(writer.cursor(index)))
+    writer.delete(place, db=index)

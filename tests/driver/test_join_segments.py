@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, Literal
 from unittest.mock import patch
 
+import msgspec
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -15,7 +16,11 @@ from tests.support.joins_before import JoinTableBefore
 from statehold import BufferedRecord, Handler, JoinBuffer, Output, Record
 from statehold.bound import table
 from statehold.bound.attributes import bound_tables, tables_and_outputs
+from statehold.config.sections.processing import CommitSettings, SnapshotSettings
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
 from statehold.errors import HandlerFailed, UsageError
+from statehold.snapshot.format import records
 from statehold.state.partition_table import PartitionTable
 from statehold.testing import Driver
 
@@ -79,9 +84,18 @@ def tables(driver: Driver) -> dict[str, PartitionTable[Any, Any]]:
     return vars(driver.handler())
 
 
-def run(kind: type[Subject], steps: list[Step], batch: int) -> Driver:
+#: in production a table does not check what a handler does, and knows which rows are new
+PRODUCTION = Settings(
+    service=ServiceSettings(mode="production"),
+    snapshot=SnapshotSettings(delta_interval="commit"),
+    commit=CommitSettings(max_records=1_000_000, early=False),
+)
+
+
+def run(kind: type[Subject], steps: list[Step], batch: int, settings: Settings | None = None) -> Driver:
     kind.failed = False
-    driver, now = Driver(kind, batch=batch, autocommit=False, input="input"), 1_750_000_000_000
+    driver = Driver(kind, batch=batch, autocommit=False, input="input", settings=settings)
+    now = 1_750_000_000_000
     for step in steps:
         try:
             if isinstance(step, tuple):
@@ -111,9 +125,11 @@ def run(kind: type[Subject], steps: list[Step], batch: int) -> Driver:
     return driver
 
 
-@given(steps=STEPS, batch=st.integers(1, 4))
+@given(steps=STEPS, batch=st.integers(1, 4), settings=st.sampled_from([PRODUCTION, None]))
 @example(
-    steps=[("left", "a", 0), ("left", "a", 90), "commit", ("right", "a", 800), "commit", ("right", "a", 1)], batch=1
+    steps=[("left", "a", 0), ("left", "a", 90), "commit", ("right", "a", 800), "commit", ("right", "a", 1)],
+    batch=1,
+    settings=None,
 )
 @example(
     steps=[
@@ -121,10 +137,17 @@ def run(kind: type[Subject], steps: list[Step], batch: int) -> Driver:
         *(("left", "a", 1), ("bad", "a", 0), "commit", ("left", "c", 5_000), "commit"),
     ],
     batch=1,
+    settings=None,
 )
+@example(steps=[("left", "a", 0), "commit", ("delete", "a", 0), ("left", "a", 0)], batch=1, settings=PRODUCTION)
+@example(steps=[("left", "a", 0), "commit", ("right", "a", 1)], batch=1, settings=PRODUCTION)
+@example(steps=[("put", "a", 0), "commit", ("put", "a", 0), "commit", "crash"], batch=1, settings=PRODUCTION)
 @hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_segments_give_the_states_and_outputs_of_rows_one_by_one(steps: list[Step], batch: int) -> None:
-    driver, before = run(Subject, steps, batch), run(Before, steps, batch)
+def test_segments_give_the_states_and_outputs_of_rows_one_by_one(
+    steps: list[Step], batch: int, settings: Settings | None
+) -> None:
+    driver, before = run(Subject, steps, batch, settings), run(Before, steps, batch)
+    assert {table.plain for table in (tables(driver)["inner"], tables(driver)["outer"])} == {settings is PRODUCTION}
     assert isinstance(tables(before)["inner"], JoinTableBefore)
     assert not isinstance(tables(driver)["inner"], JoinTableBefore)
     assert driver.outputs("out") == before.outputs("out")
@@ -135,3 +158,18 @@ def test_segments_give_the_states_and_outputs_of_rows_one_by_one(steps: list[Ste
     for name in ("inner", "outer"):
         assert tables(driver)[name].stored == tables(before)[name].stored
     driver.replay()
+
+
+def test_deletions_of_a_delta_come_by_side() -> None:
+    driver = Driver(Subject, batch=1, autocommit=False, input="input")
+    for count, side in enumerate(["left", "right"] * 3):
+        driver.feed(f"{side} {'abc'[count // 2]}", timestamp=1_750_000_000_000 + count)
+    driver.commit()
+    driver.feed("left z", timestamp=1_750_000_010_000)
+    driver.commit()
+    decode = msgspec.msgpack.Decoder(tuple[str, list[tuple[str, str, int, int]], list[bytes | None]]).decode
+    written = [records.unpack(message.value()) for message in driver.broker.log(driver.names.changelog, 0).committed()]
+    last = [part for part in written if isinstance(part, records.Part)][-1]
+    entries = [decode(raw) for raw in last.entries if msgspec.msgpack.decode(raw)[0] == "inner"]
+    gone = [row[1] for _, keys, values in entries for row, value in zip(keys, values, strict=True) if value is None]
+    assert gone == ["left"] * 3 + ["right"] * 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.driver import test_due_rows_on_disk as due_rows
 from tests.driver.test_tables_on_disk import InMemory, Move, dropped, feed, from_files, new, some
 from tests.support.files_on_disk import PLACE, local
 from tests.support.inside import lane, tools
@@ -15,7 +16,8 @@ from statehold import Handler, Table
 from statehold.common.threads import ThreadEvent
 from statehold.config.settings import Settings
 from statehold.disk.disk_state import DiskState
-from statehold.disk.disk_tables import DiskTables
+from statehold.disk.kinds.disk_tables import DiskTables
+from statehold.disk.rows import check_of
 from statehold.disk.start import label_of
 from statehold.disk.tables import DecodedBudget
 from statehold.errors import LocalStoreFailed
@@ -120,7 +122,7 @@ def an_older_row(driver: Driver) -> None:
 def test_a_partition_whose_files_differ_restores_from_kafka(
     driver: Driver, scrub: Scrub, damage: Callable[[Driver], None], cause: str
 ) -> None:
-    """Rule X6: the handler has not read the row."""
+    """Rule X7: the handler has not read the row."""
     damage(driver)
     total = driver.table("totals")["all"]
     read_all(scrub)
@@ -132,6 +134,51 @@ def test_a_partition_whose_files_differ_restores_from_kafka(
     read_all(scrub)
     assert passes(driver)[-1][1]
     assert dropped(driver) == []
+
+
+def damaged_entry(last: bytes) -> dict[bytes, bytes | None]:
+    return {last: check_of(last)[:-1] + bytes([check_of(last)[-1] ^ 1])}
+
+
+def lost_entry(last: bytes) -> dict[bytes, bytes | None]:
+    return {last: None}
+
+
+def further_entry(last: bytes) -> dict[bytes, bytes | None]:
+    return {last + b"x": check_of(last + b"x")}
+
+
+@pytest.mark.parametrize("rows", [3, 256])
+@pytest.mark.parametrize("index", ["due seen", "due visits"])
+@pytest.mark.parametrize(
+    ("damage", "cause"), [(damaged_entry, "checksum"), (lost_entry, "keys"), (further_entry, "keys")]
+)
+def test_entries_of_an_index_are_read_and_counted(
+    scrub: Scrub,
+    clock: Clock,
+    damage: Callable[[bytes], dict[bytes, bytes | None]],
+    cause: str,
+    index: str,
+    rows: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule X7, for tables whose rows are due; the pass counts rows, and no entries."""
+    monkeypatch.setattr(scrubbing, "_ROWS", rows)
+    driver = due_rows.new(due_rows.Kinds, "disk")
+    driver.scrub = scrub
+    now = due_rows.feed_some(driver, 5, 80, due_rows.START, keys=30)
+    driver.commit()
+    read_all(scrub)
+    assert passes(driver) == [(driver.commit_record().keys, True)]
+    clock.now += 3600
+    files = driver.files.files[0]
+    files.write({index: damage(max(files.tables[index]))}, files.label)
+    read_all(scrub)
+    with pytest.raises(LocalStoreFailed, match=f"scrub.*{cause}"):
+        due_rows.feed_some(driver, 6, 9, now)
+    driver.restore()
+    assert not from_files(driver)
+    assert due_rows.index_of_files(driver) == due_rows.recomputed(driver)
 
 
 def test_a_partition_that_leaves_is_read_no_more(driver: Driver, scrub: Scrub) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.driver import test_due_rows_on_disk as due_rows
 from tests.driver.test_tables_on_disk import Bank, InMemory, Move, feed, new, newest, some, state_of
 from tests.support.files_on_disk import local
 from tests.support.inside import lane, place, tools
@@ -16,6 +18,7 @@ from statehold.disk.disk_state import DiskState
 from statehold.disk.lmdb_store import LmdbStore
 from statehold.disk.tables import DiskTable
 from statehold.testing.driver import Driver
+from statehold.testing.memory.files import MemoryStores
 from statehold.worker.replicas.standby import Standbys
 
 
@@ -185,6 +188,54 @@ def test_replicas_take_no_share_of_the_memory_for_values(driver: Driver) -> None
     assert taken_over(driver)
     feed(driver, [Move("a", 1)])
     assert driver.table("balances")
+
+
+# Tables of all kinds
+
+
+@pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("spill", [15, 50_000])
+def test_tables_of_all_kinds_are_taken_over_with_the_state_of_tables_in_memory(
+    seed: int, spill: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules X1, X5 and X6, also from a replica that was killed or is behind. Each takeover is on another machine."""
+    monkeypatch.setattr(disk_state, "_SPILL", spill)
+    rnd = random.Random(seed)
+    disk, memory = due_rows.new(due_rows.Kinds, "disk"), due_rows.new(due_rows.Kinds, "memory")
+    now, continued = due_rows.START, set[object]()
+    for number in range(8):
+        for _ in range(rnd.randrange(1, 4)):
+            count, step, keys = rnd.randrange(5, 40), rnd.randrange(1000), 12 if number % 3 else 60
+            later = now
+            for driver in (disk, memory):
+                later = due_rows.feed_some(driver, step, count, now, keys)
+                if step % 3 == 0:
+                    driver.advance(6.0)
+                driver.commit()
+            now = later
+            disk.stand_by()
+            if step % 4 == 0:
+                restarted(disk)
+                continued.add(last(disk, "standby_ready")["from_files"])
+        for driver in (disk, memory):  # the replica does not have these
+            due_rows.feed_some(driver, 1000 + number, seed % 2 * 15, now, 12)
+            driver.commit()
+        files = disk.replica_files
+        assert taken_over(disk)
+        memory.crash()
+        memory.restore()
+        disk.files, disk.replica_files = files, MemoryStores()
+        del disk.standbys
+        assert due_rows.state_of(disk) == due_rows.state_of(memory), number
+        assert disk.commit_record().digest == memory.commit_record().digest
+    for driver in (disk, memory):
+        driver.feed(due_rows.Event("last", 1), timestamp=now)
+        driver.commit()
+        driver.take_full()  # it compares each index with its rows
+    assert continued == {True}
+    assert disk.outputs("out") == memory.outputs("out")
+    assert due_rows.index_of_files(disk) == due_rows.recomputed(disk)
+    assert {str(each).split(" ", 1)[0] for each in disk.outputs("out")} >= {"sums", "hops", "visits", "late"}
 
 
 # Real files

@@ -465,7 +465,8 @@ def test_the_setting_puts_those_tables_on_disk_that_can_be_there() -> None:
     kinds = {name: type(table).__name__ for name, table in lane(driver).engine().state.tables.items()}
     assert kinds["plain"] == "DiskTable"
     assert kinds["kept"] == "PartitionTable"
-    assert "Disk" not in kinds["brief"]
+    assert kinds["brief"] == "ExpiringTable"
+    assert kinds["statehold.expiry.brief"] == "DueDiskTable"
     before = {name: dict(driver.table(name)) for name in ("plain", "kept", "brief")}
     started_again(driver)
     assert from_files(driver)
@@ -473,8 +474,6 @@ def test_the_setting_puts_those_tables_on_disk_that_can_be_there() -> None:
 
 
 def test_declarations_that_cannot_be_on_disk() -> None:
-    with pytest.raises(UsageError, match="ttl"):
-        Table(key=str, value=int, storage="disk", ttl=5)
     with pytest.raises(UsageError, match="bytes of their key"):
         Table(key=tuple[str, ...], value=int, storage="disk")
     settings = Settings()

@@ -47,6 +47,8 @@ AHEAD: dict[str, float | Literal["commit", "off"]] = {"ahead": "commit", "ahead-
 JOINED: dict[str, float | Literal["commit", "off"]] = {"joined": "commit", "joined-interval": 2.0}
 #: those of `several`
 SEVERAL: dict[str, float | Literal["commit", "off"]] = {"several": "commit", "several-interval": 2.0}
+#: those of `shared`
+SHARED: dict[str, float | Literal["commit", "off"]] = {"shared": "commit", "shared-interval": 2.0}
 
 
 def moves(count: int, seed: int) -> Iterator[Move]:
@@ -185,6 +187,18 @@ def joined(interval: float | Literal["commit", "off"]) -> Driver:
     return driver
 
 
+def shared(interval: float | Literal["commit", "off"]) -> Driver:
+    """Two families of full snapshots that share chunks, the second of a new owner."""
+    driver = Driver(bank_v3.Bank, settings=Settings(snapshot=SnapshotSettings(delta_interval=interval, share=2)))
+    for number in range(7):
+        run(driver, 1, seed=900 + number)
+        if number == 3:
+            driver.crash()
+            driver.restore()
+        assert number == 6 or driver.take_full() is not None
+    return driver
+
+
 def main(number: int) -> None:
     """Each format was written by release 0.1.0, with the first, the second and the third release of the service."""
     kind: Any = {1: bank_v1.Bank, 2: bank_v2.Bank}.get(number, bank_v3.Bank)
@@ -197,7 +211,8 @@ def main(number: int) -> None:
         run(driver, 3, seed=100)
         control_command(driver)
         dump(driver, HERE / f"format-{number}" / "beside", __version__)
-    for since, modes, written in ((3, AROUND, around), (4, SEVERAL, several), (5, JOINED, joined), (6, AHEAD, ahead)):
+    services = ((3, AROUND, around), (4, SEVERAL, several), (5, JOINED, joined), (6, AHEAD, ahead), (7, SHARED, shared))
+    for since, modes, written in services:
         for name, interval in modes.items() if number >= since else ():
             dump(written(interval), HERE / f"format-{number}" / name, __version__)
     if number > 1:

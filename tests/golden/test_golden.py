@@ -11,7 +11,7 @@ import pytest
 from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
-from tests.golden.generate import AHEAD, AROUND, JOINED, MODES, SEVERAL
+from tests.golden.generate import AHEAD, AROUND, JOINED, MODES, SEVERAL, SHARED
 from tests.golden.joined import Joined
 from tests.golden.reading import HERE, driver_of, expected_of
 from tests.golden.several import Several
@@ -31,6 +31,7 @@ WRITERS: dict[str, type[Handler[Any]]] = {
     "format-4": bank_v3.Bank,
     "format-5": bank_v3.Bank,
     "format-6": bank_v3.Bank,
+    "format-7": bank_v3.Bank,
 }
 #: the service that wrote a file of this name; the others: `WRITERS`
 SERVICES: dict[str, type[Handler[Any]]] = {
@@ -53,7 +54,7 @@ def path_of(folder: str, mode: str) -> Path:
 
 
 def mode_of(name: str) -> float | Literal["commit", "off"]:
-    return {**MODES, **AROUND, **AHEAD, **JOINED, **SEVERAL, "beside": "off"}.get(name, "commit")
+    return {**MODES, **AROUND, **AHEAD, **JOINED, **SEVERAL, **SHARED, "beside": "off"}.get(name, "commit")
 
 
 def tables_of(driver: Driver) -> Any:
@@ -93,6 +94,17 @@ def test_each_full_snapshot_of_a_golden_file_is_a_base(folder: str, mode: str) -
     driver.restore()
     assert [fields["full"] for event, fields in driver.events if event == "restored"] == [older]
     assert tables_of(driver) == expected["tables"]
+
+
+@pytest.mark.parametrize("mode", SHARED)
+def test_full_snapshots_that_share_chunks_are_in_format_7(mode: str) -> None:
+    driver = driver_of(path_of("format-7", mode), bank_v3.Bank, delta_interval=mode_of(mode))
+    found = [records.unpack(each.value()) for each in driver.broker.log(driver.names.snapshot, 0).committed()]
+    made = [each for each in found if isinstance(each, records.Manifest)]
+    assert [each.shared > 0 for each in made] == [False, True, True, False, True, True]
+    assert {each.format for each in made} == {frame.SHARED}
+    rows = [msgspec.msgpack.decode(each.entry) for each in found if isinstance(each, records.Chunk)]
+    assert None in [value for _, _, values in rows for value in values], "a chunk deletes rows of an earlier one"
 
 
 def test_a_gap_with_rows_of_joins_of_format_5_is_left_to_the_release_that_wrote_it() -> None:

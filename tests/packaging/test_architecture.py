@@ -42,9 +42,8 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": "errors config common api telemetry kafka.common kafka.admin kafka.clients",
     "snapshot": "errors common api.values api state state.types messages ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
-    "disk": (
-        "errors config.sections config api.values api state state.kinds bound ports snapshot.format snapshot.restore"
-    ),
+    "disk": "errors config.sections api.values state state.kinds ports snapshot.format snapshot.restore",
+    "disk.kinds": "config api state state.kinds bound snapshot.format disk",
     "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
@@ -61,7 +60,7 @@ ALLOWED: dict[str, str] = {
     "balancer": "errors config common api ports telemetry health",
     "worker.common": (
         "errors config.sections config common api.values api messages bound ports telemetry health snapshot.format "
-        "snapshot.store disk snapshot.restore"
+        "snapshot.store disk.kinds snapshot.restore"
     ),
     "worker.replicas": (
         "errors common api state bound ports telemetry snapshot.format snapshot.restore disk worker.common"
@@ -99,8 +98,8 @@ ALLOWED: dict[str, str] = {
     ),
     "runtime": (
         "errors config common api state bound ports telemetry health kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store snapshot.restore disk watch client admin balancer worker.common worker.replicas "
-        "worker.sinks worker.full_snapshots worker"
+        "kafka.feeds snapshot.store snapshot.restore disk disk.kinds watch client admin balancer worker.common "
+        "worker.replicas worker.sinks worker.full_snapshots worker"
     ),
     "service": (
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot client admin "
@@ -142,8 +141,8 @@ ALLOWED: dict[str, str] = {
     "ops.generate": "errors common api.values bound service",
     "admin.inspection": (
         "errors config common api state messages bound ports health kafka.admin snapshot.format kafka.clients "
-        "snapshot.store snapshot snapshot.restore disk admin worker.handler worker.failures worker.inputs "
-        "snapshot.inspect"
+        "snapshot.store snapshot snapshot.restore disk disk.kinds admin worker.handler worker.failures "
+        "worker.inputs snapshot.inspect"
     ),
     "rehearsal": (
         "errors config common api.values api state messages bound ports health snapshot.format kafka.clients "
@@ -176,7 +175,7 @@ ALLOWED: dict[str, str] = {
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
         "errors config common api.values api state messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot snapshot.restore disk balancer worker.common worker.replicas worker.calls "
+        "snapshot.store snapshot snapshot.restore disk.kinds balancer worker.common worker.replicas worker.calls "
         "worker.sinks worker testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
@@ -227,9 +226,9 @@ ALLOWED: dict[str, str] = {
     "__main__": "ops.cli",
     "testing": (
         "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
-        "snapshot.format snapshot.store snapshot snapshot.restore disk worker.common worker.replicas worker.handler "
-        "worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime snapshot.inspect "
-        "snapshot.backup admin.state testing.memory testing.simulation"
+        "snapshot.format snapshot.store snapshot snapshot.restore disk.kinds worker.common worker.replicas "
+        "worker.handler worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime "
+        "snapshot.inspect snapshot.backup admin.state testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there

@@ -15,6 +15,7 @@ BORROWED = {
     ("tests/docs/test_guarantees.py", "chaos"): "the fault matrix names tests, which have to exist",
     ("tests/packaging/test_side_by_side.py", "side_by_side"): "what it tests",
     ("tests/system/test_calls.py", "examples"): "a service under names of its own, as the examples run",
+    ("tests/driver/test_shared_chunks.py", "golden"): "a service with joins, and its records",
     ("tests/spark/test_around.py", "golden"): "Spark reads the recorded bytes with the code that wrote them",
     ("tests/spark/test_export.py", "golden"): "Spark reads the recorded bytes with the code that wrote them",
     ("tests/spark/test_release.py", "tools"): "Spark rehearses the ledger that the commands rehearse in one process",
@@ -34,11 +35,11 @@ PRIVATE = {
     "tests/cli/test_control.py": {"_candidates": "leaves out root's directory, which a test must not use"},
     "tests/dev/test_cluster.py": {"_brokers": "the broker's pid, to read what it has mapped; no user needs it"},
     "tests/support/apps/killed_writing.py": {"_write": "ends the process between two rows of one write"},
-    "tests/driver/test_budget.py": {"_manifest": "makes a full snapshot look like that of another program"},
     "tests/driver/test_counterexamples_memory.py": {
         "_worker": "hands the partition to a second owner, as only a group does",
     },
     "tests/driver/test_dead_letters.py": {"_factory": "the next owner has other code, in one driver"},
+    "tests/driver/test_due_rows_on_disk.py": {"_index": "memory that must not grow, which no one else sees"},
     "tests/driver/test_faults.py": {"_ownership": "sets when the group last named this owner"},
     "tests/driver/test_full_stages.py": {"_enter": "counts the stages of a full snapshot, which no one else sees"},
     "tests/driver/test_hash_seed.py": {
@@ -62,6 +63,11 @@ PRIVATE = {
         "_around": "changes which partitions a replica is kept of",
         "_copies": "puts an old copy back",
         "_unsaved": "memory that must not grow, which no one else sees",
+    },
+    "tests/driver/test_shared_chunks.py": {
+        "_local_copy": "waits for the thread that writes the copy",
+        "_tables": "forgets a changed key, as only a bug would",
+        "_writer": "waits for the thread that writes the copy",
     },
     "tests/driver/test_ttl_and_dedupe.py": {"_index": "memory that must not grow, which no one else sees"},
     "tests/driver/test_unreadable_values.py": {"_factory": "the next owner has other code, in one driver"},

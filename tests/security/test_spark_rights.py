@@ -15,6 +15,7 @@ from statehold.errors import StateholdError
 from statehold.spark.opening import NamedService
 from statehold.spark.options import parse
 from statehold.spark.pushdown import Pushed
+from statehold.spark.records import StoredInputs
 from statehold.spark.relations import ChangesTable, Relation, StateTable
 
 pytestmark = pytest.mark.kafka
@@ -57,10 +58,14 @@ def keys(relation: Relation) -> set[tuple[int, str]]:
     }
 
 
-def test_a_reader_reads_tables_and_changes(options: dict[str, str]) -> None:
+def test_a_reader_reads_tables_changes_and_inputs(options: dict[str, str]) -> None:
     found = keys(StateTable(NamedService(parse(options))))
     assert len(found) == 50
     assert keys(ChangesTable(NamedService(parse({**options, "mode": "changes"})))) == found
+    del options["table"]
+    inputs = StoredInputs(NamedService(parse({**options, "mode": "inputs"})))
+    sent = [batch.num_rows for task in inputs.tasks for batch in inputs.read(task, inputs.schema, Pushed())]
+    assert sum(sent) == 300
 
 
 @pytest.mark.parametrize("topic", ["changelog", "snapshot"])

@@ -174,3 +174,20 @@ def test_values_that_grow_are_noticed_and_older_ones_do_not_count() -> None:
     ((_, data),) = rows.take()
     table, (keys, values) = unpacked(data)
     assert (table, keys.to_pylist(), values.to_pylist()) == ("t", [pack("a")], [b"y" * size])
+
+
+def test_a_later_chunk_replaces_and_deletes_rows_of_an_earlier_one() -> None:
+    """Of full snapshots that share chunks, also if a task hands its keys over between two chunks (rule S7)."""
+    chunks: list[tuple[int, Record]] = [
+        (i, Chunk("f", i, -1, records.entry(Changes("t", ["a", f"k{i}"], [b"%d" % i if i < 5 else None, b"x"]))))
+        for i in range(6)
+    ]
+    for window in (1, 10_000):
+        rows, report = task(scan(()), 0, "full", chunks, window)
+        assert (report.finding, len(report.checksums)) == ("", 6)
+        assert newest(rows)[pack("a")] is None
+        ranks = [rank for _, key, _, rank in rows if key == pack("a")]
+        assert ranks == sorted(set(ranks)), "blocks may arrive in any order"
+        assert max(ranks) <= scan().first, "each delta is later"
+    before, _ = task(scan(()), 0, "full", chunks[:5], 1)
+    assert newest(before)[pack("a")] == b"4"

@@ -200,7 +200,7 @@ class Kept:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
 
-    def open(self, full: str) -> str:
+    def open(self, full: str, segments: int = 0) -> str:
         return ""
 
     def send(self, payload: bytes) -> None:

@@ -6,25 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.spark.changes import BUSY, counted, stored_changes
 from tests.support.local_service import Local
 from tests.support.processes import await_true
 from tests.support.stage import Stage
 
-from statehold.spark.opening import NamedService
-from statehold.spark.options import parse
-from statehold.spark.pushdown import Pushed
-from statehold.spark.relations import ChangesTable
-
 ROOT = Path(__file__).resolve().parents[2]
-#: PySpark gives its planning processes ten seconds to start, which a busy machine may exceed
-BUSY = "Timed out while waiting for the Python worker to connect back"
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
@@ -90,22 +83,6 @@ def following(request: pytest.FixtureRequest, staged: Stage) -> Iterator[Followi
     found = Following(staged, request.param)
     yield found
     found.kill()
-
-
-def stored_changes(stage: Stage, service: str) -> Counter[tuple[int, int, str]]:
-    """Partition, transaction and key of every stored change, read without Spark."""
-    options = {"service": service, "table": "totals", "mode": "changes", "kafka.bootstrap_servers": stage.servers}
-    relation = ChangesTable(NamedService(parse(options)))
-    return counted(
-        row
-        for task in relation.tasks
-        for batch in relation.read(task, relation.schema, Pushed())
-        for row in batch.to_pylist()
-    )
-
-
-def counted(rows: Any) -> Counter[tuple[int, int, str]]:
-    return Counter((row["partition"], row["transaction"], row["key"]) for row in rows)
 
 
 def test_a_killed_stream_continues_without_duplicate_or_loss(staged: Stage, following: Following) -> None:

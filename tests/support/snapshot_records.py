@@ -95,7 +95,7 @@ class LogSink:
         self.offsets: list[int] = []
         self.acknowledge = True
 
-    def open(self, full: str) -> str:
+    def open(self, full: str, segments: int = 0) -> str:
         return ""
 
     @property

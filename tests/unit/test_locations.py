@@ -151,3 +151,16 @@ def manifest_of(files: list[archive.ArchiveFile]) -> archive.BackupManifest:
         statehold="1",
         made="2026-01-01T00:00:00+00:00",
     )
+
+
+def test_a_backup_copies_shared_segments_once(tmp_path: Path) -> None:
+    to, store = tmp_path / "backup", FileStore(str(tmp_path / "fulls"))
+    archive.prepare(to)
+    broker = MemoryBroker(ManualClock())
+    for number in range(3):
+        store.put(f"s.in/0/f/{number:06}", b"%d" % number)
+        manifest = msgspec.structs.replace(full(f"file://{tmp_path}/fulls/s.in/0/f", number + 1), checksums=(1, 2, 3))
+        broker.log(NAMES.snapshot, 0).append(records.pack(manifest))
+    copied = copy_segments(MemoryReader(broker, lambda: False), to, PLACE, (f"file://{tmp_path}/fulls",))
+    assert [file.name for file in copied] == [f"fulls/s.in/0/f/{number:06}" for number in range(3)]
+    assert [(to / file.name).read_bytes() for file in copied] == [b"0", b"1", b"2"]

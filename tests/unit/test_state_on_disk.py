@@ -11,7 +11,7 @@ from tests.support.files_on_disk import PLACE, local
 
 from statehold import Handler, Table
 from statehold.disk.disk_state import DiskState
-from statehold.disk.disk_tables import DiskTables
+from statehold.disk.kinds.disk_tables import DiskTables
 from statehold.disk.tables import DecodedBudget, DiskTable
 from statehold.health import process_memory
 from statehold.state.partition_table import Changes

@@ -18,7 +18,7 @@ from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
 from statehold.config.sections.effects_timers_sinks import CallsSettings, EffectsSettings
 from statehold.config.settings import Settings
 from statehold.disk.disk_state import DiskState
-from statehold.disk.disk_tables import DiskTables
+from statehold.disk.kinds.disk_tables import DiskTables
 from statehold.health.death_notes import DeathNotes
 from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.ports import (

@@ -19,10 +19,10 @@ class LocalCopy:
         self._writer: LocalWriter | None = None
         self._manifest = b""
 
-    def through(self, sink: FullSink) -> FullSink:
-        """Return a sink for a new full snapshot that also copies it."""
+    def through(self, sink: FullSink, after: FullRef | None = None) -> FullSink:
+        """Return a sink for a new full snapshot that also copies it; it has all chunks of the one at `after`."""
         self.drop()
-        self._writer = self._local.begin()
+        self._writer = self._local.begin(after)
         return _Tee(sink, self)
 
     def add(self, payload: bytes) -> None:

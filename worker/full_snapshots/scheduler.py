@@ -12,6 +12,7 @@ from statehold.ports import Bounds
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.full import FullDiffers, FullUnusable, FullWriter
 from statehold.snapshot.restore.restore import Restored
+from statehold.snapshot.shared_chunks import ChunkSharing, newest_of_families
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.full_snapshots.compaction_search import CompactionSearch
@@ -90,6 +91,8 @@ class FullSnapshots(Participant):
         self._budget = None if seconds == "off" else RestoreBudget(seconds, cost, tools.log, periodic_full=periodic)
         #: copies new snapshots to the local disk; None without a local directory, and before the first snapshot
         self._local_copy: LocalCopy | None = None
+        #: None unless full snapshots may share chunks
+        self._sharing = ChunkSharing(self._state, self._settings.share) if self._settings.share else None
         #: keys and bytes of the newest full snapshot
         self._size = 0, 0
         self.stage: Stage = Idle()
@@ -126,7 +129,10 @@ class FullSnapshots(Participant):
     def contribute(self, draft: CommitDraft) -> None:
         """Name the full snapshots to keep, newest first."""
         pending = (self.stage.ref,) if isinstance(self.stage, Referable) else ()
-        draft.full_snapshots = (*pending, *self.refs)[: self._settings.keep]
+        refs = (*pending, *self.refs)
+        if pending and self._sharing is not None:
+            refs = newest_of_families(refs)
+        draft.full_snapshots = refs[: self._settings.keep]
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self.boundary(record)
@@ -177,7 +183,7 @@ class FullSnapshots(Participant):
             self._enter(Asking(self._ask()) if due else Idle())
             return
         now = self._tools.clock()
-        self._size = found.manifest.keys, found.manifest.size
+        self._size = found.manifest.loads, found.manifest.size
         self.known[found.ref.offset] = FullFacts(*self._size, found.manifest.time / 1000)
         self._policy.full_started(now)
         self.cost.full_started()
@@ -266,12 +272,20 @@ class FullSnapshots(Participant):
 
     def _start(self, record: CommitRecord, bounds: Bounds, ends: Callable[[], bool]) -> Writing:
         newest = self.refs[0].offset if self.refs else -1
+        shared = self._sharing.begin(record, self.refs) if self._sharing is not None else None
         sink = self._tools.new_sink(ends)
         if (local := self._tools.local()) is not None:
             self._local_copy = self._local_copy or LocalCopy(local)
-            sink = self._local_copy.through(sink)
+            sink = self._local_copy.through(sink, shared.ref if shared else None)
         writer = FullWriter(
-            self._tools.place, self._state, record, bounds.increment_end, newest, sink, self._settings.chunk_bytes
+            self._tools.place,
+            self._state,
+            record,
+            bounds.increment_end,
+            newest,
+            sink,
+            self._settings.chunk_bytes,
+            shared,
         )
         writing = self._enter(Writing(writer, sink, self._tools.clock()))
         self._policy.full_started(writing.began)
@@ -286,7 +300,10 @@ class FullSnapshots(Participant):
         self._tools.metrics.observe(metrics.FULL_PAUSE_SECONDS, self._tools.clock() - began)
         if ref is None:
             return
-        self._size = writer.keys, writer.bytes
+        made = writer.manifest
+        if self._sharing is not None:
+            self._sharing.written(made, ref)
+        self._size = made.rows or made.keys, made.size
         self.known[ref.offset] = FullFacts(*self._size, self._tools.wall())
         self._tools.metrics.inc(metrics.FULL_SNAPSHOTS, 1, "written")
         self._tools.metrics.inc(metrics.FULL_BYTES, writer.bytes)
@@ -298,6 +315,7 @@ class FullSnapshots(Participant):
             through=ref.through,
             keys=writer.keys,
             bytes=writer.bytes,
+            shared=made.shared,
             seconds=round(self._tools.clock() - writing.began, 3),
         )
         self._enter(Checking(ref, self._ask()))
@@ -362,5 +380,7 @@ class FullSnapshots(Participant):
                 sink.close()
             case Searching(search):
                 search.close()
+        if self._sharing is not None and isinstance(self.stage, Writing | Checking) and isinstance(following, Idle):
+            self._sharing.abandoned()
         self.stage, self.active = following, not isinstance(following, Idle | Referable)
         return following

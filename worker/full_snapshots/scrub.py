@@ -1,4 +1,4 @@
-"""Reads the files of live partitions again in the background, and compares their digest with their label (rule X6).
+"""Reads the files of live partitions again in the background, and compares their digest with their label (rule X7).
 
 One thread of the process reads them in small pieces, and rests so long after each that it stays below `state.scrub`.
 """
@@ -58,7 +58,7 @@ class _Pass:
         size = store.size()
         self.most = size + min(max(_GROWTH, size // _PART), store.room() // 2)
         self.snapshot = store.snapshot()
-        self.pieces = scan(self.state.codecs(), self.snapshot, _ROWS, self.at)
+        self.pieces = scan(self.state.codecs(), self.state.indexes(), self.snapshot, _ROWS, self.at)
 
     def close(self) -> None:
         snapshot, self.snapshot = self.snapshot, None
@@ -171,7 +171,7 @@ class Scrub:
         each.metrics.inc(metrics.LOCAL_STORE_SCRUBS, 1, "equal" if compared else "rows_only")
         each.log.info(
             "local_store_scrubbed",
-            rows=sum(each.counts.values()),
+            rows=sum(each.counts.get(name, 0) for name in each.state.tables),
             seconds=round(now - each.began, 1),
             digest_compared=compared,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statehold.snapshot.format.records import CommitRecord, FullRef
+from statehold.snapshot.shared_chunks import KnownChunks
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.full_snapshots.orphan_cleanup import OrphanCleanup
@@ -19,6 +20,8 @@ class Truncation:
         self.due = False
         #: full snapshots that a restore or a verification has read completely
         self.sound = sound
+        #: by family, the newest of `sound` whose chunks are known
+        self._chunks: dict[int, KnownChunks] = {}
         self._verification: Verification | None = None
         self._cleanup = OrphanCleanup(tools)
         self._rekeyed = RekeyDeletion(tools)
@@ -28,7 +31,7 @@ class Truncation:
         self._rekeyed.ended()
         while self.due and (unread := [ref for ref in refs if ref not in self.sound]):
             if self._verification is None:
-                self._verification = Verification(self._tools, unread, record)
+                self._verification = Verification(self._tools, unread, record, self._chunks)
             if not self._verification.done(wait):
                 return refs
             verification, self._verification = self._verification, None
@@ -50,6 +53,8 @@ class Truncation:
     def _note(self, verification: Verification, refs: tuple[FullRef, ...]) -> tuple[FullRef, ...]:
         log = self._tools.log
         self.sound = (self.sound | set(verification.sound)) & set(refs)
+        lows = {ref.low for ref in self.sound}
+        self._chunks = {low: found for low, found in (self._chunks | verification.chunks).items() if low in lows}
         for ref, finding in verification.unsound.items():
             log.warning("full_unusable", full=ref.offset, n=ref.first, finding=finding)
         if verification.differs:

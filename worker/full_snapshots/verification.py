@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from statehold.ports import Cancelled
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef
 from statehold.snapshot.full import FullDiffers, FullUnusable, load
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
+from statehold.snapshot.shared_chunks import KnownChunks
 from statehold.state.partition_table import Changes
 from statehold.state.state import State
 from statehold.worker.common.context import Tools
@@ -23,10 +24,15 @@ _NOTHING = Changes("", [], [])
 class Verification:
     """Reads full snapshots on a separate thread. Read `sound`, `unsound` and `trouble` once it is done."""
 
-    def __init__(self, tools: Tools, refs: Sequence[FullRef], record: CommitRecord) -> None:
-        self._tools, self._refs, self._record = tools, refs, record
+    def __init__(
+        self, tools: Tools, refs: Sequence[FullRef], record: CommitRecord, known: Mapping[int, KnownChunks]
+    ) -> None:
+        """`known`: by family, full snapshots that were read before; the chunks that others share are not read again."""
+        self._tools, self._refs, self._record, self._known = tools, refs, record, known
         self._closed = tools.threads.event()
         self.sound: list[FullRef] = []
+        #: by family, the chunks of those that share some
+        self.chunks: dict[int, KnownChunks] = {}
         #: unusable full snapshots with reasons; excluded from retention
         self.unsound: dict[FullRef, str] = {}
         #: those whose contents are not those of their commit record
@@ -59,15 +65,17 @@ class Verification:
         try:
             for ref in self._refs:
                 try:
-                    load(
+                    manifest = load(
                         slowly,
                         self._tools.place,
                         ref,
                         self._record,
                         _Nowhere([]),
                         _Unopened({}),
+                        after=self._known.get(ref.low),
                     )
                     self.sound.append(ref)
+                    self.chunks[ref.low] = KnownChunks(manifest, ref.offset)
                 except FullUnusable as finding:
                     self.unsound[ref] = str(finding)
                     if isinstance(finding, FullDiffers):

@@ -230,7 +230,8 @@ class Engine:
         except HandlingFailed:
             raise
         except Exception as error:  # a handler may raise anything
-            assert handling.record is not None
+            if handling.record is None:  # the files of tables on disk failed before the first record
+                raise
             raise failed(handling.record, error) from error
         finally:
             handling.call, handling.rest = None, []

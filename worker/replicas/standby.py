@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from statehold.common.threads import SYSTEM, ThreadEvent, Threads
-from statehold.disk.disk_tables import DiskTables
+from statehold.disk.kinds.disk_tables import DiskTables
 from statehold.disk.port import PartitionStore
 from statehold.disk.start import FollowingFiles, keep, start_from_files
 from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError

@@ -97,7 +97,7 @@ def _full_row(full: dict[str, Any]) -> list[str | Text]:
         brief(full["age"]),
         str(full["keys"]),
         _size(full["bytes"]),
-        full["maker"],
+        f"{full['maker']}, shares {full['shared']} of {full['chunks']} chunks" if full["shared"] else full["maker"],
         Text(full["proof"], "green" if full["proven"] else "yellow"),
         Text("starts here", "green") if full["chosen"] else Text(full["finding"], "yellow"),
     ]

@@ -79,11 +79,15 @@ class Chunks:
     """A stretch of a snapshot partition: the base's chunks in order, without duplicates and other chunks."""
 
     def __init__(self, scan: Scan, stretch: int, newest: Newest) -> None:
-        self._scan = scan
-        self.newest, self.rank = newest, scan.first
+        self._scan, self.newest = scan, newest
         self.report = TaskReport(
             partition=scan.partition, kind="chunks", stretch=stretch, of=scan.chunk_stretches, begin=0
         )
+
+    @property
+    def rank(self) -> int:
+        """Below all deltas, and growing, because a later chunk may replace or delete rows of an earlier one."""
+        return self._scan.first - self._scan.chunks + self.report.begin + len(self.report.checksums)
 
     def feed(self, offset: int, data: bytes | None) -> None:
         report, scan = self.report, self._scan

@@ -87,7 +87,7 @@ class MemoryMessage:
         return self._headers
 
 
-class MergedMessage:
+class MergedMessage(msgspec.Struct, eq=False, gc=False):
     """A message of one of several inputs, with its place in the order in which the partition handles their records.
 
     `at` takes the part of an offset there: it grows from record to record, with gaps. It is the sum of the next offsets
@@ -95,11 +95,10 @@ class MergedMessage:
     `at` + 1, whatever the order.
     """
 
-    __slots__ = ("at", "input", "message")
-
-    def __init__(self, message: Message, input: int, at: int) -> None:
-        """`input`: index of the topic among the service's inputs."""
-        self.message, self.input, self.at = message, input, at
+    message: Message
+    #: index of the topic among the service's inputs
+    input: int
+    at: int
 
     def topic(self) -> str | None:
         return self.message.topic()

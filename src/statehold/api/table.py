@@ -68,8 +68,8 @@ class Table(Declaration, Generic[K, V]):
     costs nothing. Commands, exports and requests over HTTP use the stored name, the handler's code the attribute.
 
     With `storage="disk"` the committed values are in files on a local disk, and those in use in memory
-    (docs/how-to/state/disk.md). The key is str, bytes, int or a tuple of them with a fixed length, and there is no
-    `ttl`. By default the setting `state.storage` decides.
+    (docs/how-to/state/disk.md). The key is str, bytes, int or a tuple of them with a fixed length. By default the
+    setting `state.storage` decides.
 
     Use it on the partition's thread only.
 
@@ -126,7 +126,7 @@ class Table(Declaration, Generic[K, V]):
         if not mutable:
             require_immutable(value)
         if storage == "disk":
-            require_key_on_disk(key, has_ttl=bool(ttl))
+            require_key_on_disk(key)
         steps = dict(upcasters or {})
         self._options = TableOptions(
             key_type=key,
@@ -273,6 +273,8 @@ class DedupeOptions:
     name: str = ""
     #: the name under which it is stored, if it is another one
     was: str = ""
+    #: where the keys are; None: `state.storage` decides
+    storage: Literal["memory", "disk"] | None = None
 
 
 class Dedupe(Declaration, Generic[K]):
@@ -285,19 +287,29 @@ class Dedupe(Declaration, Generic[K]):
                 return
 
     It is part of the state and uses the partition's own time. `most` limits the number of keys: beyond it, the key that
-    would expire first is dropped early. `was`: see `Table`.
+    would expire first is dropped early. `was`, `storage`: see `Table`.
 
-    :raises UsageError: the key has no order, `ttl` is 0, or `most` is negative.
+    :raises UsageError: the key has no order or cannot be on disk, `ttl` is 0, or `most` is negative.
     """
 
-    def __init__(self, *, key: type[K], ttl: float | timedelta, most: int = 0, was: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        key: type[K],
+        ttl: float | timedelta,
+        most: int = 0,
+        was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
+    ) -> None:
         require_name(was)
         require_key_type(key)
         require_ordered_key(key)
+        if storage == "disk":
+            require_key_on_disk(key)
         span = milliseconds(ttl)
         if not span or most < 0:
             raise UsageError("Dedupe: ttl must be above 0, and most a number of keys")
-        self._options = DedupeOptions(key, span, most, was=was)
+        self._options = DedupeOptions(key, span, most, was=was, storage=storage)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._options.name = name

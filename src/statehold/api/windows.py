@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from statehold.api.declaration import Declaration
 from statehold.api.record import Record
@@ -54,6 +54,7 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None: ...
 
     @overload
@@ -66,6 +67,7 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None: ...
 
     def __init__(
@@ -77,11 +79,20 @@ class Windows(Table[tuple[K, int, int], V], Generic[K, V]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None:
         require_key_type(key)
         require_ordered_key(key)
         row_key: Any = GenericAlias(tuple, (key, int, int))
-        super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters, was=was)
+        super().__init__(
+            key=row_key,
+            value=value,
+            mutable=mutable,
+            version=version,
+            upcasters=upcasters,
+            was=was,
+            storage=storage,
+        )
 
     def update(self, record: Record[Any, Any], key: K, fn: Callable[[V | None], V]) -> None:
         """Set each window of this key and the record's timestamp to `fn(value)`; a new window begins with None.
@@ -167,7 +178,7 @@ class Tumbling(Hopping[K, V]):
             self.closed.send(value, key=key)
 
     `grace` is how long a window stays open for late records. `key` has an order: str, int, bytes or a tuple of them.
-    `value`, `version`, `upcasters` and `mutable` are as for a `Table`.
+    `value`, `version`, `upcasters`, `mutable` and `storage` are as for a `Table`.
     """
 
     @overload

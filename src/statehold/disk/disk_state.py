@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from statehold.disk.dated import DueDiskTable
 from statehold.disk.keys import KeyCodec, key_codec
 from statehold.disk.port import PartitionStore, StoreSnapshot
 from statehold.disk.stored import StoredOnDisk
@@ -60,6 +61,7 @@ class DiskState(State):
                 self._rows[name] = table.stored
             else:
                 self._rows[name] = StoredOnDisk(store, name, codec_of(table.key_type, on_disk=False))
+        self._dated = {name: table for name, table in self.tables.items() if isinstance(table, DueDiskTable)}
 
     # Committed changes
 
@@ -91,8 +93,8 @@ class DiskState(State):
         return self._bytes > _SPILL_BYTES or sum(len(rows.unwritten) for rows in self._rows.values()) > _SPILL
 
     def stored_counts(self) -> dict[str, int]:
-        """Return the number of rows of each table in the files."""
-        return {name: self.store.count(name) for name in self.tables}
+        """Return the number of rows of each table in the files, and of each index."""
+        return {name: self.store.count(name) for name in (*self.tables, *self.indexes())}
 
     def stored_bytes(self) -> int:
         return self.store.size()
@@ -106,8 +108,9 @@ class DiskState(State):
         return total
 
     def counts(self) -> dict[str, int]:
-        """Return the number of keys of each table."""
-        return {name: len(table.stored) for name, table in self.tables.items()}
+        """Return the number of keys of each table, and of the entries of each index."""
+        counts = {name: len(table.stored) for name, table in self.tables.items()}
+        return counts | {table.index: len(table.stored) for table in self._dated.values()}
 
     def flush(self, label: bytes) -> None:
         """Write what has committed and its label, at once. :raises LocalStoreFailed: nothing was written."""
@@ -118,10 +121,15 @@ class DiskState(State):
         for name, rows in self._rows.items():
             if rows.unwritten:
                 batch[name] = dict(map(rows.row, rows.unwritten.keys(), rows.unwritten.values()))
+        if label is not None:  # otherwise a restore makes the index at its end
+            for table in self._dated.values():
+                batch[table.index] = table.index_rows()
         self.store.apply(batch, label)
         self._bytes = 0
         for rows in self._rows.values():
             rows.unwritten = {}
+        for table in self._dated.values():
+            table.filed()
 
     # Whole tables
 
@@ -143,6 +151,9 @@ class DiskState(State):
         for name, table in self.tables.items():
             if isinstance(table, DiskTable):
                 table.stored.count = self.store.count(name)
+                if name in self._dated:
+                    self._dated[name].refill()
+                table.loaded()
             else:
                 table.loaded()
             total += sum(table_digest(name, keys, values) for keys, values in _pieces(self._rows[name].rows()))
@@ -155,8 +166,13 @@ class DiskState(State):
     def _snapshot_pieces(self, snapshot: StoreSnapshot, size: int) -> Iterator[Changes]:
         try:
             for name, rows in self._rows.items():
+                dated, indexed = self._dated.get(name), 0
                 for keys, values in _pieces(rows.rows_of(snapshot), size):
+                    if dated is not None:
+                        indexed += dated.index_sum(keys, values)
                     yield Changes(name, keys, values)
+                if dated is not None:
+                    dated.check_index(snapshot, indexed)
         finally:
             snapshot.close()
 
@@ -167,6 +183,10 @@ class DiskState(State):
     def codecs(self) -> dict[str, KeyCodec]:
         """Return how the files hold the keys of each table."""
         return {name: rows.codec for name, rows in self._rows.items()}
+
+    def indexes(self) -> list[str]:
+        """Return the names of the indexes in the files."""
+        return [table.index for table in self._dated.values()]
 
     def close(self, *, flush: bool) -> None:
         self.store.close(flush=flush)

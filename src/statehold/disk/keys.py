@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
 _SHIFT: Final = 1 << 63
-_INT_BYTES: Final = 9
+INT_BYTES: Final = 9
 #: begins a text that is a whole key, because LMDB has no empty one
 _FIRST: Final = b"\1"
 #: behind every key
@@ -49,14 +49,14 @@ def _bytes(key: bytes) -> bytes:
     return bytes(key)
 
 
-def _encode_int(key: float) -> bytes:
+def encode_int(key: float) -> bytes:
     number = int(key)
     if number != key:
         raise ValueError(f"{key!r} equals no int")
-    return (number + _SHIFT).to_bytes(_INT_BYTES, "big")
+    return (number + _SHIFT).to_bytes(INT_BYTES, "big")
 
 
-def _decode_int(data: bytes) -> int:
+def decode_int(data: bytes) -> int:
     return int.from_bytes(data, "big") - _SHIFT
 
 
@@ -68,12 +68,12 @@ def _is_int(number: float) -> bool:
 def _cut_int(bound: float) -> bytes:
     if bound <= -_SHIFT:
         return b""
-    return _LAST if bound >= 2 * _SHIFT else _encode_int(math.ceil(bound))
+    return _LAST if bound >= 2 * _SHIFT else encode_int(math.ceil(bound))
 
 
 def _encode_part(kind: Any, value: Any) -> bytes:
     if kind is int:
-        return _encode_int(value)
+        return encode_int(value)
     data: bytes = value.encode() if kind is str else _bytes(value)
     return data.replace(_ZERO, _INSIDE) + _END
 
@@ -89,7 +89,7 @@ def _whole(key: bytes) -> bytes:
 _SINGLE: Final[dict[Any, KeyCodec]] = {
     str: KeyCodec(_str, lambda data: data[1:].decode(), _str),
     bytes: KeyCodec(_whole, lambda data: data[1:], _whole),
-    int: KeyCodec(_encode_int, _decode_int, _cut_int),
+    int: KeyCodec(encode_int, decode_int, _cut_int),
 }
 
 
@@ -120,8 +120,8 @@ def _decoder(parts: tuple[Any, ...]) -> Callable[[bytes], Any]:
         at = 0
         for part in parts:
             if part is int:
-                values.append(_decode_int(data[at : at + _INT_BYTES]))
-                at += _INT_BYTES
+                values.append(decode_int(data[at : at + INT_BYTES]))
+                at += INT_BYTES
                 continue
             end = data.index(_END, at)
             text = data[at:end].replace(_INSIDE, _ZERO)

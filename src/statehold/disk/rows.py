@@ -33,6 +33,11 @@ def place_of(key: bytes) -> bytes:
     return key[: LONGEST - _HASH] + blake2b(key, digest_size=_HASH).digest()  # no cheap hash: strangers choose keys
 
 
+def check_of(place: bytes) -> bytes:
+    """Return the row of a place that has no value."""
+    return _CHECK.pack(hash64(b"", hash64(place)))
+
+
 def packed(key: bytes, place: bytes, value: bytes) -> bytes:
     """Return the row of a key that is stored at `place`."""
     body = value if len(key) < LONGEST else _LENGTH.pack(len(key)) + key + value

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
-from functools import cache
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
-from statehold.api.handler import Handler
 from statehold.api.values.difference import brief
-from statehold.bound.attributes import bound_tables
-from statehold.disk.keys import NO_KEY, KeyCodec, key_codec
+from statehold.disk.keys import NO_KEY, KeyCodec
 from statehold.disk.port import PartitionStore
 from statehold.disk.rows import LONGEST
 from statehold.disk.stored import StoredOnDisk
-from statehold.state.kinds.calls import CallTable
-from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.sorted import SortedTable
-from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
-from statehold.state.kinds.windows import HoppingTable, SessionTable
 from statehold.state.partition_table import ABSENT, Changes, PartitionTable
 
 K = TypeVar("K")
@@ -31,8 +24,6 @@ _PER_BYTE: Final = 2
 #: stored values that are kept between two commits, and their bytes
 _FETCHED: Final = 50_000
 _FETCHED_BYTES: Final = 16_000_000
-#: they know their keys by an index in memory
-_IN_MEMORY: Final = (CallTable, DedupeTable, ExpiringTable, HoppingTable, JoinTable, SessionTable)
 
 
 class DecodedBudget:
@@ -72,6 +63,8 @@ class DiskTable(PartitionTable[K, V]):
     proven = False
     #: values fetched from the files since the last look of a metric
     reads = 0
+    #: why each key must fit into the files whole, so that its place there keeps the order; "": a longer one is cut
+    whole_keys = ""
 
     def attach(self, store: PartitionStore, codec: KeyCodec, budget: DecodedBudget) -> None:
         """Begin with what the files hold."""
@@ -86,6 +79,10 @@ class DiskTable(PartitionTable[K, V]):
 
     def delete(self, key: K) -> None:
         super().delete(key)
+        self._older.pop(key, None)
+
+    def _expire(self, key: K) -> None:
+        super()._expire(key)
         self._older.pop(key, None)
 
     def _load(self, key: K) -> Any:
@@ -151,7 +148,20 @@ class DiskTable(PartitionTable[K, V]):
         return super().freeze()
 
     def _require_places(self, keys: list[K]) -> None:
-        """:raises UnstorableValue: a key cannot be in the files. A table without order takes keys of any length."""
+        """:raises UnstorableValue: a key is too long for files that have the order of keys."""
+        if not self.whole_keys:
+            return
+        for key in keys:
+            try:
+                length = len(self.stored.codec.encode(key))
+            except NO_KEY:
+                continue  # `check_keys` says what is wrong
+            if length >= LONGEST:
+                raise self._unstorable(
+                    key,
+                    f"it takes {length} bytes, and a key of a {self.whole_keys} on disk at most {LONGEST - 1}. Next: "
+                    f"use a shorter key, or declare {brief(self.attribute)} with storage='memory'",
+                )
 
     def commit(self) -> None:
         frozen, older = self._frozen, self._older
@@ -198,6 +208,7 @@ class DiskTable(PartitionTable[K, V]):
 class SortedDiskTable(SortedTable[K, V], DiskTable[K, V]):
     """A table on disk in the order of its keys, which is that of its rows."""
 
+    whole_keys = "sorted table"
     #: the changes that `_order` was made from; every `flush` begins new ones
     _ordered: Mapping[K, Any] | None = None
 
@@ -230,60 +241,3 @@ class SortedDiskTable(SortedTable[K, V], DiskTable[K, V]):
 
     def _outermost(self, *, reverse: bool) -> tuple[K, V] | None:
         return next(self.range(reverse=reverse), None)
-
-    def _require_places(self, keys: list[K]) -> None:
-        for key in keys:
-            try:
-                length = len(self.stored.codec.encode(key))
-            except NO_KEY:
-                continue  # `check_keys` says what is wrong
-            if length >= LONGEST:
-                raise self._unstorable(
-                    key,
-                    f"it takes {length} bytes, and a key of a sorted table on disk at most {LONGEST - 1}. Next: use a "
-                    f"shorter key, or declare {brief(self.attribute)} with storage='memory'",
-                )
-
-
-@cache
-def _on_disk(kind: Any) -> type[DiskTable[Any, Any]]:
-    """Return the class of a table on disk for the class of a table in memory."""
-    base: type[DiskTable[Any, Any]] = SortedDiskTable if issubclass(kind, SortedTable) else DiskTable
-    return base if issubclass(base, kind) else type(kind.__name__, (kind, base), {})
-
-
-def placed_on_disk(kind: type[Handler[Any]], default: str) -> frozenset[str]:
-    """Return the stored names of a handler's tables on disk; `default` is `state.storage`.
-
-    With the default `disk` those that cannot be there stay in memory.
-    """
-    return frozenset(table.name for table in bound_tables(kind, False) if _is_on_disk(table, default))
-
-
-def _is_on_disk(table: PartitionTable[Any, Any], default: str) -> bool:
-    if table.storage:
-        return table.storage == "disk"
-    return default == "disk" and "." not in table.name and can_be_on_disk(table)
-
-
-def can_be_on_disk(table: PartitionTable[Any, Any]) -> bool:
-    """Return whether a table of this kind, with keys of this type, can be on disk."""
-    return not isinstance(table, _IN_MEMORY) and key_codec(table.key_type) is not None
-
-
-def fresh_tables(
-    kind: type[Handler[Any]], on_disk: frozenset[str], store: PartitionStore, budget: DecodedBudget, *, traced: bool
-) -> list[PartitionTable[Any, Any]]:
-    """Return the tables of one partition: those on disk with what the files hold, the others empty."""
-    tables = []
-    for declared in bound_tables(kind, traced):
-        table = declared.fresh()
-        if table.name in on_disk:
-            codec = key_codec(table.key_type)
-            assert codec is not None
-            kind_of_table: Any = type(table)
-            table.__class__ = _on_disk(kind_of_table)
-            assert isinstance(table, DiskTable)
-            table.attach(store, codec, budget)
-        tables.append(table)
-    return tables

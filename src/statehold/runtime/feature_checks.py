@@ -11,7 +11,7 @@ from statehold.bound.inputs import check_inputs, methods
 from statehold.bound.policies import delays, sends_dead_letters
 from statehold.bound.reference import references
 from statehold.config.settings import Settings
-from statehold.disk.tables import placed_on_disk
+from statehold.disk.kinds.placed import placed_on_disk
 from statehold.errors import UsageError
 
 
@@ -45,7 +45,7 @@ def check_storage(kind: type[Handler[Any]], settings: Settings) -> None:
     on_disk = placed_on_disk(kind, settings.state.storage)
     if not on_disk:
         return
-    shown = f"{kind.__name__} has tables on disk ({', '.join(sorted(on_disk))})"
+    shown = f"{kind.__name__} has tables on disk ({', '.join(sorted(name for name in on_disk if '.' not in name))})"
     if settings.snapshot.delta_interval == "off":
         raise UsageError(
             f"{shown}, and snapshot.delta_interval is off: a start from the files reads the deltas after them. Next: "

@@ -27,7 +27,7 @@ from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.disk.disk_tables import disk_tables
+from statehold.disk.kinds.disk_tables import disk_tables
 from statehold.disk.port import Stores
 from statehold.errors import KafkaTrouble, StartError, UsageError
 from statehold.health.connectivity import Contact

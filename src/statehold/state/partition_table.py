@@ -210,6 +210,11 @@ class PartitionTable(Table[K, V]):
             self._dirty[key] = ABSENT
             self._deletes = True
 
+    def _expire(self, key: K) -> None:
+        """Remove a key that is no longer visible, because it has expired."""
+        self._cache.pop(key, None)
+        self._dirty[key], self._deletes = ABSENT, True
+
     def __delitem__(self, key: K) -> None:
         if key not in self:
             raise KeyError(key)

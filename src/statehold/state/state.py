@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from statehold.state.changed_keys import ChangedKeys
 from statehold.state.digest import MODULUS, hash128, seeds, table_digest
 from statehold.state.partition_table import Changes, PartitionTable
 
@@ -45,6 +46,8 @@ class State:
         self._track = track_delta
         #: keys written since the last committed delta, by table (rule D2)
         self._since_delta: dict[str, dict[Any, None]] = {}
+        #: notes what has changed since the newest full snapshot began; None: nothing asks for it
+        self.changed: ChangedKeys | None = None
         for table in tables:
             self.tables[table.name], self._since_delta[table.name] = table, {}
 
@@ -86,6 +89,8 @@ class State:
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
         """Make the frozen writes part of the state; `delta` says whether their commit record carried one."""
+        if self.changed is not None:
+            self._note_changed(self.changed, frozen.changes)
         for table in self.tables.values():
             table.commit()
         self.digest = frozen.digest
@@ -142,6 +147,13 @@ class State:
 
     def close(self, *, flush: bool) -> None:
         """Free what is not memory. `flush`: the process ends. A second call does nothing."""
+
+    def _note_changed(self, changed: ChangedKeys, changes: Iterable[Changes]) -> None:
+        for change in changes:
+            if changed.crowded:
+                return
+            fresh = changed.fresh(change)
+            changed.rest -= _values_digest(self.before(fresh), list(seeds(fresh.table, fresh.keys)))[0]
 
     def _merge(self, name: str, older: dict[Any, None], fresh: Changes | None) -> Changes:
         stored = self.tables[name].stored

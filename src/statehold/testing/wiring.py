@@ -14,7 +14,7 @@ from statehold.bound.reference import references
 from statehold.bound.sink import SinkPosition
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.disk.disk_tables import disk_tables
+from statehold.disk.kinds.disk_tables import disk_tables
 from statehold.ports import Membership, WorkerReport
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place

@@ -148,18 +148,21 @@ def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) ->
     """
     topic, partition = place.names.snapshot, place.partition
     files: list[ArchiveFile] = []
+    # id -> segments that are copied; full snapshots that share chunks have one id
+    done: dict[str, int] = {}
     for _, full in full_listing.manifests(kept, place, *kept.bounds(topic, partition)):
         if isinstance(full, str) or not full.store:
             continue
         copied: list[ArchiveFile] = []
         try:
-            for key, data in segments_of(full, roots):
+            for key, data in segments_of(full, roots, done.get(full.full, 0)):
                 copied.append(archive.add_segment(to, topic, partition, key, data))
         except SegmentGone:
             for file in copied:
                 (to / file.name).unlink()
         else:
             files += copied
+            done[full.full] = full.segments
     return files
 
 

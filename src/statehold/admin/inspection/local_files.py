@@ -19,13 +19,14 @@ from statehold.bound.attributes import bound_tables, schemas, table_types
 from statehold.bound.topics import class_of
 from statehold.config.settings import Settings
 from statehold.disk import label as labels
+from statehold.disk.dated import index_names
 from statehold.disk.directory import root_of, slots
 from statehold.disk.disk_state import codec_of
+from statehold.disk.kinds.placed import placed_on_disk
 from statehold.disk.label import StoreLabel
 from statehold.disk.lmdb_store import Locked, Unusable, read_only
 from statehold.disk.rows import DamagedRow
 from statehold.disk.stored import scan
-from statehold.disk.tables import placed_on_disk
 from statehold.disk.usage import UnfitFiles, Usage, boot_id
 from statehold.errors import LocalStoreFailed, UsageError
 from statehold.health.death_notes import state_directory
@@ -85,18 +86,20 @@ def tables_and_root(factory: HandlerFactory, settings: Settings) -> tuple[LocalT
 
 
 class LocalTables(msgspec.Struct, frozen=True):
-    """The tables of a handler: stored name -> its key type, and those that are on disk."""
+    """The tables of a handler: stored name -> its key type, and those that are on disk, with their indexes."""
 
     keys: dict[str, Any]
     on_disk: frozenset[str]
+    indexes: tuple[str, ...]
     schemas: dict[str, int]
     types: dict[str, Any]
 
     @classmethod
     def of(cls, kind: type[Handler[Any]], settings: Settings) -> LocalTables:
         on_disk = placed_on_disk(kind, settings.state.storage)
-        keys = {table.name: table.key_type for table in bound_tables(kind, False)}
-        return cls(keys, on_disk, schemas(kind), table_types(kind))
+        tables = bound_tables(kind, False)
+        keys = {table.name: table.key_type for table in tables}
+        return cls(keys, on_disk, index_names(tables, on_disk), schemas(kind), table_types(kind))
 
 
 def verify_files(
@@ -120,7 +123,7 @@ def _verified(reader: Reader, place: Place, tables: LocalTables, directory: Path
     except (UnfitFiles, OSError) as error:
         found.findings.append(FilesFinding(False, str(error)))
     contents = _read_elsewhere(directory, tables, limit)
-    found.rows = sum(contents.counts.values())
+    found.rows = sum(count for name, count in contents.counts.items() if name in tables.keys)
     if contents.fault:
         found.findings.append(FilesFinding(True, contents.fault))
     else:
@@ -133,7 +136,7 @@ def _verified(reader: Reader, place: Place, tables: LocalTables, directory: Path
 def _read_elsewhere(directory: Path, tables: LocalTables, limit: int) -> FilesContents:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(there, directory, tables.keys, tables.on_disk, limit))
+    process = context.Process(target=_send, args=(there, directory, tables.keys, tables.on_disk, tables.indexes, limit))
     process.start()
     there.close()
     try:
@@ -153,14 +156,16 @@ def _send(to: Connection, *arguments: Any) -> None:
     to.send(read_files(*arguments))
 
 
-def read_files(directory: Path, keys: dict[str, Any], on_disk: frozenset[str], limit: int) -> FilesContents:
-    """Read and check all rows of one directory. Damaged pages may end this process."""
-    counts = dict.fromkeys(keys, 0)
+def read_files(
+    directory: Path, keys: dict[str, Any], on_disk: frozenset[str], indexes: Sequence[str], limit: int
+) -> FilesContents:
+    """Read and check all rows of one directory, and all entries of its indexes. Damaged pages may end this process."""
+    counts = dict.fromkeys((*keys, *indexes), 0)
     total = 0
     codecs = {name: codec_of(kind, on_disk=name in on_disk) for name, kind in keys.items()}
     try:
-        with read_only(directory, list(keys), limit, _failure) as snapshot:
-            for piece in scan(codecs, snapshot, _PIECE):
+        with read_only(directory, list(counts), limit, _failure) as snapshot:
+            for piece in scan(codecs, indexes, snapshot, _PIECE):
                 counts[piece.table] += piece.rows
                 total += piece.digest
             return FilesContents(snapshot.label(), counts, total % digest.MODULUS)

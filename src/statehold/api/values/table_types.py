@@ -83,13 +83,8 @@ def require_ordered_key(kind: Any) -> None:
         raise UsageError(f"key={shown(kind)}: {_named(found)} has no order: {advice}")
 
 
-def require_key_on_disk(kind: Any, *, has_ttl: bool) -> None:
-    """:raises UsageError: a table with such keys, or whose keys expire, cannot be on disk."""
-    if has_ttl:
-        raise UsageError(
-            "Table(storage='disk'): a table with ttl finds the keys that expire by an index in memory. Leave out "
-            "storage, or delete keys by a timer"
-        )
+def require_key_on_disk(kind: Any) -> None:
+    """:raises UsageError: a table with such keys cannot be on disk."""
     parts = get_args(kind) if get_origin(kind) is tuple else (kind,)
     if not parts or any(part not in _ON_DISK for part in parts):
         raise UsageError(

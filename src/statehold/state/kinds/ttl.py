@@ -9,7 +9,7 @@ from statehold.api.declaration import options_of
 from statehold.api.table import Dedupe, DedupeOptions, Table
 from statehold.state.kinds.clock import ClockTable
 from statehold.state.kinds.due_index import DueTable
-from statehold.state.partition_table import ABSENT, PartitionTable
+from statehold.state.partition_table import PartitionTable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -52,8 +52,7 @@ class ExpiringTable(PartitionTable[K, V]):
                 return
             expiry.delete(key)
             if super().__contains__(key):
-                self._cache.pop(key, None)
-                self._dirty[key], self._deletes = ABSENT, True
+                self._expire(key)
 
     def get(self, key: K, default: Any = None) -> Any:
         return default if self._expired(key) else super().get(key, default)
@@ -96,7 +95,7 @@ class DedupeTable(DueTable[K, int], Dedupe[K]):
 
     def __init__(self, declaration: Dedupe[K]) -> None:
         options: DedupeOptions = options_of(declaration)
-        super().__init__(Table(key=options.key_type, value=int), options.name)
+        super().__init__(Table(key=options.key_type, value=int, storage=options.storage), options.name)
         self.name = options.was or options.name
         self._for, self._most = options.ttl, options.most
 

@@ -19,7 +19,7 @@ from statehold.bound.topics import class_of, output_topics
 from statehold.common.names import Names
 from statehold.common.threads import Background
 from statehold.config.settings import Settings
-from statehold.disk.disk_tables import disk_tables
+from statehold.disk.kinds.disk_tables import disk_tables
 from statehold.errors import KafkaTrouble
 from statehold.health.group_check import GroupCheck
 from statehold.ports import ConsumerGroup, WorkerReport

@@ -9,9 +9,11 @@ from typing import Any
 from statehold.api.handler import Handler
 from statehold.bound.attributes import tables_and_outputs
 from statehold.config.settings import Settings
+from statehold.disk.dated import SORTING, index_names
 from statehold.disk.disk_state import DiskState
+from statehold.disk.kinds.placed import fresh_tables, placed_on_disk
 from statehold.disk.port import PartitionStore, Stores
-from statehold.disk.tables import DecodedBudget, DiskTable, fresh_tables, placed_on_disk
+from statehold.disk.tables import DecodedBudget, DiskTable
 from statehold.snapshot.format.partition_identity import Place
 from statehold.state.state import State
 
@@ -45,7 +47,9 @@ class DiskTables:
 
     def open(self, place: Place) -> PartitionStore:
         """:raises LocalStoreFailed:"""
-        return self.stores.open(place, tuple(tables_and_outputs(self.kind)[0]))
+        tables = tables_and_outputs(self.kind)[0]
+        indexes = index_names(tables.values(), self.on_disk)
+        return self.stores.open(place, (*tables, *indexes, *([SORTING] if indexes else [])))
 
     def state(self, store: PartitionStore) -> DiskState:
         """Return a state over what the files hold."""
