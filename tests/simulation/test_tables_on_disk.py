@@ -152,16 +152,14 @@ def replicas(report: RunReport) -> int:
 
 def run_all(seeds: range) -> int:
     """Return the number of starts from a standby replica, which few schedules have."""
-    from_files = from_replicas = ready = 0
+    from_files = from_replicas = 0
     for seed in seeds:
         report = run(scenario(seed), Schedule.random(seed))
         if report.violation is not None:
             pytest.fail(f"seed {seed}, shrunk:\n{timeline(shrink(report))}", pytrace=False)
         from_files += sum(starts(report))
         from_replicas += replicas(report)
-        ready += sum("standby_ready" in str(each) for each in report.observer.timeline)
     assert from_files
-    assert ready
     return from_replicas
 
 
