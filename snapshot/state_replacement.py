@@ -36,7 +36,7 @@ class ReplacementReason(msgspec.Struct, frozen=True, kw_only=True):
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """The state from which one partition continues.
 
-    `old` is its last commit record, read after the fence; None begins an empty changelog (n = 0).
+    `old` is its last commit record, read after the fence; None begins an empty changelog.
     """
 
     place: Place
@@ -58,6 +58,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     types: dict[str, str] | None = None
     #: without `old`: the last commit record of the state's former place
     source: CommitRecord | None = None
+    #: without `old`: the number of its first transaction, after those that the origins of its outputs name (rule T3)
+    begin: int = 0
     #: next offset of the control topic; None: that of `old`. Earlier commands were for the former place
     control: int | None = None
     #: next offsets of the retry topics, without `old`
@@ -72,7 +74,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def n(self) -> int:
-        return 0 if self.old is None else self.old.n + 1
+        return self.begin if self.old is None else self.old.n + 1
 
     def check(self) -> None:
         """Require that a restore could use the records. :raises UsageError: it could not."""

@@ -223,7 +223,7 @@ def test_what_the_new_code_does_not_declare_is_named_with_the_way() -> None:
 
 @pytest.mark.parametrize("ordinal", [0, 7])
 def test_outputs_of_another_transaction_of_the_same_number_are_no_differences(ordinal: int) -> None:
-    """A state that was moved to another input numbers its transactions from 0 again, and the outputs of before stay."""
+    """A state restored from a backup numbers its transactions from 0 again, and the outputs of before stay."""
     driver = Driver(Bank)
     ((_, _, _, _, _, _, _, headers),) = with_origin([("lines", b"", None, 0, None, None, 0, None)], 0, 1, ordinal)
     driver.broker.log("lines", 0).append(b"ann 99", b"ann", headers)
@@ -235,7 +235,9 @@ def test_outputs_of_another_transaction_of_the_same_number_are_no_differences(or
 
     assert (found.verdict, compared(found, "outputs", "lines").compared) == ("equal", 1)
     assert compared(found, "outputs", NUMBER).not_compared == 1
-    assert [note for note in found.notes if "outputs of another transaction 1, of before the state was moved" in note]
+    assert [
+        note for note in found.notes if "outputs of another transaction 1, of before the state was restored" in note
+    ]
     assert rehearsed(driver, released(factor=2)).verdict == "different"
 
 

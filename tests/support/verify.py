@@ -6,9 +6,10 @@ gives, compared with a fold over the input; the digest is computed from the desc
 
 from __future__ import annotations
 
+import struct
 import time
 import uuid
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -46,6 +47,8 @@ class Row(NamedTuple):
     offset: int
     key: str
     value: bytes
+    #: input partition, transaction and ordinal, as the record's last header says
+    origin: tuple[int, int, int] | None = None
 
 
 def read_all(servers: str, topic: str, isolation: str = "read_committed") -> dict[int, list[Row]]:
@@ -91,7 +94,18 @@ def _take(message: Message, rows: dict[int, list[Row]], unfinished: set[int]) ->
     key, value = message.key() or b"", message.value() or b""
     assert isinstance(key, bytes)
     assert isinstance(value, bytes)
-    rows[partition].append(Row(partition, message.offset() or 0, key.decode(), value))
+    headers: Any = message.headers() or [("", b"")]
+    name, data = headers[-1]
+    origin = struct.unpack("<IQI", data) if name == "sh" and isinstance(data, bytes) else None
+    rows[partition].append(Row(partition, message.offset() or 0, key.decode(), value, origin))
+
+
+def require_unique_origins(servers: str, topic: str) -> None:
+    """Require that no two outputs name the same place in a transaction: consumers drop repetitions by it."""
+    origins = Counter(row.origin for rows in read_all(servers, topic).values() for row in rows)
+    assert origins
+    assert None not in origins
+    assert max(origins.values()) == 1, [each for each, count in origins.items() if count > 1][:5]
 
 
 @dataclass

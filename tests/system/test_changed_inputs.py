@@ -154,6 +154,7 @@ class Changing:
             for each in chain:
                 link = following(link, each.topic, each.offset, amounts[each.topic, each.partition, each.offset])
                 assert each.link == link, each
+        verify.require_unique_origins(self.stage.servers, self.stage.output)
 
     def commit_records(self) -> list[CommitRecord]:
         with topic_view(self.stage.settings(), self.names) as view:

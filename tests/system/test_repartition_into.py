@@ -104,6 +104,7 @@ def test_the_service_continues_in_another_topic_from_the_barrier(stages: StageFa
     assert {key: total for each in found for key, total in each.items()} == both(stage, other)
     lines = [row for rows in read_all(stage.servers, stage.output).values() for row in rows]
     assert len(lines) == stage.fed + other.fed
+    verify.require_unique_origins(stage.servers, stage.output)
 
 
 @pytest.mark.long

@@ -74,6 +74,13 @@ def test_a_first_replacement_is_number_0() -> None:
     assert (moved.n, moved.old_lineage, moved.old_positions) == (0, "l", {"input": 60})
 
 
+def test_a_state_that_moves_goes_on_with_its_numbers() -> None:
+    head, record, closing = written(old=None, source=OLD, begin=7, base=BASE)
+    assert (head.n, record.n, closing.n, closing.last_delta) == (7, 7, 7, 7)
+    with pytest.raises(UsageError, match="cannot be the base of state-replacement record 8"):
+        written(old=None, source=OLD, begin=8, base=BASE)
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [

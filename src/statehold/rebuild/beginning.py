@@ -48,17 +48,18 @@ def starting_state(
         first = next(increments, None)
     if first is None:
         raise ToolRefused(f"{place.names.changelog}[{place.partition}]: rebuild the state: there is no transaction")
-    record = first.commit_record
-    if record.n > 0:
+    record, by_tool = first.commit_record, first.replacement
+    came_from_elsewhere = by_tool is not None and place.input not in by_tool.old_positions
+    if record.n > 0 and not came_from_elsewhere:
         note = require_order_of_input(place, kind, record, {})
         state = empty_state(place, record.n - 1, {place.input: 0}, "")
         return StartingState(state, max(0, record.start), record.time, [note])
-    if record.keys or first.replacement is not None:
-        by = first.replacement.tool if first.replacement is not None else record.writer.instance
+    if record.keys or by_tool is not None:
+        by = by_tool.tool if by_tool is not None else record.writer.instance
         raise ToolRefused(
             f"{place.input}[{place.partition}]: rebuild from the beginning: the state did not begin empty: {by} put "
             f"{record.keys} keys into its first transaction, which no kept record explains. Nothing was changed. "
-            f"Next: `--from n:0` begins with that state"
+            f"Next: `--from n:{record.n}` begins with that state"
         )
     return StartingState(empty_state(place, 0, record.positions, record.lineage), record.position(place.input), 0)
 

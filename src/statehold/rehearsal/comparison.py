@@ -213,8 +213,8 @@ class TransactionComparison:
         if found.foreign and not self._foreign:
             self._foreign = True
             report.notes.append(
-                f"the output topics have outputs of another transaction {record.n}, of before the state was moved: of "
-                f"such transactions only the number of outputs is compared"
+                f"the output topics have outputs of another transaction {record.n}, of before the state was restored: "
+                f"of such transactions only the number of outputs is compared"
             )
         self._take_outputs(found, results, span)
         self._take_failures(found, results, span)

@@ -283,7 +283,7 @@ class _Change:
         if last.n != self.commit_records[partition].n:
             raise ToolRefused(f"{self.old.names.changelog}[{partition}] has grown. The state was not replaced")
         old = None if self.moves else last
-        adoption = self.new.adoption(place, lineage, old, inputs, found.state, last)
+        adoption = self.new.adoption(place, lineage, old, inputs, found.state, last, last.n + 1)
         self.result.partitions[partition].full = adoption.base.offset if adoption.base else None
         return msgspec.structs.replace(
             adoption,

@@ -243,8 +243,10 @@ class _Move:
         place = self.new.place(partition, self.to, facts)
         names = self.new.names
         control = control_position(self.new.admin, names, partition)
+        before = self.redistribution.commit_records
+        begin = before[partition].n + 1 if partition < len(before) else 0
         return self.redistribution.adoption(
-            self.new, place, lineage, None, self._starts(partition, names.inputs), control
+            self.new, place, lineage, None, self._starts(partition, names.inputs), control, begin
         )
 
     def _starts(self, partition: int, there: Collection[str]) -> dict[str, int]:

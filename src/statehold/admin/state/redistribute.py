@@ -152,13 +152,14 @@ class Redistribution:
         old: CommitRecord | None,
         inputs: Mapping[str, int],
         control: int | None = None,
+        begin: int = 0,
     ) -> Adoption:
         """Write a new partition's state as a full snapshot, to which the state-replacement record after `old` refers.
 
         :raises ToolRefused: the snapshot that is read back differs.
         """
         like, state = self.like(place.names), self.state(place.partition)
-        adoption = stopped.adoption(place, lineage, old, inputs, state, like)
+        adoption = stopped.adoption(place, lineage, old, inputs, state, like, begin)
         paused = next((each.paused for each in self.commit_records if each.paused is not None), None)
         return msgspec.structs.replace(adoption, source=like, control=control, paused=paused)
 

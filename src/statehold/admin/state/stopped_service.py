@@ -152,15 +152,17 @@ class StoppedService:
         inputs: Mapping[str, int],
         state: State,
         like: CommitRecord,
+        begin: int = 0,
     ) -> Adoption:
         """Write the state as a full snapshot, to which the state-replacement record after `old` refers.
 
-        `inputs`: the next offset of each input. `like`: has the versions and types with which the values were written.
+        `begin`: the number of that record without `old`. `inputs`: the next offset of each input. `like`: has the
+        versions and types with which the values were written.
 
         :raises ToolRefused: the snapshot read back differs. :raises TableTypeChanged: this code declares other types.
         """
         types = recorded_types.of_state(like, self.types, state.used, place.input)
-        base, _ = self.write_full(place, lineage, 0 if old is None else old.n + 1, inputs, state, like)
+        base, _ = self.write_full(place, lineage, begin if old is None else old.n + 1, inputs, state, like)
         return Adoption(
             place=place,
             old=old,
@@ -169,6 +171,7 @@ class StoppedService:
             digest=state.digest,
             keys=state.keys,
             inputs=inputs,
+            begin=begin,
             schemas=like.schemas,
             types=types,
         )
