@@ -17,7 +17,7 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.recorded_types import RecordedTypes
 from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, split
-from statehold.snapshot.shared_chunks import KnownChunks, Shared
+from statehold.snapshot.shared_chunks import KnownChunks, Shared, UndeclaredRows
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.state import digest
@@ -319,15 +319,23 @@ def _load_chunks(
 ) -> None:
     """Load the chunks. Skip duplicated and foreign ones; reject the full snapshot if one is missing or damaged."""
     wanted = len(manifest.checksums)
+    gone = UndeclaredRows() if manifest.shared else None
     for data in frames:
         chunk = records.unpack(data)
         if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
             continue
         if chunk.i != seen or frame.body_checksum(data) != manifest.checksums[seen]:
             raise FullDiffers(f"chunk {seen} of {wanted} is missing or damaged")
-        state.load(decoder.decode(chunk.entry))
+        try:
+            state.load(decoder.decode(chunk.entry))
+        except UnknownTable as error:
+            if gone is None:
+                raise
+            gone.take(chunk.entry, error)
         seen += 1
         if watch is not None:
             watch.chunk(data)
     if seen != wanted:
         raise FullDiffers(f"{seen} of {wanted} chunks are there")
+    if gone is not None:
+        gone.require_none()

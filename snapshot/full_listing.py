@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,8 @@ from statehold.snapshot.damaged_batches import read_around_damage
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Manifest
+
+_LATER_GONE: Final = "the transactions after it are gone"
 
 
 class Full(msgspec.Struct, frozen=True):
@@ -23,6 +26,11 @@ class Full(msgspec.Struct, frozen=True):
     referred: bool
     #: why it cannot be a base for the last commit record; '' if it can
     finding: str = ""
+
+    @property
+    def ends(self) -> bool:
+        """Return whether no later state can be built from it, because the transactions after it were deleted."""
+        return self.finding.startswith(_LATER_GONE)
 
     @property
     def maker(self) -> str:
@@ -89,6 +97,10 @@ def _judge(
     start, _ = reader.bounds(place.names.snapshot, place.partition)
     if not finding and 0 <= found.low < start:
         finding = f"its first chunks are gone: the topic begins at {start}, the full snapshot at {found.low}"
+    begin, _ = reader.bounds(place.names.changelog, place.partition)
+    if not finding and not referred and found.increment < begin:
+        # Its chunks may remain, because a newer one shares them (rule C6).
+        finding = f"{_LATER_GONE}: the changelog begins at {begin}, they at {found.increment}"
     return Full(offset, found, referred, finding)
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
+import msgspec
+
+from statehold.common.decoding import UNREADABLE
 from statehold.snapshot.format import frame
-from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
+from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest, UnknownTable
 from statehold.state.changed_keys import ChangedKeys
 from statehold.state.digest import from_bytes
 from statehold.state.state import State
@@ -19,6 +22,7 @@ from statehold.state.state import State
 _MOST_ROWS: Final = 1.5
 #: keys that may change in any state
 _FEW: Final = 1000
+_raw_entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes | None]]).decode
 
 
 class Shared(NamedTuple):
@@ -34,6 +38,33 @@ class KnownChunks(NamedTuple):
 
     manifest: Manifest
     offset: int
+
+
+class UndeclaredRows:
+    """The rows in shared chunks that this code cannot load, until a later chunk deletes them.
+
+    A table without keys may leave the code, or get keys of another type, although an earlier chunk has rows of it.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, bytes], UnknownTable] = {}
+
+    def take(self, entry: msgspec.Raw, error: UnknownTable) -> None:
+        """Take the next chunk that raised this error. :raises frame.BadFrame: the bytes are damaged."""
+        try:
+            table, keys, values = _raw_entry(entry)
+        except UNREADABLE as damage:
+            raise frame.BadFrame(f"entry: {damage}") from damage
+        for key, value in zip(map(bytes, keys), values, strict=False):
+            if value is None:
+                self._rows.pop((table, key), None)
+            else:
+                self._rows[table, key] = error
+
+    def require_none(self) -> None:
+        """:raises UnknownTable: rows remain."""
+        for error in self._rows.values():
+            raise error
 
 
 def newest_of_families(refs: Iterable[FullRef]) -> tuple[FullRef, ...]:

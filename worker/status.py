@@ -120,7 +120,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
             requests=requests.kept if requests is not None else None,
             requests_waiting=waiting if requests is not None else None,
             requests_since=oldest / 1000 or None,
-            timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
+            timer=None if event_time is None or math.isinf(due := event_time.known) else due / 1000,
             time=event_time.now / 1000 if event_time is not None and event_time.now else None,
             commit_record=CommitRecordStatus.of(live.record, live.full_snapshots.known),
         )

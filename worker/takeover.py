@@ -179,7 +179,11 @@ class Takeover:
         full_snapshots = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
         decisions = FailureDecisions(tools, signals, engine)
         participants = Participants(ORDER)
-        members: list[Participant] = [deltas, full_snapshots, *_of_files(tools, engine, snapshots, cost, restored)]
+        members: list[Participant] = [
+            deltas,
+            full_snapshots,
+            *_of_files(tools, engine, snapshots, cost, restored, signals),
+        ]
         decisions.on_first = partial(_join_dead_letters, tools, engine, participants)
         if tools.tracing is not None:
             members.append(CommitSpans(tools.tracing))
@@ -304,11 +308,11 @@ def _of_state(
 
 
 def _of_files(
-    tools: Tools, engine: Engine, policy: SnapshotPolicy, cost: RestoreCost, restored: Restored
+    tools: Tools, engine: Engine, policy: SnapshotPolicy, cost: RestoreCost, restored: Restored, signals: Signals
 ) -> Iterator[Participant]:
     """Yield the participant of tables on disk."""
     if isinstance(engine.state, DiskState):
-        yield LocalStore(tools, engine.state, policy, cost, restored)
+        yield LocalStore(tools, engine.state, policy, cost, restored, signals.fail)
 
 
 def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from statehold.config.common.option import Section, choice, size, text
+from statehold.config.common.option import Section, choice, count, size, text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,4 +37,11 @@ class StateSettings(Section, name="state"):
         "process reserves so much of its address space for each partition, and no memory.",
         low=1_048_576,
         high=10**13,
+    )
+    scrub: int = count(
+        5,
+        "Processor time for reading the files of live partitions again in the background, in milliseconds of each "
+        "second for the whole process. The digest of all rows is compared with the commit record; a partition whose "
+        "files differ fails, and restores from Kafka. 0: off.",
+        high=1000,
     )

@@ -179,7 +179,10 @@ def _from(reader: Reader, place: Place, full: Full | None, point: Point) -> Past
             return None
         if made.first == made.through:
             found = _at_full(place, made, full, contents)
-    if found is None or point.kind != "full":
+    if full is not None and made is not None and full.ends:
+        exact = {"full": full.offset, "n": made.first}.get(point.kind)
+        found = found if point.value == exact else None
+    elif found is None or point.kind != "full":
         found = _onwards(reader, place, full, point, contents, found)
     return None if found is None else _checked(found, place)
 

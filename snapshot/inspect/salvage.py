@@ -102,7 +102,7 @@ def _ours(place: Place, full: Full, lineage: str) -> bool:
     owner = place.names.group, place.partition, place.partitions
     return (
         made is not None
-        and not full.finding
+        and (full.ends or not full.finding)
         and (made.service, made.partition, made.partitions) == owner
         and lineage in ("", made.lineage)
     )

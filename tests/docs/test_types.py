@@ -21,6 +21,8 @@ LEFT_OUT = {
     "how-to/operate/tracing.md": "from statehold import Handler, Service\nclass Clearing(Handler[str]): ...\n",
     "how-to/state/audit.md": "from pyspark.sql import DataFrame, SparkSession\nspark: SparkSession\n"
     "source: dict[str, str]\nmoment: str\n",
+    "how-to/state/lakehouse.md": "from pyspark.sql import SparkSession\nfrom pyspark.sql import functions as f\n"
+    "spark: SparkSession\n",
     "how-to/state/spark-tables.md": "from pyspark.sql import DataFrame, SparkSession\nspark: SparkSession\n"
     "changes: DataFrame\n",
     "how-to/state/state-maintenance.md": "class Position: ...\nclass OldPosition: ...\n",

@@ -16,6 +16,7 @@ from statehold import Dedupe, Handler, Hopping, Output, Record, Session, Table, 
 from statehold.config.settings import Settings
 from statehold.disk import dated, tables
 from statehold.disk import label as labels
+from statehold.disk.disk_state import DiskState
 from statehold.disk.rows import check_of
 from statehold.errors import LocalStoreFailed, OutcomeUnknown, TransactionAborted, UsageError
 from statehold.state.system_names import EXPIRY
@@ -226,6 +227,24 @@ def test_memory_holds_no_entry_of_what_the_files_have() -> None:
     }
     for table in held:
         assert len(table.stored.unwritten) + len(table._index) <= 20, table.name
+
+
+def test_the_status_which_another_thread_asks_for_reads_no_file() -> None:
+    """Otherwise two threads would read ahead in one index, and rows would be due in another order."""
+    driver = with_windows()
+    worker, engine = lane(driver).worker, lane(driver).engine()
+    assert isinstance(engine.state, DiskState)
+    event_time = engine.event_time
+    assert event_time is not None
+    due = event_time.due
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.state.store, "snapshot", lambda: pytest.fail("the status reads the files"))
+        for table in engine.state.tables.values():
+            if isinstance(table, dated.DueDiskTable):
+                table.filed()  # as after each write to the files
+        live = worker.status().live
+    assert live is not None
+    assert live.timer == due / 1000
 
 
 class Patient(Kinds):

@@ -36,6 +36,7 @@ UNUSED = (
     "worker/calls/",
     "worker/handler/call_book.py",
     "worker/full_snapshots/local_store.py",
+    "worker/full_snapshots/scrub.py",
     "worker/handler/dead_letters.py",
     "worker/handler/effect_calls.py",
     "worker/handler/event_time.py",

@@ -20,10 +20,13 @@ from tests.support import inside
 from tests.support.handlers import Accounts, Op, agrees, events, fold
 from tests.support.snapshot_records import commit_record, manifest
 
+from statehold import Handler, Record, Table
 from statehold.config.settings import Settings
+from statehold.errors import TableTypeChanged, UnknownSchema, UsageError
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, load
+from statehold.snapshot.inspect import past, salvage
 from statehold.snapshot.inspect.verify import PartitionVerification, verify
 from statehold.snapshot.shared_chunks import ChunkSharing, KnownChunks
 from statehold.snapshot.spark.io.readback import fault_of
@@ -576,6 +579,99 @@ def test_rows_of_joins_that_leave() -> None:
     driver.crash()
     driver.restore()
     assert not events(driver, "full_unusable")
+
+
+def test_earlier_ones_whose_later_transactions_are_gone_are_no_damage() -> None:
+    """Their chunks remain, because a newer one shares them."""
+    driver = new(share=5, keep=1)
+    ops = filled(driver)
+    for turn in range(3):
+        for _ in range(3):
+            feed(driver, ops, Op(f"k{turn:03}", 1, size=1000))
+            driver.commit()
+        take(driver)
+        driver.commit()
+    feed(driver, ops, Op("k005", 1))
+    driver.commit()
+    reader, place, (first, second, third) = (
+        MemoryReader(driver.broker, lambda: False),
+        inside.place(driver),
+        manifests(driver),
+    )
+    for position in range(third.position("input")):
+        with pytest.raises(UsageError, match=f"the oldest usable full snapshot has position {third.position('input')}"):
+            past.at(reader, place, past.Point("position", position))
+    for made in (first, second):
+        assert past.at(reader, place, past.Point("n", made.first)).digest == made.digest
+        with pytest.raises(UsageError, match="not stored any more"):
+            past.at(reader, place, past.Point("n", made.first + 1))
+    assert past.at(reader, place, past.LATEST).n == driver.commit_record().n
+    plain, whole = verify(reader, place), verify(reader, place, everything=True)
+    assert whole.compared >= plain.compared > 0, "all deltas are compared, although those of the oldest one are gone"
+    assert [finding.fault for finding in whole.findings] == [False, False]
+    best = salvage.newest(reader, place, "")
+    assert best is not None
+    assert best.commit_record.n == driver.commit_record().n
+    damage(driver, third, len(third.checksums) - 1, Objects())
+    best = salvage.newest(reader, place, "")
+    assert best is not None
+    assert best.commit_record.n == second.first, "an older state can still be salvaged"
+
+
+class Move(msgspec.Struct, frozen=True):
+    """`amount` 0 deletes the key."""
+
+    table: str
+    key: str
+    amount: int
+
+
+class TwoTables(Handler[Move]):
+    first = Table(key=str, value=int)
+    second = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Move]) -> None:
+        move = record.value
+        table = self.first if move.table == "first" else self.second
+        if move.amount:
+            table[move.key] = move.amount
+        else:
+            del table[move.key]
+
+
+class OneTable(Handler[Move]):
+    first = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Move]) -> None: ...
+
+
+class OtherKeyType(OneTable):
+    second = Table(key=int, value=int)
+
+
+@pytest.mark.parametrize("release", [OneTable, OtherKeyType])
+def test_a_table_without_keys_may_leave_the_code_although_earlier_chunks_have_rows_of_it(
+    release: type[Handler[Move]],
+) -> None:
+    """As it may if each full snapshot is whole."""
+    values = Settings()
+    driver = Driver(TwoTables, settings=replace(values, snapshot=replace(values.snapshot, share=3)))
+    driver.feed_all([*(Move("first", f"k{i}", 1) for i in range(9)), Move("second", "a", 1), Move("second", "b", 2)])
+    take(driver)
+    driver.feed(Move("second", "b", 0))
+    assert take(driver).shared
+    with pytest.raises((UnknownSchema, TableTypeChanged), match="second"):
+        driver.upgrade(release, crash=True)
+    assert not events(driver, "full_unusable"), "the rows that remain are named, not missed by the digest"
+    driver.upgrade(TwoTables)
+    assert driver.table("second") == {"a": 1}
+    take(driver)
+    driver.feed_all([Move("second", "a", 0), Move("first", "k1", 0)])
+    assert take(driver).shared
+    before = dict(driver.table("first"))
+    driver.upgrade(release, crash=True)
+    assert driver.table("first") == before
+    assert driver.commit_record().keys == len(before) == 8
 
 
 def test_spark_reads_the_state_and_the_changes() -> None:

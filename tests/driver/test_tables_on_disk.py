@@ -479,8 +479,6 @@ def test_declarations_that_cannot_be_on_disk() -> None:
     settings = Settings()
     with pytest.raises(UsageError, match="delta_interval"):
         Driver(Bank, settings=replace(settings, snapshot=replace(settings.snapshot, delta_interval="off")))
-    with pytest.raises(UsageError, match="standbys"):
-        Driver(Bank, settings=replace(settings, group=replace(settings.group, standbys=1)))
 
 
 def test_a_service_without_such_a_table_runs_none_of_it() -> None:

@@ -119,6 +119,10 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [counted("full_snapshots_total", f'{P},outcome="differs"', 0.1)],
         [counted("full_snapshots_total", f'{P},outcome="given_up"', 0.1)],
     ),
+    "StateholdLocalStoreDiffers": (
+        [counted("local_store_scrubs_total", f'{P},outcome="differs"', 0.1)],
+        [counted("local_store_scrubs_total", f'{P},outcome="equal"', 0.1)],
+    ),
     "StateholdCompactionFailed": ([level("compaction_success", J, 0)], [level("compaction_success", J, 1)]),
     "StateholdCompactionOld": (
         [level("compaction_finished_timestamp_seconds", J, -2 * 86400)],

@@ -60,10 +60,10 @@ ALLOWED: dict[str, str] = {
     "balancer": "errors config common api ports telemetry health",
     "worker.common": (
         "errors config.sections config common api.values api messages bound ports telemetry health snapshot.format "
-        "snapshot.store disk.kinds snapshot.restore"
+        "snapshot.store disk disk.kinds snapshot.restore"
     ),
     "worker.replicas": (
-        "errors common api state bound ports telemetry snapshot.format snapshot.restore disk worker.common"
+        "errors common api state bound ports telemetry snapshot.format snapshot.restore disk disk.kinds worker.common"
     ),
     "worker.handler": ("errors config common api state state.kinds messages bound snapshot.format worker.common"),
     "worker.failures": "errors common api messages bound ports telemetry snapshot.format worker.common worker.handler",
@@ -99,7 +99,7 @@ ALLOWED: dict[str, str] = {
     "runtime": (
         "errors config common api state bound ports telemetry health kafka.admin snapshot.format kafka.clients "
         "kafka.feeds snapshot.store snapshot.restore disk disk.kinds watch client admin balancer worker.common "
-        "worker.replicas worker.sinks worker"
+        "worker.replicas worker.sinks worker.full_snapshots worker"
     ),
     "service": (
         "errors config common api bound ports telemetry kafka.common kafka.admin kafka.clients snapshot client admin "

@@ -36,6 +36,7 @@ OTHERS = {
     "TxnOffsetCommit",
     "WALL_CLOCK_TIME",
     "consumer_offsets",
+    "expire_snapshots",
     "get_asgi_application",
     "state.get",
     "state.set",

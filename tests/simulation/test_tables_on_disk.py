@@ -28,7 +28,8 @@ from statehold.disk.kinds.disk_tables import disk_tables
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
 from statehold.state import digest
-from statehold.testing.memory.files import MemoryStores
+from statehold.testing.memory.files import MemoryStore, MemoryStores
+from statehold.testing.simulation.disks import SLOT
 from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import shrink, timeline
 from statehold.testing.simulation.simulation import InputRecord, RunReport, RunResult, Scenario, run
@@ -107,7 +108,8 @@ def verify_book_and_files(inputs: Sequence[InputRecord], outcome: RunResult) -> 
     for disk in application.disks.values():
         found = disk_tables(application.kind, application.settings, partial(_same, disk))
         assert found is not None
-        for partition, files in disk.files.items():
+        for number, files in disk.files.items():
+            partition = number % SLOT
             if (label := labels.decoded(files.label or b"")) is None:
                 continue
             log = outcome.kafka.log(outcome.names.changelog, partition)
@@ -115,7 +117,7 @@ def verify_book_and_files(inputs: Sequence[InputRecord], outcome: RunResult) -> 
             known = [each for each in kept if isinstance(each, CommitRecord)]
             same = [each.identity for each in known if each.n == label.record.n]
             assert same == [label.record.identity] or label.record.n < min(each.n for each in known), label.record
-            state = found.state(disk.open(application.place(outcome.kafka, partition, "test"), ()))
+            state = found.state(MemoryStore(disk, files, application.place(outcome.kafka, partition, "test")))
             state.loaded()
             assert digest.to_bytes(state.digest) == label.digest == label.record.digest
 
@@ -131,7 +133,8 @@ def scenario(seed: int) -> Scenario:
     snapshot = replace(BASE.snapshot, chunk_bytes=4096, keep=1 + seed % 3)
     if seed % 3 == 2:
         snapshot = replace(snapshot, delta_interval=size.rare)
-    settings = replace(BASE, snapshot=snapshot)
+    group = replace(BASE.group, standbys=seed % 2)
+    settings = replace(BASE, snapshot=snapshot, group=group)
     kind, verify = (Forgetful, verify_windows) if seed % 3 == 1 else (Shelf, verify_book_and_files)
     found = partial(verified, verify, inputs)
     return Scenario(kind, inputs, settings, size.partitions, name="tables on disk", verify=found)
@@ -142,14 +145,22 @@ def starts(report: RunReport) -> list[bool]:
     return ["from_files" in str(each) for each in restored]
 
 
-def run_all(seeds: range) -> None:
-    from_files = 0
+def replicas(report: RunReport) -> int:
+    """Return the number of starts from a standby replica."""
+    return sum("from_standby" in str(each) for each in report.observer.timeline if "restored" in str(each))
+
+
+def run_all(seeds: range) -> int:
+    """Return the number of starts from a standby replica, which few schedules have."""
+    from_files = from_replicas = 0
     for seed in seeds:
         report = run(scenario(seed), Schedule.random(seed))
         if report.violation is not None:
             pytest.fail(f"seed {seed}, shrunk:\n{timeline(shrink(report))}", pytrace=False)
         from_files += sum(starts(report))
+        from_replicas += replicas(report)
     assert from_files
+    return from_replicas
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +172,7 @@ def _free_memory() -> Iterator[None]:
 
 
 def test_schedules() -> None:
-    run_all(range(SEEDS))
+    assert run_all(range(SEEDS))
 
 
 @pytest.mark.slow

@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 class Following:
     """The program as a process group of its own, so that a kill takes its Java, too."""
 
-    def __init__(self, stage: Stage, form: str) -> None:
+    def __init__(self, stage: Stage) -> None:
         self.service = f"tests.support.apps.named:{stage.names.service}/{stage.names.input}/{stage.output}"
         self.directory, self.log = stage.directory / "lake", stage.directory / "following.log"
         command = [sys.executable, "-m", "tests.support.apps.following", self.service, stage.servers]
-        self._command = [*command, str(self.directory), form]
+        self._command = [*command, str(self.directory)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -78,9 +78,9 @@ class Following:
         return sorted(found, key=lambda path: int(path.name))
 
 
-@pytest.fixture(params=["parquet", pytest.param("delta", marks=pytest.mark.long)])
-def following(request: pytest.FixtureRequest, staged: Stage) -> Iterator[Following]:
-    found = Following(staged, request.param)
+@pytest.fixture
+def following(staged: Stage) -> Iterator[Following]:
+    found = Following(staged)
     yield found
     found.kill()
 

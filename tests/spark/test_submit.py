@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 from tests.spark.compactions import Looking
 from tests.support.apps.tally import Tally, Total
+from tests.support.processes import await_true
 from tests.support.stage import Stage
 from tests.support.verify import fold, read_all
 
@@ -47,18 +49,23 @@ def master(tmp_path: Path) -> Iterator[str]:
         options = ["-c", "1", "-m", "700m", "-h", "127.0.0.1", "--webui-port", str(uis[number])]
         work = ["-d", str(tmp_path / f"worker{number}")]
         commands.append([deploy[0], f"{deploy[1]}.worker.Worker", *options, *work, url])
-    with (tmp_path / "cluster.log").open("wb") as log:
-        processes = [
-            subprocess.Popen(command, env=bare, stdout=log, stderr=log, start_new_session=True) for command in commands
-        ]
-    deadline = time.monotonic() + 90
-    while (tmp_path / "cluster.log").read_text(errors="replace").count("Successfully registered with master") < 2:
-        assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text(errors="replace")[-3000:]
-        time.sleep(0.2)
-    yield url
-    for process in processes:
-        process.terminate()
-    for process in processes:
+    log = tmp_path / "cluster.log"
+    with log.open("wb") as out, ExitStack() as stack:
+        for command in commands:
+            process = subprocess.Popen(command, env=bare, stdout=out, stderr=out, start_new_session=True)
+            stack.callback(end, process)
+        registered = "Successfully registered with master"
+        await_true(lambda: log.read_text(errors="replace").count(registered) >= 2, "two workers", 300)
+        yield url
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process of the cluster; kill it with what it started if it does not end."""
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import lmdb
 import pytest
 from tests.support.desk import TOKEN, ask
 from tests.support.local_service import Local
@@ -126,6 +127,60 @@ def test_damaged_lost_and_older_files(stages: StageFactory) -> None:
     stage.feed(500)
     stage.await_all()
     assert process.stop() == 0
+    stage.verify()
+
+
+def test_a_scrub_finds_a_lost_row(stages: StageFactory) -> None:
+    """Another program has deleted a row: no start reads it, so the service goes live from the files."""
+    stage = stages(1).create_topics()
+    directory = stage.directory / "state"
+    process = stage.process("a", **on_disk(directory, STATEHOLD_STATE__SCRUB="1000")).await_live(0)
+    stage.feed(500)
+    stage.await_all()
+    process.kill()
+    (data,) = directory.glob("*/0/data.mdb")
+    with lmdb.open(str(data.parent), max_dbs=20, map_size=1 << 30) as files:
+        totals = files.open_db(b"t.totals", create=False)
+        with files.begin(write=True) as writer:
+            place, row = next(iter(writer.cursor(totals)))
+            writer.delete(place, db=totals)
+            writer.put(place + b"0", row, db=totals)  # so the number of rows stays
+    assert verified(stage, directory) == (1, [False])
+    process.start()
+    failed = process.await_event("failed")
+    assert failed["error"] == "LocalStoreFailed"
+    assert "a scrub has read the files again" in failed["cause"]
+    process.await_that(lambda: starts(process) == [True, False], "a restore from Kafka")
+    process.await_event("local_store_scrubbed")
+    stage.feed(500)
+    stage.await_all()
+    assert process.stop() == 0
+    stage.verify()
+
+
+@pytest.mark.long
+def test_a_replica_on_disk_takes_over(stages: StageFactory) -> None:
+    """Both instances share one directory; the killed one comes back, and keeps the replica from its old files."""
+    stage = stages(1).create_topics()
+    settings = on_disk(stage.directory / "state", STATEHOLD_GROUP__STANDBYS="1")
+    first = stage.process("a", **settings).await_live(0)
+    second = stage.process("b", **settings)
+    second.await_event("standby_ready")
+    stage.feed(3000)
+    stage.await_all()
+    first.kill()
+    second.await_live(0)
+    (restored,) = second.events("restored")
+    assert restored["from_standby"] is True
+    first.start()
+    assert first.await_event("standby_ready")["from_files"] is True
+    stage.feed(500)
+    stage.await_all()
+    second.kill()
+    first.await_live(0)
+    stage.feed(500)
+    stage.await_all()
+    assert first.stop() == 0
     stage.verify()
 
 

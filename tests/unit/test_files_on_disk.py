@@ -110,6 +110,17 @@ def test_damaged_files_are_not_used_again(stores: Stores) -> None:
     store.close()
 
 
+def test_damage_that_is_found_after_the_close_is_not_that_of_the_next_owner(stores: Stores) -> None:
+    """A scrub or a query may find it late, when another worker of the process has the directory."""
+    store = stores.open(PLACE, TABLES)
+    store.apply({"a": {b"1": b"x"}}, b"m")
+    store.close()
+    assert isinstance(store.damaged("a row differs"), LocalStoreFailed)
+    store = stores.open(PLACE, TABLES)
+    assert store.label() == b"m"
+    store.close()
+
+
 # LMDB
 
 
@@ -213,6 +224,33 @@ def test_a_cut_file(tmp_path: Path, length: int) -> None:
     done = subprocess.run([sys.executable, "-c", opening, str(tmp_path)], capture_output=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done
     assert done.stdout.decode().split() == ["None", "0", "1" if length else "0"]
+
+
+def noise(data: Path) -> None:
+    """Overwrite the pages of rows, in a way that LMDB reports and that does not end the process."""
+    whole = bytearray(data.read_bytes())
+    for at in range(0, len(whole), 4096):
+        if b"x" * 100 in whole[at : at + 4096]:
+            whole[at + 10 : at + 12] = b"\xff\x7f"  # what kind of page it is
+    data.write_bytes(whole)
+
+
+@pytest.mark.parametrize("how", ["get", "scan", "apply"])
+def test_damaged_pages_that_lmdb_reports_are_not_used_again(tmp_path: Path, how: str) -> None:
+    """Rule X4: otherwise each retry would start from them, and fail at the same page."""
+    noise(closed(tmp_path))
+    store = local(tmp_path).open(PLACE, TABLES)
+    calls: dict[str, Callable[[], object]] = {
+        "get": lambda: [store.get("a", b"%d" % number) for number in range(2000)],
+        "scan": lambda: contents(store),
+        "apply": lambda: store.apply({"a": {b"%d" % number: b"y" for number in range(2000)}}, b"n"),
+    }
+    with pytest.raises(LocalStoreFailed):
+        calls[how]()
+    store.close()
+    found, dropped = reopened(tmp_path)
+    assert found is None
+    assert "MDB_" in dropped[0]
 
 
 @pytest.mark.parametrize("name", ["data.mdb", "usage"])

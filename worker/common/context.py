@@ -17,6 +17,7 @@ from statehold.bound.sink import Connect
 from statehold.common.threads import SYSTEM, Background, BeginCall, Threads
 from statehold.config.sections.effects_timers_sinks import CallsSettings, EffectsSettings
 from statehold.config.settings import Settings
+from statehold.disk.disk_state import DiskState
 from statehold.disk.kinds.disk_tables import DiskTables
 from statehold.health.death_notes import DeathNotes
 from statehold.messages.call_outcome import CallJob, CallOutcome
@@ -195,6 +196,18 @@ class Standby(Protocol):
         ...
 
 
+class Scrubbing(Protocol):
+    """Reads the files of live partitions again. Any thread."""
+
+    def join(self, state: DiskState, fail: Callable[[BaseException], None], meters: PartitionMetrics, log: Log) -> None:
+        """Read these files from now on; `fail` gets what ends the partition."""
+        ...
+
+    def leave(self, state: DiskState) -> None:
+        """Read them no more."""
+        ...
+
+
 def _no_delayed(topic: str) -> Delayed:
     raise NotImplementedError(f"{topic} is not read here")
 
@@ -251,6 +264,8 @@ class Tools:
     references: SharedReferences = field(default_factory=NoReferences)
     #: the files of tables on disk; None: the handler has no table there
     disk: DiskTables | None = None
+    #: reads those files again in the background; None: `state.scrub` is 0, or there is no such table
+    scrub: Scrubbing | None = None
     #: further features of each live phase; each gets the engine and the last commit record
     participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
     #: what is open of all partitions of the process; weak, because a partition that fails closes nothing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from statehold.disk.disk_state import DiskState
 from statehold.disk.start import label_of
 from statehold.snapshot.format.records import CommitRecord
@@ -16,11 +18,27 @@ class LocalStore(Participant):
     """Used by the partition's thread. Between two deltas the tables keep in memory what the files do not have."""
 
     def __init__(
-        self, tools: Tools, state: DiskState, policy: SnapshotPolicy, cost: RestoreCost, restored: Restored
+        self,
+        tools: Tools,
+        state: DiskState,
+        policy: SnapshotPolicy,
+        cost: RestoreCost,
+        restored: Restored,
+        fail: Callable[[BaseException], None],
     ) -> None:
+        """`fail`: ends the partition's work with a cause, from any thread."""
         self._tools, self._state, self._policy, self._cost = tools, state, policy, cost
         self._full_time, self._newest = restored.full_time, restored.commit_record.full_snapshots[:1]
         self._is_proven = False
+        self._fail = fail
+
+    def opened(self, record: CommitRecord) -> None:
+        if self._tools.scrub is not None:
+            self._tools.scrub.join(self._state, self._fail, self._tools.metrics, self._tools.log)
+
+    def close(self) -> None:
+        if self._tools.scrub is not None:
+            self._tools.scrub.leave(self._state)
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         """:raises LocalStoreFailed: the disk fails, and the files stay at an earlier commit record."""

@@ -43,6 +43,9 @@ class Dated(Protocol):
     @property
     def earliest(self) -> float: ...
 
+    @property
+    def known(self) -> float: ...
+
     def has_due(self, until: float) -> bool: ...
 
 
@@ -93,6 +96,11 @@ class EventTime:
             if (earliest := table.earliest) < first:
                 first = earliest
         return first
+
+    @property
+    def known(self) -> float:
+        """`due` for other threads: it reads no file."""
+        return min((table.known for table in self._dated), default=math.inf)
 
     def has_due(self, now: int) -> bool:
         """Return whether one is due at or before `now`; a timer or session that was deleted or postponed is not."""

@@ -11,6 +11,8 @@ import msgspec
 import tenacity
 
 from statehold.common.threads import until_set
+from statehold.disk.disk_state import DiskState
+from statehold.disk.port import PartitionStore
 from statehold.disk.start import keep, start_from_files
 from statehold.errors import (
     KafkaTrouble,
@@ -22,7 +24,7 @@ from statehold.errors import (
     StateholdError,
     StateRefused,
 )
-from statehold.ports import Cancelled, Transactions
+from statehold.ports import Cancelled, Reader, Transactions
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import last_commit_record
@@ -113,14 +115,17 @@ class Recovery:
                         raise
                 return recheck(self._restore_once, self._tools, self._signals)
         finally:
-            self._copy = None  # a partition that fails holds no state
+            left, self._copy = self._copy, None  # a partition that fails holds no state
+            if left is not None:
+                left.state.close(flush=False)
 
     def _restore_once(self) -> Recovered:
         tools = self._tools
         engines: list[Engine] = []
 
+        copy, self._copy = self._copy, None
         disk = tools.disk
-        store = None if disk is None else disk.open(tools.place)
+        store = None if disk is None else _files_of(copy) or disk.open(tools.place)
 
         def new_state() -> State:
             state = None if disk is None or store is None else disk.empty_state(store)
@@ -128,16 +133,9 @@ class Recovery:
             return engines[0].state
 
         reader = tools.reader(self._leaving)
-        copy, self._copy = self._copy, None
         try:
-            restored = go_on(reader, tools.place, copy, self._note, tools.clock, self.progress) if copy else None
-            if disk is not None and store is not None:
-                restored = start_from_files(
-                    reader, tools.place, disk.state(store), self._note, tools.clock, self.progress
-                )
-            if restored is not None:
-                self._copy = copy  # a recheck needs it again
-            else:
+            restored = self._continued(reader, copy, store) if copy or store else None
+            if restored is None:
                 restored = restore(
                     reader,
                     tools.place,
@@ -171,6 +169,19 @@ class Recovery:
         tools.speeds.expect(commit_record.pace)
         self._log_restored(restored)
         return Recovered(engine, restored, behind)
+
+    def _continued(self, reader: Reader, copy: Copy | None, store: PartitionStore | None) -> Restored | None:
+        """Return the state from the standby copy, or from the files; None if neither can continue."""
+        tools, disk = self._tools, self._tools.disk
+        restored = go_on(reader, tools.place, copy, self._note, tools.clock, self.progress) if copy else None
+        if disk is None or store is None:
+            self._copy = copy if restored is not None else None  # a recheck needs it again
+            return restored
+        if restored is None:
+            restored = start_from_files(reader, tools.place, disk.state(store), self._note, tools.clock, self.progress)
+        if restored is not None:
+            disk.own(restored.state)
+        return restored
 
     def last_commit_record(self) -> CommitRecord | None:
         """Return the last mark after a fence: it shows how the transaction before the fence ended (rule T4).
@@ -323,3 +334,8 @@ class Recovery:
         error = state.outcome.exception() if state.outcome else None
         self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))
         clear_frames(error)  # because its frames keep the failed attempt's producer alive
+
+
+def _files_of(copy: Copy | None) -> PartitionStore | None:
+    """Return the files of a standby copy with tables on disk, which are locked."""
+    return copy.state.store if copy is not None and isinstance(copy.state, DiskState) else None

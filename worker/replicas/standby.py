@@ -13,12 +13,15 @@ from functools import partial
 from typing import Any, Final
 
 from statehold.common.threads import SYSTEM, ThreadEvent, Threads
+from statehold.disk.kinds.disk_tables import DiskTables
+from statehold.disk.port import PartitionStore
+from statehold.disk.start import FollowingFiles, keep, start_from_files
 from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.progress import Progress
-from statehold.snapshot.restore.restore import restore
+from statehold.snapshot.restore.restore import Note, restore
 from statehold.snapshot.restore.standby_copy import Copy, Unfit, copied
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.state.state import State
@@ -37,6 +40,8 @@ _LOOK: Final = 3.0
 _REST: Final = 1.0
 #: seconds without data after which Kafka counts as down, because other copies wait
 PATIENCE: Final = 10.0
+#: seconds that a new owner waits for a copy of its partition that is being built, and has its files
+_LETS_GO: Final = 5.0
 #: seconds until a dropped copy is rebuilt, doubled each time, and their limit; in an outage of Kafka a lower one,
 #: because the copy is wanted as soon as Kafka answers
 _AGAIN, _LONGEST, _LONGEST_IN_OUTAGE = 5.0, 300.0, 30.0
@@ -49,6 +54,8 @@ class StandbyTools:
     #: asks the brokers, because topics may have been created again
     locate: Callable[[int], Place]
     new_state: Callable[[], State]
+    #: the files of tables on disk; None: the handler has no table there
+    disk: DiskTables | None = None
     #: a reader whose calls end with Cancelled once the argument returns True
     reader: Callable[[Callable[[], bool]], FollowingReader]
     #: the partitions to keep copies of; None: unchanged
@@ -78,6 +85,9 @@ class Standbys:
         self._failures: dict[int, tuple[int, float]] = {}
         self._looked = float("-inf")
         self._round = float("-inf")
+        #: no copy is being built
+        self._built = around.threads.event()
+        self._built.set()
         self._ending = around.threads.event()
         self._reader = OwnReader(partial(around.reader, self._ending.is_set))
 
@@ -94,7 +104,10 @@ class Standbys:
         self._reader.renew()
 
     def take(self, partition: int) -> Copy | None:
-        """Hand the copy over to its new owner; wait for one slice at most."""
+        """Hand the copy over to its new owner; wait for one slice at most, or until one that is built lets go."""
+        loading = self._loading
+        if self._around.disk is not None and loading is not None and loading[0] == partition:
+            self._built.wait(_LETS_GO)  # because its files are locked until then
         with self._lock:
             copy = self._copies.pop(partition, None)
             if copy is not None:
@@ -104,8 +117,8 @@ class Standbys:
     def give_way(self) -> bool:
         with self._lock:
             held = sorted(self._copies)
-            self._copies.clear()
             for partition in held:
+                self._copies.pop(partition).state.close(flush=False)
                 self._postpone(partition)
         for partition in held:
             self._around.log.warning("standby_dropped", partition=partition, cause="its memory is needed")
@@ -184,7 +197,8 @@ class Standbys:
         # Keep it for one more round, because the group may just have assigned it to this process.
         before, self._wanted = self._wanted, frozenset(found)
         for partition in self._copies.keys() - self._wanted - before - set(self._around.assigned()):
-            if self.take(partition) is not None:
+            if (copy := self.take(partition)) is not None:
+                copy.state.close(flush=False)
                 self._around.log.info("standby_dropped", partition=partition, cause="this member no longer keeps it")
 
     def follow(self) -> None:
@@ -207,7 +221,7 @@ class Standbys:
     def _follow(self, reader: Reader, partition: int, copy: Copy, end: int, asked: float) -> None:
         if end < copy.offset:
             raise Unfit(f"the log ends at {end}, and was read up to {copy.offset}")
-        Room(self._around.memory, self._around.memory_limit, copy.place).look(asked, 0)
+        self._room(copy.place).look(asked, 0)
         slices = ThrottledReader(reader, self._ending, self._around.threads.processor_time, rest=_REST)
         for batch in slices.read(self._around.increment, partition, copy.offset, end):
             with self._lock:
@@ -223,7 +237,9 @@ class Standbys:
         with self._lock:
             if copy is not None and self._copies.get(partition) is not copy:
                 return
-            self._copies.pop(partition, None)
+            if copy is not None:
+                self._copies.pop(partition, None)
+                copy.state.close(flush=False)
             outage = isinstance(error, (KafkaTrouble, RestoreTimeout))
             again = self._postpone(partition, _LONGEST_IN_OUTAGE if outage else _LONGEST)
         self._around.metrics.inc(metrics.STANDBYS_DROPPED)
@@ -245,35 +261,64 @@ class Standbys:
         def cancelled() -> bool:
             return self._ending.is_set() or partition in around.assigned()
 
-        reader = around.reader(cancelled)
+        reader, store = around.reader(cancelled), None
+        self._built.clear()
         try:
             place = around.locate(partition)
-            room = Room(around.memory, around.memory_limit, place)
+            room = self._room(place)
             progress = Progress(around.clock, guard=room)
             self._loading = partition, progress
+            store = None if around.disk is None else around.disk.open(place)
             slowly = _FixedEnd(reader, place, self._ending, around.threads, self.follow)
             note = partial(self._note, partition)
             with room:
-                restored = restore(slowly, place, around.new_state, note, around.clock, progress=progress)
-            copy = copied(reader, place, restored, Copy)
+                copy = self._copy(slowly, reader, place, store, note, progress)
+            copy.fresh = began
+            with self._lock:
+                if cancelled():
+                    return
+                self._copies[partition], store = copy, None
         except (OutOfRange, frame.BadFrame, StateholdError) as error:
             self._drop_copy(partition, None, error)
             return
         finally:
+            if store is not None:
+                store.close(flush=False)
             self._loading = None
+            self._built.set()
             reader.close()
-        copy.fresh = began
-        with self._lock:
-            if cancelled():
-                return
-            self._copies[partition] = copy
         around.log.info(
             "standby_ready",
             partition=partition,
             n=copy.commit_record.n,
             keys=copy.state.keys,
+            from_files=(isinstance(copy, FollowingFiles) and copy.from_files) or None,
             seconds=round(around.clock() - began, 3),
         )
+
+    def _copy(
+        self,
+        slowly: Reader,
+        reader: Reader,
+        place: Place,
+        store: PartitionStore | None,
+        note: Note,
+        progress: Progress,
+    ) -> Copy:
+        around = self._around
+        if store is None or around.disk is None:
+            restored = restore(slowly, place, around.new_state, note, around.clock, progress=progress)
+            return copied(reader, place, restored, Copy)
+        found = start_from_files(slowly, place, around.disk.replica(store), note, around.clock, progress)
+        if found is None:
+            new_state = partial(around.disk.empty_replica, store)
+            found = restore(slowly, place, new_state, note, around.clock, progress=progress)
+            keep(place, found)
+        return copied(reader, place, found, FollowingFiles)
+
+    def _room(self, place: Place) -> Room:
+        around = self._around
+        return Room(around.memory, around.memory_limit, place, on_disk=around.disk is not None)
 
     def _note(self, partition: int, event: str, fields: dict[str, object]) -> None:
         """Log the notes of a restore at debug level, because the owner handles missing full snapshots."""

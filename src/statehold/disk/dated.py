@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -46,7 +47,7 @@ class DueOnDisk(DueIndex[K]):
     `recent` returns the entries of those writes, `read` a number of entries of the files after a place.
     """
 
-    __slots__ = ("_after", "_ahead", "_ends", "_many", "_read", "_recent")
+    __slots__ = ("_after", "_ahead", "_ends", "_many", "_next", "_read", "_recent")
 
     def __init__(
         self,
@@ -59,6 +60,8 @@ class DueOnDisk(DueIndex[K]):
         self._ahead: deque[Entry] = deque()
         self._after: bytes | None = None
         self._many, self._ends = _FEW, False
+        #: due time of the first entry of the files, as it was last seen
+        self._next = math.inf
 
     def restart(self) -> None:
         """Begin with the first entry again: the files have changed, or a transaction was rolled back."""
@@ -68,8 +71,13 @@ class DueOnDisk(DueIndex[K]):
 
     @property
     def earliest(self) -> float:
-        first, ahead = super().earliest, self._filled()
-        return min(first, ahead[0][0]) if ahead else first
+        ahead = self._filled()
+        self._next = ahead[0][0] if ahead else math.inf
+        return min(super().earliest, self._next)
+
+    @property
+    def known(self) -> float:
+        return min(super().earliest, self._next)
 
     def _filled(self) -> deque[Entry]:
         """Return the entries that were read ahead; empty behind the last one."""

@@ -94,8 +94,7 @@ class DiskState(State):
 
     def stored_counts(self) -> dict[str, int]:
         """Return the number of rows of each table in the files, and of each index."""
-        names = [*self.tables, *(table.index for table in self._dated.values())]
-        return {name: self.store.count(name) for name in names}
+        return {name: self.store.count(name) for name in (*self.tables, *self.indexes())}
 
     def stored_bytes(self) -> int:
         return self.store.size()
@@ -180,6 +179,14 @@ class DiskState(State):
     def differs(self, cause: str) -> None:
         """:raises LocalStoreFailed: the files hold another state than the commit record; the next start restores."""
         raise self.store.damaged(cause)
+
+    def codecs(self) -> dict[str, KeyCodec]:
+        """Return how the files hold the keys of each table."""
+        return {name: rows.codec for name, rows in self._rows.items()}
+
+    def indexes(self) -> list[str]:
+        """Return the names of the indexes in the files."""
+        return [table.index for table in self._dated.values()]
 
     def close(self, *, flush: bool) -> None:
         self.store.close(flush=flush)

@@ -26,6 +26,16 @@ _META_PAGES: Final = 2
 #: snapshots at the same time: one of a full snapshot, the others of queries
 _READERS: Final = 1024
 
+#: what LMDB raises for damaged pages, and for what it reads of them
+_DAMAGED: Final = (
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.BadTxnError,
+)
+
 #: makes the error of a failing disk: what failed, the cause
 Failure = Callable[[str, str], LocalStoreFailed]
 
@@ -87,7 +97,10 @@ class LmdbStore:
     def label(self) -> bytes | None:
         with self._lock:
             self._require_open()
-            found: bytes | None = self._reader.get(_LABEL, db=self._meta)
+            try:
+                found: bytes | None = self._reader.get(_LABEL, db=self._meta)
+            except lmdb.Error as error:
+                raise self._failed("read", error) from error
             return found
 
     def get(self, table: str, place: bytes) -> bytes | None:
@@ -97,17 +110,20 @@ class LmdbStore:
             try:
                 found: bytes | None = self._reader.get(place, db=self._tables[table])
             except lmdb.Error as error:
-                raise self._failure("read", str(error)) from error
+                raise self._failed("read", error) from error
             return found
 
     def count(self, table: str) -> int:
         with self._lock:
             self._require_open()
-            return int(self._reader.stat(self._tables[table])["entries"])
+            try:
+                return int(self._reader.stat(self._tables[table])["entries"])
+            except lmdb.Error as error:
+                raise self._failed("read", error) from error
 
     def snapshot(self) -> LmdbSnapshot:
         with self._lock:
-            return LmdbSnapshot(self._require_open(), self._meta, self._tables, self._lock, self._failure)
+            return LmdbSnapshot(self._require_open(), self._meta, self._tables, self._lock, self._failed)
 
     def apply(self, batch: Batch, label: bytes | None) -> None:
         with self._lock:
@@ -125,7 +141,7 @@ class LmdbStore:
                     "write", f"the files have reached state.disk_limit ({self._limit} bytes)"
                 ) from error
             except (lmdb.Error, OSError) as error:
-                raise self._failure("write", str(error)) from error
+                raise self._failed("write", error) from error
             self._renew(env)
 
     def clear(self) -> None:
@@ -139,7 +155,7 @@ class LmdbStore:
                     for name in self._unknown(writer):
                         writer.drop(env.open_db(name, txn=writer, create=False), delete=True)
             except (lmdb.Error, OSError) as error:
-                raise self._failure("clear", str(error)) from error
+                raise self._failed("clear", error) from error
             self._renew(env)
 
     def _unknown(self, writer: lmdb.Transaction) -> list[bytes]:
@@ -154,14 +170,18 @@ class LmdbStore:
             return (self.directory / _DATA).stat().st_size
         return 0
 
+    def room(self) -> int:
+        return max(0, self._limit - self.size())
+
     def damaged(self, cause: str) -> Exception:
-        """The next start deletes the files."""
-        with suppress(OSError):
-            self._usage.condemn(cause)
+        """The next start deletes the files, unless they were closed: another owner may have them then."""
+        with self._lock, suppress(OSError):
+            if self._env is not None:
+                self._usage.condemn(cause)
         return self._failure("trust", f"{cause}; the files are dropped, and the state is restored from Kafka")
 
     def proven(self) -> None:
-        with suppress(OSError):
+        with self._lock, suppress(OSError):
             self._usage.proven()
 
     def close(self, *, flush: bool = True) -> None:
@@ -184,6 +204,10 @@ class LmdbStore:
         if self._env is None:
             raise StoreClosed
         return self._env
+
+    def _failed(self, doing: str, error: Exception) -> Exception:
+        """Return the error to raise. Pages that LMDB finds damaged stay so, and the next start deletes the files."""
+        return self.damaged(str(error)) if isinstance(error, _DAMAGED) else self._failure(doing, str(error))
 
     def _renew(self, env: lmdb.Environment) -> None:
         """Read what was written from now on."""
@@ -210,16 +234,19 @@ class LmdbSnapshot:
         meta: Any,
         tables: Mapping[str, Any],
         lock: threading.RLock,
-        failure: Failure,
+        failed: Callable[[str, Exception], Exception],
     ) -> None:
-        self._meta, self._tables, self._lock, self._failure = meta, tables, lock, failure
+        self._meta, self._tables, self._lock, self._failed = meta, tables, lock, failed
         self._reader: lmdb.Transaction | None = env.begin()
 
     def label(self) -> bytes | None:
         with self._lock:
             if self._reader is None:
                 raise StoreClosed
-            found = self._reader.get(_LABEL, db=self._meta)
+            try:
+                found = self._reader.get(_LABEL, db=self._meta)
+            except lmdb.Error as error:
+                raise self._failed("read", error) from error
             return None if found is None else bytes(found)
 
     def rows(
@@ -262,7 +289,7 @@ class LmdbSnapshot:
                 pairs: Iterator[Any] = cursor.iterprev() if reverse else cursor.iternext()
                 return _some(pairs, most)
             except lmdb.Error as error:
-                raise self._failure("read", str(error)) from error
+                raise self._failed("read", error) from error
 
     def close(self) -> None:
         with self._lock:
@@ -290,7 +317,11 @@ def read_only(directory: Path, tables: Sequence[str], limit: int, failure: Failu
         _check_pages(env)
         found = {table: _opened(env, _name_of(table)) for table in tables}
         known = {table: handle for table, handle in found.items() if handle is not None}
-        snapshot = LmdbSnapshot(env, _opened(env, _META), known, threading.RLock(), failure)
+
+        def failed(doing: str, error: Exception) -> Exception:
+            return failure(doing, str(error))
+
+        snapshot = LmdbSnapshot(env, _opened(env, _META), known, threading.RLock(), failed)
         try:
             yield snapshot
         finally:
@@ -354,13 +385,6 @@ def _check_pages(env: lmdb.Environment) -> None:
 
 def _as_os_error(error: lmdb.Error) -> Exception:
     """Return `Unusable` for files that are no environment; otherwise the error of the disk."""
-    damaged = (
-        lmdb.InvalidError,
-        lmdb.VersionMismatchError,
-        lmdb.CorruptedError,
-        lmdb.PageNotFoundError,
-        lmdb.PanicError,
-    )
-    if isinstance(error, damaged):
+    if isinstance(error, _DAMAGED):
         return Unusable(str(error))
     return OSError(str(error))

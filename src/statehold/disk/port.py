@@ -65,6 +65,10 @@ class PartitionStore(Protocol):
         """Return the bytes of the files."""
         ...
 
+    def room(self) -> int:
+        """Return the bytes by which the files may grow."""
+        ...
+
     def damaged(self, cause: str) -> Exception:
         """Drop the label, so that no start uses these files again; return the error to raise."""
         ...

@@ -26,6 +26,17 @@ from statehold.state.digest import from_bytes
 class FollowingFiles(Copy):
     """Follows the owner's changelog, and writes what it has checked to the files."""
 
+    def __init__(self, place: Place, restored: Restored, offset: int) -> None:
+        super().__init__(place, restored, offset)
+        for table in self.state.tables.values():
+            if isinstance(table, DiskTable):
+                table.proven = True  # by this restore, or an earlier one; types of later deltas are compared
+
+    @property
+    def from_files(self) -> bool:
+        """It began with what the files held, not with a full snapshot."""
+        return self._base.from_files
+
     @property
     def begin(self) -> int:
         """The transaction whose state the files held."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ import msgspec
 
 from statehold.disk.keys import NO_KEY, KeyCodec
 from statehold.disk.port import PartitionStore, StoreSnapshot
-from statehold.disk.rows import DamagedRow, packed, place_of, unpacked
+from statehold.disk.rows import DamagedRow, check_of, packed, place_of, unpacked
 from statehold.state.digest import table_digest
 
 _ABSENT: Final[Any] = object()
@@ -21,7 +21,10 @@ _PIECE_BYTES: Final = 1_000_000
 
 
 class Scanned(NamedTuple):
-    """Some rows of a table: their number and the sum of their hashes. `last` is the place of the last one."""
+    """Some rows of a table: their number and the sum of their hashes. `last` is the place of the last one.
+
+    Entries of an index have the digest 0.
+    """
 
     table: str
     rows: int
@@ -30,17 +33,26 @@ class Scanned(NamedTuple):
 
 
 def scan(
-    codecs: Mapping[str, KeyCodec], snapshot: StoreSnapshot, size: int, after: tuple[str, bytes] | None = None
+    codecs: Mapping[str, KeyCodec],
+    indexes: Sequence[str],
+    snapshot: StoreSnapshot,
+    size: int,
+    after: tuple[str, bytes] | None = None,
 ) -> Iterator[Scanned]:
-    """Read the rows of all tables, check each, and yield their digest in pieces of `size` rows.
+    """Read the rows of all tables, then the entries of `indexes`, check each, and yield them in pieces of `size`.
 
     `after`: begin behind this place of this table. :raises DamagedRow: Otherwise as `PartitionStore.get`.
     """
-    names = list(codecs)
+    names = [*codecs, *indexes]
     for name in names[names.index(after[0]) if after else 0 :]:
         low = after[1] + b"\0" if after and name == after[0] else None
         rows = snapshot.rows(name, low)
         while piece := list(_piece(rows, size)):
+            if name not in codecs:
+                if any(row != check_of(place) for place, row in piece):
+                    raise DamagedRow(f"{name!r}: an entry differs from its checksum")
+                yield Scanned(name, len(piece), 0, piece[-1][0])
+                continue
             keys, values = [], []
             for place, row in piece:
                 try:

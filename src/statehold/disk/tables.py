@@ -36,6 +36,9 @@ class DecodedBudget:
     def join(self, table: DiskTable[Any, Any]) -> None:
         self._tables.add(table)
 
+    def leave(self, table: DiskTable[Any, Any]) -> None:
+        self._tables.discard(table)
+
     @property
     def share(self) -> int:
         """Return the bytes of one table."""

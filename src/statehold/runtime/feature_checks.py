@@ -51,11 +51,6 @@ def check_storage(kind: type[Handler[Any]], settings: Settings) -> None:
             f"{shown}, and snapshot.delta_interval is off: a start from the files reads the deltas after them. Next: "
             f"set snapshot.delta_interval to commit"
         )
-    if settings.group.standbys:
-        raise UsageError(
-            f"{shown}, and group.standbys is {settings.group.standbys}: a standby replica keeps the state in memory. "
-            f"Next: set group.standbys to 0, or declare the tables with storage='memory'"
-        )
 
 
 def _check_hooks(kind: type[Handler[Any]]) -> None:

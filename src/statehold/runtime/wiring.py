@@ -57,6 +57,7 @@ from statehold.telemetry.registry import ServiceMetrics
 from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import Tracing
+from statehold.worker.full_snapshots.scrub import Scrub
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.replicas.reference import References, Sources
 from statehold.worker.replicas.standby import PATIENCE, Standbys, StandbyTools
@@ -131,9 +132,6 @@ class ServiceWiring:
         self._control = ControlFeed(service.settings, service.names, admin, log)
         #: None for a service with one input, whose records the manager delivers.
         self._inputs = InputFeeds(service.settings, service.names, log) if service.names.others else None
-        #: None without standby replicas.
-        self.standbys = self._standbys() if service.settings.group.standbys else None
-        overview.standbys = self.standbys
         #: None if the handler declares no reference data.
         self.references = self._references()
         self._delayed = {
@@ -144,6 +142,11 @@ class ServiceWiring:
         self._state_dir = state_directory(service.settings.service.state_dir)
         #: None if the handler has no table on disk
         self._disk = disk_tables(class_of(service.handler), service.settings, self._stores)
+        #: None without such a table, or with `state.scrub` 0
+        self._scrub = self._scrubbing(service.settings.state.scrub)
+        #: None without standby replicas.
+        self.standbys = self._standbys() if service.settings.group.standbys else None
+        overview.standbys = self.standbys
         self.manager: Manager
 
     def start(self, consumer: KafkaGroupConsumer) -> None:
@@ -152,6 +155,8 @@ class ServiceWiring:
             self.standbys.start()
         if self.references is not None:
             self.references.start()
+        if self._scrub is not None:
+            self._scrub.start()
         readers = (self._control, self._inputs, *self._delayed.values(), self.standbys, self.references)
         renew = [self._admin.renew, consumer.renew, *(each.renew for each in readers if each is not None)]
         self._renewal = CredentialRotation(self._service.settings, self._log, renew)
@@ -162,6 +167,7 @@ class ServiceWiring:
             self.standbys,
             self._renewal,
             self.references,
+            self._scrub,
             self._control,
             self._inputs,
             *self._delayed.values(),
@@ -213,6 +219,7 @@ class ServiceWiring:
                     traced=settings.service.mode == "development",
                     track_delta=settings.snapshot.delta_interval != "off",
                 ),
+                disk=self._disk,
                 reader=lambda cancelled: CommittedReader(patient, names.group, admin, cancelled),
                 chosen=self._chosen,
                 assigned=lambda: self.manager.assigned,
@@ -224,6 +231,11 @@ class ServiceWiring:
                 clock=time.monotonic,
             )
         )
+
+    def _scrubbing(self, milliseconds: int) -> Scrub | None:
+        if self._disk is None or not milliseconds:
+            return None
+        return Scrub(milliseconds / 1000, time.monotonic, time.time)
 
     def _chosen(self) -> frozenset[int] | None:
         """Return the partitions whose standby replicas this process keeps; None while the group is unknown."""
@@ -285,6 +297,7 @@ class ServiceWiring:
             standby=self.standbys,
             references=self.references or NoReferences(),
             disk=self._disk,
+            scrub=self._scrub,
             delayed=lambda topic: self._delayed[topic].lane(partition),
             database=self._database(),
             control=partial(self._control.lane, partition),

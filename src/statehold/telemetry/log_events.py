@@ -46,6 +46,7 @@ Event = Literal[
     "local_full_discarded",
     "local_full_failed",
     "local_store_dropped",
+    "local_store_scrubbed",
     "full_noticed",
     "compaction_wanted",
     "restore_over_budget",

@@ -327,6 +327,17 @@ LOCAL_STORE_BYTES: Final = _gauge("local_store_bytes", "Bytes of the files of ta
 LOCAL_STORE_READS: Final = _counter(
     "local_store_reads", "Values that were read from the files of tables on disk, because none was in memory."
 )
+LOCAL_STORE_SCRUBS: Final = _counter(
+    "local_store_scrubs",
+    "Passes of the scrub over the files of tables on disk: equal (the digest of all rows is the commit record's), "
+    "rows_only (the files grew too much for one snapshot, so each row was checked alone), differs.",
+    "outcome",
+    values=("equal", "rows_only", "differs"),
+)
+LOCAL_STORE_SCRUBBED: Final = _gauge(
+    "local_store_scrubbed_timestamp_seconds",
+    "Time of the last scrub whose digest of all rows was equal, since 1970; absent before it.",
+)
 FULL_TIME: Final = _gauge(
     "full_last_success_timestamp_seconds", "Time of the newest complete full snapshot, since 1970; absent before it."
 )

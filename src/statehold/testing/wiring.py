@@ -41,7 +41,7 @@ from statehold.testing.memory.clock import ManualClock
 from statehold.testing.memory.database import MemoryDatabase
 from statehold.testing.memory.files import MemoryStores
 from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
-from statehold.worker.common.context import CallSetting, Tools
+from statehold.worker.common.context import CallSetting, Scrubbing, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.replicas.reference import References, Sources
 from statehold.worker.replicas.standby import Standbys, StandbyTools
@@ -78,6 +78,10 @@ class Wiring:
         self._beginnings: dict[int, Beginning] = {}
         #: the files of tables on disk, which outlive a crash: for tests of faults
         self.files = MemoryStores()
+        #: those of standby replicas, on another machine
+        self.replica_files = MemoryStores()
+        #: reads those files again, if a test says so before the partitions start
+        self.scrub: Scrubbing | None = None
         self._inline: dict[int, InlineEffects] = {}
         self._calls: dict[int, DriverCalls] = {}
         self._change_code(factory)
@@ -155,6 +159,7 @@ class Wiring:
                 traced=self.settings.service.mode == "development",
                 track_delta=self.settings.snapshot.delta_interval != "off",
             ),
+            disk=disk_tables(self._kind, self.settings, lambda: self.replica_files),
             reader=lambda cancelled: StableMemoryReader(self.broker, cancelled),
             chosen=lambda: range(self._partitions),
             assigned=tuple,
@@ -198,6 +203,7 @@ class Wiring:
             memory=self._memory,
             standby=vars(self).get("standbys"),
             disk=self._disk,
+            scrub=self.scrub,
             references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             calls=lambda about: self._new_calls(partition, about),

@@ -25,7 +25,7 @@ from statehold.disk.disk_state import codec_of
 from statehold.disk.kinds.placed import placed_on_disk
 from statehold.disk.label import StoreLabel
 from statehold.disk.lmdb_store import Locked, Unusable, read_only
-from statehold.disk.rows import DamagedRow, check_of
+from statehold.disk.rows import DamagedRow
 from statehold.disk.stored import scan
 from statehold.disk.usage import UnfitFiles, Usage, boot_id
 from statehold.errors import LocalStoreFailed, UsageError
@@ -165,22 +165,14 @@ def read_files(
     codecs = {name: codec_of(kind, on_disk=name in on_disk) for name, kind in keys.items()}
     try:
         with read_only(directory, list(counts), limit, _failure) as snapshot:
-            for piece in scan(codecs, snapshot, _PIECE):
+            for piece in scan(codecs, indexes, snapshot, _PIECE):
                 counts[piece.table] += piece.rows
                 total += piece.digest
-            for name in indexes:
-                counts[name] = sum(_checked_entry(name, *entry) for entry in snapshot.rows(name))
             return FilesContents(snapshot.label(), counts, total % digest.MODULUS)
     except Locked:
-        return FilesContents(fault="another process holds them. Next: stop the service, and verify them again")
+        return FilesContents(fault="another process holds the files. Next: stop the service, and verify them again")
     except (Unusable, DamagedRow, LocalStoreFailed, OSError) as error:
         return FilesContents(counts=counts, fault=str(error))
-
-
-def _checked_entry(index: str, place: bytes, row: bytes) -> int:
-    if row != check_of(place):
-        raise DamagedRow(f"{index!r}: an entry differs from its checksum")
-    return 1
 
 
 def _failure(doing: str, cause: str) -> LocalStoreFailed:

@@ -13,8 +13,9 @@ from statehold.disk.dated import SORTING, index_names
 from statehold.disk.disk_state import DiskState
 from statehold.disk.kinds.placed import fresh_tables, placed_on_disk
 from statehold.disk.port import PartitionStore, Stores
-from statehold.disk.tables import DecodedBudget
+from statehold.disk.tables import DecodedBudget, DiskTable
 from statehold.snapshot.format.partition_identity import Place
+from statehold.state.state import State
 
 
 def disk_tables(kind: type[Handler[Any]], settings: Settings, stores: Callable[[], Stores]) -> DiskTables | None:
@@ -54,6 +55,25 @@ class DiskTables:
         """Return a state over what the files hold."""
         tables = fresh_tables(self.kind, self.on_disk, store, self.budget, traced=self.traced)
         return DiskState(tables, store, track_delta=self.track_delta)
+
+    def replica(self, store: PartitionStore) -> DiskState:
+        """Return as `state`, for a standby replica: its tables decode nothing, so they have no share of the budget."""
+        state = self.state(store)
+        for table in state.tables.values():
+            if isinstance(table, DiskTable):
+                self.budget.leave(table)
+        return state
+
+    def empty_replica(self, store: PartitionStore) -> DiskState:
+        """Return an empty replica over cleared files."""
+        store.clear()
+        return self.replica(store)
+
+    def own(self, state: State) -> None:
+        """Give the tables of a replica their share, because this process owns the partition now."""
+        for table in state.tables.values():
+            if isinstance(table, DiskTable):
+                self.budget.join(table)
 
     def empty_state(self, store: PartitionStore) -> DiskState:
         """Return an empty state over cleared files."""

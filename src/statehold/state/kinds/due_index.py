@@ -48,6 +48,11 @@ class DueIndex(Generic[K]):
             return run[0][0] if run and run[0][0] < first else first
         return run[0][0] if run else math.inf
 
+    @property
+    def known(self) -> float:
+        """`earliest` for other threads: nothing is read or changed for it."""
+        return self.earliest
+
     def push(self, when: int, key: K) -> None:
         entry, run = (when, key), self._run
         if not run or run[-1] < entry:
@@ -156,6 +161,11 @@ class DueTable(PartitionTable[K, V]):
     def earliest(self) -> float:
         """The earliest possible due time; infinity for an empty table."""
         return self._index.earliest
+
+    @property
+    def known(self) -> float:
+        """`earliest` for other threads; of a table on disk as its own thread has last seen it."""
+        return self._index.known
 
     def has_due(self, until: float) -> bool:
         """Return whether a key is due at or before `until`; see `DueIndex.has_due`."""

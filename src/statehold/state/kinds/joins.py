@@ -97,6 +97,11 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def earliest(self) -> float:
         return self._waiting.earliest
 
+    @property
+    def known(self) -> float:
+        """As that of `DueTable`."""
+        return self._waiting.known
+
     def has_due(self, until: float) -> bool:
         """Return whether an unmatched row is due at or before `until`; see `DueIndex.has_due`."""
         return self._waiting.has_due(until, self._waits_until, is_open=bool(self._dirty or self._frozen))

@@ -87,6 +87,10 @@ class MemoryStore:
         self._stores, self._files, self._place = stores, files, place
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def label(self) -> bytes | None:
         return self._open().label
 
@@ -115,8 +119,12 @@ class MemoryStore:
     def size(self) -> int:
         return sum(len(place) + len(row) for rows in self._open().tables.values() for place, row in rows.items())
 
+    def room(self) -> int:
+        return 1 << 40
+
     def damaged(self, cause: str) -> LocalStoreFailed:
-        self._files.clear()
+        if not self._is_closed:
+            self._files.clear()
         return self._failure(f"trust: {cause}; the files are dropped, and the state is restored from Kafka")
 
     def proven(self) -> None:

@@ -146,6 +146,7 @@ class ProcessLife(TaskHost):
         self.speeds = Speeds()
         self.memory = Memory()
         self.disk = disk
+        disk.begin()
         self.workers: list[PartitionWorker] = []
         self.ended = False
         self.failure: BaseException | None = None
@@ -285,6 +286,7 @@ class ProcessLife(TaskHost):
                     traced=settings.service.mode == "development",
                     track_delta=settings.snapshot.delta_interval != "off",
                 ),
+                disk=disk_tables(kind, settings, lambda: self.disk),
                 reader=self.clients.following_reader,
                 chosen=self._chosen,
                 assigned=lambda: self.manager.assigned,
