@@ -22,6 +22,7 @@ def positions(answers: str) -> dict[int, int]:
     return {each["partition"]: each["position"] for each in json.loads(answers)}
 
 
+@pytest.mark.long
 def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafka: Commands) -> None:
     on_kafka.create_topics(2)
     rejected = on_kafka.run("pause", "app:service")

@@ -341,8 +341,8 @@ def test_sighup_begins_a_rolling_restart(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("release", "starts", "states"),
     [
-        ("unloadable", [], ["live", "live", "live"]),
-        ("ends", [], ["down", "live", "live"]),
+        pytest.param("unloadable", [], ["live", "live", "live"], marks=pytest.mark.long),
+        pytest.param("ends", [], ["down", "live", "live"], marks=pytest.mark.long),
         ("fails", [(1, "fails")], ["down", "live", "live"]),
     ],
 )

@@ -149,6 +149,7 @@ def test_kills_of_a_process_and_of_the_supervisor_lose_nothing(fleet: Fleet) -> 
     assert fleet.daemon.stop() == Exit.STOPPED
 
 
+@pytest.mark.long
 def test_a_rolling_restart_takes_a_good_release_and_stops_at_a_bad_one(fleet: Fleet) -> None:
     fleet.start(2)
     fleet.feed()
@@ -177,6 +178,7 @@ def test_a_rolling_restart_takes_a_good_release_and_stops_at_a_bad_one(fleet: Fl
     assert fleet.daemon.stop() == Exit.STOPPED
 
 
+@pytest.mark.long
 def test_processes_join_and_leave_while_partitions_that_stay_go_on(fleet: Fleet) -> None:
     fleet.start(1)
     fleet.feed()

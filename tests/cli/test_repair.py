@@ -149,6 +149,7 @@ def test_drop_effects_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -
     assert stopped.outputs() == RECORDS + 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_time_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> None:

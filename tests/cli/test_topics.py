@@ -128,6 +128,7 @@ service = Service("{name}", input="{name}.in", handler=Price)
 """
 
 
+@pytest.mark.long
 def test_reference_topics_are_checked_and_created_in_development(on_kafka: Commands, kafka: Cluster) -> None:
     on_kafka.write_app(PRICED)
     prices = f"{on_kafka.name}.prices"

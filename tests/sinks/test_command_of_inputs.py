@@ -144,6 +144,7 @@ def test_positions_of_two_inputs_are_compared_and_adopted(journal: Journals) -> 
     journal.require_chain()
 
 
+@pytest.mark.long
 def test_an_input_is_added_if_the_database_is_at_the_last_commit_record(journal: Journals) -> None:
     """The position is a sum of offsets: it says something else with another input, and is set before the next start."""
     assert journal.call("topics", "create", SERVICE, "--start-at", "beginning", "--partitions", "1")[0] == 0

@@ -85,6 +85,7 @@ def amounts(stage: Stage, ends: dict[int, int] | None = None) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_the_queries_answer_what_the_input_says(spark: SparkSession, staged: Stage) -> None:
     from statehold.spark import StateholdSource
 

@@ -152,6 +152,7 @@ def test_damage_before_the_full_snapshot_keeps_nothing_from_a_restore(
         assert {event["full"] for event in local.events("restored") if event["partition"] == 0} == {newest}
 
 
+@pytest.mark.long
 def test_an_export_that_a_truncation_overtakes_reads_again(
     look: Looking,
     view: TopicView,

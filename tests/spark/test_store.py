@@ -53,7 +53,8 @@ def snapshots_in(stage: Stage, root: str) -> set[str]:
     return {stored.key.split("/")[2] for folder in folders for stored in open_store(root).list(folder)}
 
 
-@pytest.mark.parametrize("kind", ["s3", pytest.param("file", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["s3", "file"])
 def test_compactions_into_a_store(spark: Session, staged: Stage, s3: S3, kind: str, tmp_path: Path) -> None:
     root = s3.bucket() if kind == "s3" else f"file://{tmp_path}/fulls"
     settings = {STORE: root, "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096"}

@@ -85,6 +85,7 @@ def following(staged: Stage) -> Iterator[Following]:
     found.kill()
 
 
+@pytest.mark.long
 def test_a_killed_stream_continues_without_duplicate_or_loss(staged: Stage, following: Following) -> None:
     with Local(staged, STATEHOLD_COMMIT__MAX_RECORDS="50", STATEHOLD_SNAPSHOT__KEEP="9"):
         staged.feed(300, keys=50)

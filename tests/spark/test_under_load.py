@@ -12,6 +12,7 @@ from tests.support.stage import Stage
 from statehold.snapshot.spark.io.source import Session
 
 
+@pytest.mark.long
 def test_a_compaction_under_load_with_a_worker_killed(spark: Session, staged: Stage) -> None:
     """What it makes is what the next owner has in memory, and outputs are exactly once."""
     look = Looking(spark, staged)

@@ -398,6 +398,7 @@ def test_an_input_with_old_records_is_added_and_removed_when_its_topic_is_gone(s
     assert sum(map(len, service.links().values())) == 60 + 20 + 40 + 10
 
 
+@pytest.mark.long
 def test_dead_letters_are_resolved_before_the_change_and_their_list_is_removed(
     stages: StageFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

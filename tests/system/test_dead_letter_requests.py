@@ -113,6 +113,7 @@ def test_an_operator_gets_past_a_record_and_a_kill_changes_nothing(stages: Stage
     statehold(stage, "snapshot", "verify", TARGET, "--replay")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_kills_at_any_moment_leave_one_dead_letter_of_each_bad_record(
     stages: StageFactory, seed: int, rounds: int

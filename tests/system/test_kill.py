@@ -31,6 +31,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.long
 def test_kills_lose_nothing_and_double_nothing(stage: Stage, seed: int) -> None:
     kill_in_a_loop(stage, seed, {}, KILLS, RECORDS)
 

@@ -149,6 +149,7 @@ def partitions_of(admin: Admin, topic: str) -> int:
     return 0 if found is None else found.partitions
 
 
+@pytest.mark.long
 def test_a_repartition_grows_both_inputs_and_moves_windows_and_joins(keyed: Keyed) -> None:
     words = ("state", "repartition", "--to", "3", "--quiet", "0.2", *WHY, "--yes")
     assert "add --key minutes=MODULE:FUNCTION" in keyed.command(*words, code=1)

@@ -20,6 +20,7 @@ PROTOCOLS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @PROTOCOLS
 def test_ten_revokes_under_load_and_every_drain_commits(stages: StageFactory, protocol: dict[str, str]) -> None:
     come_and_go(stages(PARTITIONS).create_topics(), CYCLES, protocol)

@@ -109,6 +109,7 @@ def expected(stage: Stage, factor: int) -> dict[int, dict[str, Total]]:
     return found
 
 
+@pytest.mark.long
 def test_a_rebuild_next_to_the_service_and_after_a_kill(two_partitions: Stage) -> None:
     """The command is killed when the full snapshot of partition 0 is written, and partition 1 is in the handler."""
     stage = two_partitions

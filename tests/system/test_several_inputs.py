@@ -176,7 +176,8 @@ def test_complete_inputs_are_merged_by_time(pairs: Callable[[int], Pair]) -> Non
         assert [(each.topic, each.offset) for each in links] == list(merged(links, pair.names.inputs))
 
 
-@pytest.mark.parametrize("orders", [pytest.param(("time",), marks=pytest.mark.long), ("arrival", "time")], ids="-".join)
+@pytest.mark.long
+@pytest.mark.parametrize("orders", [("time",), ("arrival", "time")], ids="-".join)
 def test_killed_while_both_inputs_flow(pairs: Callable[[int], Pair], orders: tuple[str, ...]) -> None:
     """The gap is handled again in the order of live: else the links would not fit, and the digest would differ.
 

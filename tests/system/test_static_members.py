@@ -164,6 +164,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_member_that_was_killed_in_a_rebalance_leaves_no_partition_without_an_owner(stage: Stage) -> None:
     """Its next process comes back in its place without a rebalance, and the revoked partitions have no owner."""
     names = stage.names

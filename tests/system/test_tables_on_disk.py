@@ -94,6 +94,7 @@ def test_kills_at_random_between_two_processes_with_one_directory(stages: StageF
     stage.verify()
 
 
+@pytest.mark.long
 def test_damaged_lost_and_older_files(stages: StageFactory) -> None:
     stage = stages(1).create_topics()
     directory = stage.directory / "state"
@@ -130,6 +131,7 @@ def test_damaged_lost_and_older_files(stages: StageFactory) -> None:
     stage.verify()
 
 
+@pytest.mark.long
 def test_a_scrub_finds_a_lost_row(stages: StageFactory) -> None:
     """Another program has deleted a row: no start reads it, so the service goes live from the files."""
     stage = stages(1).create_topics()

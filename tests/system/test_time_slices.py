@@ -25,7 +25,7 @@ class WindowedProcess(Process):
     command = ("-m", "tests.support.apps.windowed")
 
 
-@pytest.mark.parametrize("interval", ["commit", "30"])
+@pytest.mark.parametrize("interval", ["commit", pytest.param("30", marks=pytest.mark.long)])
 def test_killed_while_the_windows_of_many_keys_close(stages: StageFactory, interval: str) -> None:
     # Many small transactions, so that most of the rows before a kill are committed.
     settings = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": interval, "STATEHOLD_COMMIT__MAX_RECORDS": "1000"}

@@ -113,6 +113,7 @@ def gap(stopped: Pair) -> Pair:
     return stopped
 
 
+@pytest.mark.long
 def test_a_rebase_replays_both_inputs_in_the_order_of_live(gap: Pair) -> None:
     with topic_view(gap.stage.settings(), gap.names) as view:
         last = view.survey(0)[0].commit_record
