@@ -43,7 +43,6 @@ def stage(cluster: Cluster, tmp_path: Path) -> Iterator[Stage]:
             cluster.start(broker)
 
 
-@pytest.mark.long
 def test_one_of_three_is_killed_and_comes_back(stage: Stage, cluster: Cluster, figure: Figure) -> None:
     """F8 in short: the one that leads most of what the service needs, and may be the controller, too."""
     process = live(stage)

