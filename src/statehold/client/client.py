@@ -139,7 +139,7 @@ class Client:
         )
         self._stopped.begin()
         try:
-            found = await asyncio.wait_for(awaitable(request.reply), max(0.0, until - time.monotonic()))
+            found = await _within(awaitable(request.reply), until)
         except TimeoutError:
             raise no_answer(timeout, request.where) from None
         finally:
@@ -195,7 +195,7 @@ class Client:
         partition = await self._chosen(blob, until)
         receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
-            return await asyncio.wait_for(awaitable(receipt), max(0.0, until - time.monotonic()))
+            return await _within(awaitable(receipt), until)
         except TimeoutError:
             raise self._unacknowledged(partition, timeout) from None
 
@@ -682,6 +682,15 @@ def _pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
 
 async def _on(threads: ThreadPoolExecutor, call: Callable[..., V], *arguments: Any) -> V:
     return await asyncio.get_running_loop().run_in_executor(threads, call, *arguments)
+
+
+async def _within(result: asyncio.Future[V], until: float) -> V:
+    """Wait until this monotonic time. `asyncio.wait_for` of Python 3.11 ignores a cancellation when the result is here.
+
+    :raises TimeoutError:
+    """
+    async with asyncio.timeout(max(0.0, until - time.monotonic())):
+        return await result
 
 
 def _forgotten(forget: Callable[[V], None], done: Future[V]) -> None:
