@@ -151,6 +151,9 @@ class Requests:
         self.sent.append(dict(arguments[3]))
         self.delivered.append(arguments[4])
 
+    def partitions(self, seconds: float) -> int:
+        return PARTITIONS
+
     def close(self, seconds: float) -> None:
         """It has nothing open."""
 

@@ -172,7 +172,7 @@ class Client:
         """Do the same as `ask_with_receipt`, on this thread."""
         until = time.monotonic() + timeout
         data, blob, name = self._encoded(value), self._key(key), _checked(id) or self._asking.new_id()
-        partition = murmur2(blob, self._asking.partitions(until))
+        partition = murmur2(blob, self._asking.partitions_now(until))
         self._asking.read(partition, until)
         address, request = self._asking.ask(data, blob, partition, name, until)
         self._stopped.begin()
@@ -202,7 +202,7 @@ class Client:
     def send_blocking(self, value: Any, *, key: Any, timeout: float = _TIMEOUT) -> Receipt:
         """Do the same as `send`, on this thread."""
         until, data, blob = time.monotonic() + timeout, self._encoded(value), self._key(key)
-        partition = murmur2(blob, self._asking.partitions(until))
+        partition = murmur2(blob, self._asking.partitions_now(until))
         try:
             return self._asking.send(data, blob, partition, until).result(max(0.0, until - time.monotonic()))
         except FutureTimeout:
@@ -617,7 +617,9 @@ class Client:
         return partition
 
     async def _chosen(self, key: bytes, until: float) -> int:
-        return murmur2(key, await self._count(until))
+        """Return the partition of a record that is about to be written."""
+        count = self._asking.partitions_now
+        return murmur2(key, count(until) if self._asking.fresh else await _on(self._preparers, count, until))
 
     async def _count(self, until: float) -> int:
         """Return the number of partitions of the input."""

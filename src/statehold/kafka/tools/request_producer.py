@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from statehold.config import client
 from statehold.config.settings import Settings
@@ -66,6 +66,14 @@ class RequestProducer:
                     ) from None
             except Exception as error:
                 raise translate(error) from error
+
+    def partitions(self, seconds: float) -> int:
+        """Ask a broker for the number of partitions, which the client then knows; 0: no answer in time."""
+        try:
+            found = self._producer.list_topics(self._topic, seconds).topics.get(self._topic)
+        except KafkaException:
+            return 0
+        return 0 if found is None else len(found.partitions)
 
     def close(self, seconds: float) -> None:
         """Wait for acknowledgements, at most this long, and end the thread."""
