@@ -356,6 +356,20 @@ def test_declarations() -> None:
         Tumbling(3, key=tuple[str, ...], value=int, storage="disk")
 
 
+@pytest.mark.parametrize("mistyped", ["Disk", "disc", "", "memory ", True, ["disk"]])
+def test_a_mistyped_storage_is_rejected_where_it_is_declared(mistyped: Any) -> None:
+    """Otherwise the table would silently be where `state.storage` says."""
+    for declare in (
+        lambda: Table(key=str, value=int, storage=mistyped),
+        lambda: Dedupe(key=str, ttl=5, storage=mistyped),
+        lambda: Tumbling(3, key=str, value=int, storage=mistyped),
+        lambda: Hopping(6, 2, key=str, value=int, storage=mistyped),
+        lambda: Session(4, key=str, value=int, merge=lambda earlier, later: earlier + later, storage=mistyped),
+    ):
+        with pytest.raises(UsageError, match="use 'memory' or 'disk'"):
+            declare()
+
+
 def test_a_key_that_does_not_fit_into_the_index_is_the_fault_of_its_record() -> None:
     driver = new(Kinds, "disk")
     for number in range(3):
