@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from tests.support.files_on_disk import damage_a_row, lose_a_row
 from tests.support.inside import lane
 
 from statehold import Dedupe, Handler, Hopping, Output, Record, Session, Table, Tumbling
@@ -284,8 +285,7 @@ def with_windows() -> Driver:
 def test_a_lost_entry_is_found_at_the_start() -> None:
     driver = with_windows()
     before = state_of(driver)
-    rows = driver.files.files[0].tables["due seen"]
-    del rows[next(iter(rows))]
+    lose_a_row(driver.files.files[0].tables["due seen"])
     started_again(driver)
     (cause,) = dropped(driver)
     assert "due seen" in cause
@@ -295,9 +295,7 @@ def test_a_lost_entry_is_found_at_the_start() -> None:
 
 def test_a_damaged_entry_is_found_when_it_is_read() -> None:
     driver = with_windows()
-    rows = driver.files.files[0].tables["due sums"]
-    first = min(rows)
-    rows[first] = rows[first][:-1] + bytes([rows[first][-1] ^ 1])
+    damage_a_row(driver.files.files[0].tables["due sums"])
     started_again(driver)
     assert from_files(driver)
     with pytest.raises(LocalStoreFailed, match="checksum"):
