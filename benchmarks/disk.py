@@ -390,9 +390,9 @@ def _report(results: list[Result], keys: int, limit: MemoryLimit) -> None:
                 f"{result.files_mb:,.0f}",
             ]
         )
-        seconds = [f"{result.live[how]:.1f}" if how in result.live else "" for how in ("kept", "lost")]
-        seconds += [f"{each:.2f}" for each in result.fulls]
-        times.append([result.contender.title, *seconds, *[""] * (4 - len(seconds))])
+        cells = [f"{result.live[how]:.1f}" if how in result.live else "" for how in ("kept", "lost")]
+        cells += [f"{each:.2f}" for each in result.fulls]
+        times.append([result.contender.title, *cells, *[""] * (4 - len(cells))])
     bound = "memory not limited" if limit.missing else f"disk and RocksDB within {limit.size / 1e6:,.0f} MB"
     title = f"{keys:,} keys of 100 bytes, {bound}"
     show(title, ["records/s", "fill", "skewed", "uniform", "CPU s/M", "uniform", "own MB", "files MB"], rows)
