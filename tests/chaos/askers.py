@@ -23,7 +23,7 @@ RATE: Final = 15.0
 
 
 class Askers:
-    """Used by the thread that runs the schedule; of a service that answers no requests there are none."""
+    """Used by the thread that runs the schedule; a service that answers no requests has no askers."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena, self._began = arena, 0.0
