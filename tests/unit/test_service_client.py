@@ -249,6 +249,29 @@ def test_a_call_that_is_cancelled_as_its_result_comes_ends_as_cancelled(kafka: K
     asyncio.run(run())
 
 
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"key": None}, UsageError, "key=None: a request needs a key"),
+    ({"id": 17}, UsageError, "id=17: an id is text. Nothing was sent. Next: id='17'"),
+    ({"id": "a\ud800"}, UsageError, r"id='a\\ud800': no UTF-8 text"),
+    ({"id": "x" * 201}, UsageError, "201 characters"),
+    ({"reply": 17}, TypeError, "Type '17' is not supported"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "text"), WRONG)
+def test_a_request_that_the_service_could_not_take_is_rejected_before_it_is_sent(
+    kafka: Kafka, wrong: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    """A request without a key would be written, and fail its partition."""
+    given: dict[str, Any] = {"key": "ann", "reply": int, "timeout": 0.5} | wrong
+    with Client("s", Settings()) as client:
+        with pytest.raises(kind, match=text):
+            client.ask_blocking(b"1", **given)
+        with pytest.raises(kind, match=text):
+            asyncio.run(client.ask(b"1", **given))
+    assert kafka[0].sent == []
+
+
 def test_an_answer_of_another_type_names_its_request(kafka: Kafka) -> None:
     async def ask() -> None:
         with Client("s", Settings()) as client:

@@ -100,7 +100,7 @@ class OpenRequests:
         """Return the number of partitions for a write; ask the brokers if they were counted some seconds ago.
 
         One caller asks at a time, and the others continue with the number that is known. It is kept if no broker
-        answers: nobody can add partitions then. Raises as `partitions`.
+        answers, because none can add partitions then. Raises as `partitions`.
         """
         known = self.partitions(until)
         with self._lock:
