@@ -154,6 +154,7 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
         assert reply is not None
         assert reply.status == status, reply  # no Idempotency-Key, no receipt
     assert first.pay(ACCOUNTS[0], 1, "").status == 422, "an empty Idempotency-Key would book each time"
+    assert first.pay(ACCOUNTS[0], 10**26, "order-4").status == 422, "no table could store it"
 
     second.process.send_signal(signal.SIGKILL)
     second.process.wait()

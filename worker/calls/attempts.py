@@ -8,7 +8,6 @@ from statehold.api.call import CallOptions
 from statehold.common.decoding import UNREADABLE
 from statehold.errors import CallDelayed, CallRejected
 from statehold.messages.call_outcome import TEXT, CallJob, CallOutcome
-from statehold.messages.dead_letter import text_of
 from statehold.worker.common.context import CallFunction
 
 #: of calls in the order of a key: their `Call` and the key
@@ -30,7 +29,7 @@ def wait_after(options: CallOptions, attempt: int, error: BaseException, part: f
 
 
 def failure(job: CallJob, attempt: int, error: BaseException) -> CallOutcome:
-    return CallOutcome(job.call, job.id, attempt, None, error_text(error))
+    return CallOutcome(job.call, job.id, attempt, None, text_of(error))
 
 
 def lane_of(job: CallJob, options: CallOptions) -> Lane | None:
@@ -54,6 +53,10 @@ def answered(job: CallJob, function: CallFunction, attempt: int, value: Any, lar
     return CallOutcome(job.call, job.id, attempt, data)
 
 
-def error_text(error: BaseException) -> str:
-    """Return class and text of an error."""
-    return f"{type(error).__name__}: {text_of(error)}"[:TEXT]
+def text_of(error: BaseException) -> str:
+    """Return class and text of an error, whatever its text does."""
+    try:
+        text = str(error)
+    except Exception as second:  # noqa: BLE001  an exception may raise anything
+        text = f"its text raises {type(second).__name__}"
+    return f"{type(error).__name__}: {text}"[:TEXT].encode(errors="replace").decode()

@@ -169,7 +169,7 @@ class CallRunner:
             True if outcome is not None or isinstance(failed, CallRejected) else None if failed is None else False
         )
         if gate.ended(job, answered=answered):
-            self._about.outage(job.call, attempts.error_text(failed) if failed is not None and gate.down else "")
+            self._about.outage(job.call, attempts.text_of(failed) if failed is not None and gate.down else "")
 
     async def _ask(self, job: CallJob, function: CallFunction) -> Any:
         """Call the function within its time. Raises what it raises, and TimeoutError."""

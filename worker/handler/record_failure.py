@@ -19,7 +19,6 @@ from statehold.errors import (
     UnreadableValue,
     UnstorableValue,
 )
-from statehold.messages.dead_letter import text_of
 from statehold.snapshot.format.partition_identity import Place
 from statehold.state.partition_table import PartitionTable
 from statehold.worker.common.errors import output_refused
@@ -43,7 +42,7 @@ class DueFailed(Exception):
     """A timer, a window or a record without a partner was due, and its method raised; the cause is chained."""
 
     def __init__(self, what: str, cause: Exception) -> None:
-        super().__init__(f"{what}: {text_of(cause)}")
+        super().__init__(f"{what}: {cause}")
         self.what, self.cause = what, cause
 
 
@@ -145,7 +144,7 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
     if isinstance(error, RegistryUnreachable):
         return RecordFailed(at(message), RegistryUnreachable(str(error), **_coordinates(message)), message)
     wrapped = UndecodableRecord(
-        f"{type(error).__name__}: {text_of(error)}. Nothing was skipped. Next: change the type, or let the "
+        f"{type(error).__name__}: {error}. Nothing was skipped. Next: change the type, or let the "
         f"policy dead-letter the record (on_failure), and restart the service; without a change of code run `statehold "
         f"retry {message.partition()}`",
         **_coordinates(message),
@@ -181,9 +180,9 @@ def _handler_error(record: Record[Any], error: Exception, due: str = "") -> Part
         return type(error)(str(error), **_coordinates(record.message))
     where, which = (f", in {due}", "The record and what was due were") if due else ("", "The record was")
     wrapped = HandlerFailed(
-        f"the handler raised {type(error).__name__}: {text_of(error)}{where}. {which} rolled back, and nothing was "
-        f"skipped. Next: fix what the handler needs and run `statehold retry {record.message.partition()}`, or fix the "
-        f"handler and restart the service",
+        f"the handler raised {type(error).__name__}: {error}{where}. {which} rolled back, and nothing was skipped. "
+        f"Next: fix what the handler needs and run `statehold retry {record.message.partition()}`, or fix the handler "
+        f"and restart the service",
         **_coordinates(record.message),
     )
     wrapped.__cause__, wrapped.due = error, due

@@ -340,17 +340,9 @@ def received(prefix: str, headers: Sequence[tuple[str, Any]]) -> tuple[tuple[str
 def failure_of(error: BaseException, attempts: int, *, ordered: bool = False) -> Failure:
     """Return the failure of a handler call. A `RecordError` wraps the cause, and the failure names the cause."""
     cause = error.__cause__ if isinstance(error, RecordError) else None
-    text = text_of(error) if cause is None else f"{type(cause).__name__}: {text_of(cause)}"
+    text = str(error) if cause is None else f"{type(cause).__name__}: {cause}"
+    text = text.encode(errors="replace").decode()  # such as the name of a file, which need not be UTF-8
     return Failure(type(error).__name__, text, attempts, ordered)
-
-
-def text_of(error: BaseException) -> str:
-    """Return the text of an error as UTF-8 can have it. An exception of a handler may be without, or raise another."""
-    try:
-        text = str(error)
-    except Exception as second:  # noqa: BLE001  an exception may raise anything
-        return f"its text raises {type(second).__name__}"
-    return text.encode(errors="replace").decode()
 
 
 def as_received(topic: str, message: Message, own: list[tuple[str, bytes]]) -> Sent:
