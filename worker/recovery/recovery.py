@@ -23,6 +23,7 @@ from statehold.errors import (
     RestoreTimeout,
     StateholdError,
     StateRefused,
+    UnstorableValue,
 )
 from statehold.ports import Cancelled, Reader, Transactions
 from statehold.snapshot.format.partition_identity import Place
@@ -158,9 +159,12 @@ class Recovery:
                 keep(tools.place, restored)
             if len(commit_record.positions) > 1:
                 log_unread_retries(tools, engine, reader, commit_record)
-        except BaseException:
+        except BaseException as error:
             if store is not None:
                 store.close(flush=False)
+            if isinstance(error, UnstorableValue):  # the files cannot hold a key of the state
+                where = f"{tools.place.input}[{tools.place.partition}]"
+                raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
             raise
         finally:
             reader.close()

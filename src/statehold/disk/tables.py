@@ -147,7 +147,7 @@ class DiskTable(PartitionTable[K, V]):
         self._require_places(list(self._dirty))
         return super().freeze()
 
-    def _require_places(self, keys: list[K]) -> None:
+    def _require_places(self, keys: list[K], advice: str = "use a shorter key, or ", safe: str = "") -> None:
         """:raises UnstorableValue: a key is too long for files that have the order of keys."""
         if not self.whole_keys:
             return
@@ -159,8 +159,8 @@ class DiskTable(PartitionTable[K, V]):
             if length >= LONGEST:
                 raise self._unstorable(
                     key,
-                    f"it takes {length} bytes, and a key of a {self.whole_keys} on disk at most {LONGEST - 1}. Next: "
-                    f"use a shorter key, or declare {brief(self.attribute)} with storage='memory'",
+                    f"it takes {length} bytes, and a key of a {self.whole_keys} on disk at most {LONGEST - 1}. {safe}"
+                    f"Next: {advice}declare {brief(self.attribute)} with storage='memory'",
                 )
 
     def commit(self) -> None:
@@ -190,7 +190,7 @@ class DiskTable(PartitionTable[K, V]):
         self._forget_fetched()
 
     def load(self, keys: list[K], values: list[bytes | None]) -> None:
-        self._require_places(keys)
+        self._require_places(keys, "", "The state in Kafka is unchanged. ")
         self.stored.unwritten.update(zip(keys, values, strict=True))
 
     def listed(self, size: int) -> Iterator[list[K]]:
