@@ -65,7 +65,8 @@ class Recovery:
         #: this process's standby copy of the state; None once it is used
         self._copy: Copy | None = None
         limit = tools.settings.restore.memory_limit
-        self._room = Room(tools.memory, limit, tools.place, on_disk=tools.disk and tools.disk.budget.rest)
+        rest = None if tools.disk is None else tools.disk.budget.rest
+        self._room = Room(tools.memory, limit, tools.place, on_disk=rest)
         #: of the current or last restore and replay
         self.progress = Progress(tools.clock, partial(log_progress, tools), self._room)
 
