@@ -22,7 +22,7 @@ from statehold.disk.start import label_of
 from statehold.disk.tables import DecodedBudget
 from statehold.disk.usage import ScrubNote
 from statehold.errors import LocalStoreFailed
-from statehold.ops.cli.inspect.status import _scrub
+from statehold.ops.cli.inspect.status import scrub_shown
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.estimate import Workload
 from statehold.state import digest
@@ -144,8 +144,8 @@ def test_the_status_has_the_last_pass(driver: Driver, scrub: Scrub, clock: Manua
     note = status_of(driver).scrub
     assert note == ScrubNote(clock(), driver.commit_record().keys, "equal")
     status = {"partition": 0, "live": {"scrub": msgspec.to_builtins(note)}}
-    assert "scrub of files: 1 equal; the oldest pass ended " in _scrub([status])
-    assert _scrub([{"partition": 1, "live": None}, {"partition": 2, "live": {"scrub": None}}]) == ""
+    assert "scrub of files: 1 equal; the oldest pass ended " in scrub_shown([status])
+    assert scrub_shown([{"partition": 1, "live": None}, {"partition": 2, "live": {"scrub": None}}]) == ""
 
 
 def damaged_entry(last: bytes) -> dict[bytes, bytes | None]:

@@ -126,7 +126,7 @@ def _show(found: LocalProcess) -> None:
     if finding := status.get("topology"):
         output.report(f"the topics are not those that the service started with: {finding}")
     partitions: Sequence[dict[str, Any]] = status["partitions"]
-    for said in filter(None, (_retention(partitions), _scrub(partitions))):
+    for said in filter(None, (_retention(partitions), scrub_shown(partitions))):
         output.report(said)
     if partitions:
         _show_partitions(
@@ -175,7 +175,7 @@ def _copy(copy: dict[str, Any]) -> str:
     )
 
 
-def _scrub(partitions: Sequence[dict[str, Any]]) -> str:
+def scrub_shown(partitions: Sequence[dict[str, Any]]) -> str:
     """Describe the last passes of the scrub over the files of tables on disk; '' without a pass."""
     notes = {each["partition"]: note for each in partitions if (note := (each.get("live") or {}).get("scrub"))}
     if not notes:
