@@ -129,7 +129,7 @@ class LiveLoop:
         elif batch.previous > buffer.taken:
             raise missing_records(self._tools.place, buffer.taken, batch.previous)
         else:
-            buffer.add(batch.messages)
+            buffer.add(batch.messages, batch.previous)
 
     def _rest(self) -> None:
         """Without records: commit on request of participants, advance a full snapshot, keep the producer id alive."""

@@ -132,6 +132,8 @@ class RecordedTypes:
     def __init__(self, declared: Mapping[str, TableType], commit_record: CommitRecord, used: Iterable[str]) -> None:
         """`used`: the tables that have keys."""
         known = commit_record.types
+        #: the tables whose types are recorded
+        self.tables = frozenset(declared)
         #: tables that had keys at the takeover, and whose type no commit record carries
         self.unknown = frozenset(
             table for table in used if table in declared and declared[table].values and table not in known
@@ -143,7 +145,7 @@ class RecordedTypes:
                 self._texts[table] = to_text(all_optional(declared[table]))
             elif known.get(table, text) != text:
                 self._texts[table] = to_text(table_merged(of_text(known[table]), declared[table]))
-        #: whether anything is to be recorded that is not
+        #: whether a type is to be recorded that the record at the takeover does not have
         self.news = bool(self.unknown) or any(known.get(table, text) != text for table, text in self._texts.items())
 
     def after(

@@ -217,6 +217,7 @@ class TransactionPipeline:
             records=state.policy.records,
             seconds=state.handler_seconds,
             commands=(*engine.take_commands(), *side.commands) if engine.commands else side.commands,
+            full_snapshots=before.full_snapshots,
         )
         if engine.requests is not None:
             draft.requests = engine.requests.close()
