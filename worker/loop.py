@@ -129,7 +129,7 @@ class LiveLoop:
         elif batch.previous > buffer.taken:
             raise missing_records(self._tools.place, buffer.taken, batch.previous)
         else:
-            buffer.add(batch.messages, batch.previous)
+            buffer.add(batch.messages)
 
     def _rest(self) -> None:
         """Without records: commit on request of participants, advance a full snapshot, keep the producer id alive."""
@@ -145,7 +145,7 @@ class LiveLoop:
 
     def close(self) -> None:
         """Close the participants, then call the handler's hook; commit nothing."""
-        self.engine.effects.on_first = None
+        self.engine.on_first_effect = None
         try:
             self.participants.close()
         finally:

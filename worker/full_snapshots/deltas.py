@@ -144,9 +144,8 @@ class SnapshotTurns(Participant):
 
     #: something is in progress, or to be named in the next commit record
     busy = True
-
-    def __init__(self, tools: Tools, policy: SnapshotPolicy) -> None:
-        self._tools, self._policy = tools, policy
+    _tools: Tools
+    _policy: SnapshotPolicy
 
     def contribute(self, draft: CommitDraft) -> None:
         if self.busy:

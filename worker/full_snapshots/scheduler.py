@@ -71,8 +71,8 @@ class FullSnapshots(SnapshotTurns):
         leaving: Callable[[], bool],
     ) -> None:
         """Take over from the restore: the snapshot that it loaded, without the unusable ones (rule C4)."""
-        super().__init__(tools, policy)
-        self._leaving, self._state = leaving, restored.state
+        self._tools, self._policy, self._state = tools, policy, restored.state
+        self._leaving = leaving
         self._settings = tools.settings.snapshot
         base = restored.full
         self.refs = restored.commit_record.full_snapshots

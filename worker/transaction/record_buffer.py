@@ -76,14 +76,11 @@ class RecordBuffer:
             return position >= self.barrier or (bool(self.todo) and at(self.todo[0][0]) >= self.barrier)
         return False
 
-    def add(self, messages: Messages, previous: int = -1) -> None:
-        """Take records from the mailbox, except those that it delivered before (rule T6).
-
-        `previous`: the position before them.
-        """
+    def add(self, messages: Messages) -> None:
+        """Take records from the mailbox, except those that it delivered before (rule T6)."""
         end = at(messages[-1]) + 1
         if end > self.taken:
-            if previous < self.taken and at(messages[0]) < self.taken:
+            if at(messages[0]) < self.taken:
                 messages = [message for message in messages if at(message) >= self.taken]
             self.todo.append(messages)
             self.taken = end
