@@ -92,8 +92,8 @@ ALLOWED: dict[str, str] = {
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors api state bound ports telemetry health snapshot.format snapshot.restore disk worker.common "
-        "worker.replicas worker.handler worker.failures worker.inputs worker.transaction worker.calls "
+        "errors api state bound ports telemetry health snapshot.format disk worker.common worker.replicas "
+        "worker.handler worker.failures worker.inputs worker.transaction worker.calls "
         "worker.participants worker.sinks worker.full_snapshots worker.recovery"
     ),
     "runtime": (
