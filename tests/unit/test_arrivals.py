@@ -145,12 +145,22 @@ def test_a_wait_ends_not_before_its_time(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_waits_of_one_length_share_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> tuple[list[int], int]:
-        loop, timers = asyncio.get_running_loop(), list[object]()
-        at = loop.call_at
-        monkeypatch.setattr(loop, "call_at", lambda *arguments: timers.append(arguments) or at(*arguments))
+        loop, timers = asyncio.get_running_loop(), list[float]()
+        call_at = loop.call_at
+
+        def count(when: float, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+            timers.append(when)
+            return call_at(when, *arguments, **options)
+
+        monkeypatch.setattr(loop, "call_at", count)
         results = [Future[int]() for _ in range(500)]
         waits = [asyncio.create_task(within(each, 3600)) for each in results]
-        on_a_thread(lambda: [each.set_result(1) for each in results])
+
+        def bring() -> None:
+            for result in results:
+                result.set_result(1)
+
+        on_a_thread(bring)
         return await asyncio.gather(*waits), len(timers)
 
     found, timers = asyncio.run(main())
