@@ -38,6 +38,8 @@ class FoldPlan(msgspec.Struct, frozen=True):
     #: Commit records after which the changelog is divided between tasks, and offsets that divide the base's chunks.
     cuts: tuple[LocatedCommitRecord, ...] = ()
     chunk_cuts: tuple[int, ...] = ()
+    #: The new full snapshot shares the chunks of the base, so the fold leaves them out; see `sharing`.
+    shares: bool = False
 
     @property
     def partition(self) -> int:
