@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.support import inside
 from tests.support.compacted import CompactedDriver
 from tests.support.handlers import Op, agrees, events, fold
 
+from statehold.api.record import Message
 from statehold.ports import FullSink
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Manifest
@@ -26,6 +28,7 @@ from statehold.snapshot.store import by_url
 from statehold.snapshot.store.base import Store, StoreTrouble
 from statehold.snapshot.store.files import FileStore
 from statehold.testing import Driver
+from statehold.testing.memory.clients import StableMemoryReader
 
 
 @pytest.fixture
@@ -390,6 +393,35 @@ def test_truncation_keeps_what_the_newest_of_a_family_shares(where: str, objects
     assert first is not None
     begin = found[1].manifest.low if where == "kafka" else found[1].offset
     assert (first.full, first.increment) == (begin, found[0].manifest.increment)
+
+
+class CountingReader(StableMemoryReader):
+    """Counts the records of the snapshot topic that it hands over."""
+
+    seen = 0
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        for batch in super().read(topic, partition, start, end, most):
+            CountingReader.seen += len(batch) * topic.endswith(".snapshot")
+            yield batch
+
+
+def test_planning_costs_as_much_as_the_members_of_the_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads no chunks but those that lead from one manifest to the one before."""
+    compacted, ops = started(share=9)
+    feed(compacted.driver, ops, *(Op(f"more{i:03}", i, size=1000) for i in range(40)))
+    compacted.run()
+    for turn in range(4):
+        feed(compacted.driver, ops, *(Op(f"k{i:03}", turn, size=1000) for i in range(4)))
+        compacted.run()
+    feed(compacted.driver, ops, *some(9))
+    monkeypatch.setattr(compacted, "reader", lambda: CountingReader(compacted.driver.broker, lambda: False))
+    plan = compacted.plan()
+    assert plan.shares
+    assert len(plan.full_snapshots) == 5
+    assert CountingReader.seen <= 5 * 6 < len(on_topic(compacted.driver))
+    whole = compacted.plan(damaged=[0])
+    assert whole.full_snapshots == plan.full_snapshots
 
 
 def test_many_turns_with_restores_between() -> None:
