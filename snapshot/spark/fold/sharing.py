@@ -59,7 +59,6 @@ def _may_continue(plan: FoldPlan, base: LocatedManifest, share: int, root: str) 
     return (
         goal.format >= frame.SHARED
         and manifest.maker == COMPACTION
-        and base == plan.full_snapshots[0]  # a newer one is damaged, and may be of the same family
         and members <= share
         # Its writer has compared the digest with that of its commit record.
         and manifest.first == manifest.through
