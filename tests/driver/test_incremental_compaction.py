@@ -302,9 +302,9 @@ def test_late_chunks_of_a_killed_run_do_no_harm() -> None:
     plan = compacted.plan()
     assert plan.shares
     folded = compacted.fold(plan)
-    late = [msgspec.structs.replace(chunk, full=base.full) for chunk in map(records.unpack, late)]
-    for each in late:
-        log.append(records.pack(each, 7))
+    for chunk in map(records.unpack, late):
+        assert isinstance(chunk, Chunk)
+        log.append(records.pack(msgspec.structs.replace(chunk, full=base.full), 7))
     made = compacted.publish(plan, folded)
     restored(driver, ops)
     assert faults(driver) == []
@@ -353,13 +353,13 @@ def test_a_damaged_family_is_left_for_the_one_before() -> None:
         next(offset for offset, each in on_topic(driver) if isinstance(each, Chunk) and each.full == newest.full),
     )
     damaged: list[int] = []
-    for _ in range(3):
-        plan = compacted.plan(damaged, share=0 if damaged else None)
-        folded = compacted.fold(plan)
-        if not compacted.finding(plan, folded):
-            break
+    plan = compacted.plan()
+    folded = compacted.fold(plan)
+    while compacted.finding(plan, folded):
         assert plan.base is not None
         damaged.append(plan.base.offset)
+        plan = compacted.plan(damaged, share=0)
+        folded = compacted.fold(plan)
     assert len(damaged) == 2, "both members"
     assert not compacted.plan(damaged[:1]).shares, "the one before may have the same damage"
     compacted.publish(plan, folded)

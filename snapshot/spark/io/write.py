@@ -209,7 +209,7 @@ class _Full:
         self._sums.setdefault(table, Sums()).add(table, keys, values)
         self._write(table, keys, values)
 
-    def _write(self, table: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    def _write(self, table: str, keys: list[bytes], values: Sequence[bytes | None]) -> None:
         self._keys += len(keys)
         for low in range(0, len(keys), CHUNK_KEYS):
             some: list[Any] = keys[low : low + CHUNK_KEYS]
