@@ -355,8 +355,9 @@ def test_a_damaged_family_is_left_for_the_one_before() -> None:
     damaged: list[int] = []
     plan = compacted.plan()
     folded = compacted.fold(plan)
-    while compacted.finding(plan, folded):
+    while finding := compacted.finding(plan, folded):
         assert plan.base is not None
+        assert finding.startswith(f"full@{plan.base.offset}: ")
         damaged.append(plan.base.offset)
         plan = compacted.plan(damaged, share=0)
         folded = compacted.fold(plan)
