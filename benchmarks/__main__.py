@@ -26,6 +26,7 @@ BENCHMARKS = {
     "rebuild": "a rebuild from the beginning against the same",
     "shadow": "a service alone and with a shadow next to it: latency and processor time",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
+    "disk": "20,000,000 keys: tables on disk against tables in memory and Kafka Streams on RocksDB",
     "start": "seconds until `--version`, `--help` and `run` say something, of an installed package",
     "smoke": "instructions per record of the engine alone, against the last recorded commit: 3 percent more fail",
     "all": "those above, as a release runs them; --record writes the figures of the documentation",

@@ -1,4 +1,4 @@
-"""statehold as a store of keys, for `restore`: `python -m benchmarks.keys_app JOB.json`.
+"""statehold as a store of keys, for `restore` and `disk`: `python -m benchmarks.keys_app JOB.json`.
 
 After a clean stop it writes to the job's `pauses` file how long processing stood still, seen from inside on_record.
 """
@@ -30,8 +30,11 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-def handler_of(output: str, gaps: list[tuple[float, float]] | None) -> type[Handler[Put]]:
-    """Return the handler class; with `gaps` it notes when two calls lie more than 2 ms apart."""
+def handler_of(output: str, gaps: list[tuple[float, float]] | None, *, counts: bool = False) -> type[Handler[Put]]:
+    """Return the handler class; with `gaps` it notes when two calls lie more than 2 ms apart.
+
+    With `counts` it reads the row of each record, and writes it with the number of its puts so far.
+    """
 
     class Keys(Handler[Put]):
         stored = Table(key=str, value=Stored)
@@ -45,17 +48,29 @@ def handler_of(output: str, gaps: list[tuple[float, float]] | None) -> type[Hand
             else:
                 self.stored[put.key] = Stored(put.version, put.text)
 
-    class Timed(Keys):
+    class Counting(Keys):
+        def on_record(self, record: Record[Put]) -> None:
+            put = record.value
+            old = self.stored.get(put.key, None)
+            version = -1 if old is None else old.version
+            if put.look:
+                self.seen.send(Seen(put.key, version), put.key)
+            else:
+                self.stored[put.key] = Stored(version + 1, put.text)
+
+    class Timed(Counting if counts else Keys):  # type: ignore[misc]
         last = 0.0
 
         def on_record(self, record: Record[Put]) -> None:
             now = time.perf_counter()
             if now - self.last > GAP_SECONDS and self.last and gaps is not None:
                 gaps.append((time.time(), now - self.last))
-            Keys.on_record(self, record)
+            super().on_record(record)
             self.last = time.perf_counter()
 
-    return Keys if gaps is None else Timed
+    if gaps is not None:
+        return Timed
+    return Counting if counts else Keys
 
 
 def slices(service: Service) -> list[tuple[float, float]]:
@@ -74,7 +89,10 @@ def main() -> None:
     job: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     gaps: list[tuple[float, float]] | None = [] if "pauses" in job else None
     service = Service(
-        job["group"], input=job["input"], handler=handler_of(job["output"], gaps), settings=settings_of(job)
+        job["group"],
+        input=job["input"],
+        handler=handler_of(job["output"], gaps, counts=job.get("counts", False)),
+        settings=settings_of(job),
     )
     configure_logging(service.settings.log)
     if job.get("prepare", True):

@@ -3,6 +3,8 @@ import com.fasterxml.jackson.databind.ObjectReader;
 import com.fasterxml.jackson.databind.ObjectWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
@@ -13,7 +15,7 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
-/** Kafka Streams as a store of keys, for the restore benchmark; run by Totals' settings: java Keys JOB.json */
+/** Kafka Streams as a store of keys, for the benchmarks restore and disk; run by Totals' settings: java Keys JOB.json */
 public final class Keys {
     static final ObjectMapper JSON = new ObjectMapper();
 
@@ -33,6 +35,11 @@ public final class Keys {
         private final ObjectWriter write = JSON.writerFor(Seen.class);
         private ProcessorContext<byte[], byte[]> context;
         private KeyValueStore<String, byte[]> store;
+        private final boolean counts;
+
+        Store(boolean counts) {
+            this.counts = counts;
+        }
 
         @Override
         public void init(ProcessorContext<byte[], byte[]> given) {
@@ -44,6 +51,10 @@ public final class Keys {
         public void process(Record<byte[], byte[]> record) {
             try {
                 Put put = read.readValue(record.value());
+                if (counts) {
+                    count(record, put);
+                    return;
+                }
                 if (!put.look) {
                     store.put(put.key, record.value());
                     return;
@@ -57,15 +68,31 @@ public final class Keys {
                 throw new UncheckedIOException(e);
             }
         }
+
+        /** Reads the row of each record, and writes it with the number of its puts so far: of the benchmark disk. */
+        private void count(Record<byte[], byte[]> record, Put put) throws IOException {
+            byte[] old = store.get(put.key);
+            long version = old == null ? -1 : ByteBuffer.wrap(old).getLong();
+            if (!put.look) {
+                byte[] text = put.text.getBytes(StandardCharsets.UTF_8);
+                store.put(put.key, ByteBuffer.allocate(8 + text.length).putLong(version + 1).put(text).array());
+                return;
+            }
+            Seen seen = new Seen();
+            seen.key = put.key;
+            seen.version = version;
+            context.forward(record.withValue(write.writeValueAsBytes(seen)));
+        }
     }
 
     public static void main(String[] args) throws Exception {
         var job = Totals.read(args[0]);
+        boolean counts = Boolean.TRUE.equals(job.get("counts"));
         StreamsBuilder builder = new StreamsBuilder();
-        builder.addStateStore(Stores.keyValueStoreBuilder(
-            Totals.supplier(job), Serdes.String(), Serdes.ByteArray()));
+        var store = Stores.keyValueStoreBuilder(Totals.supplier(job), Serdes.String(), Serdes.ByteArray());
+        builder.addStateStore(counts ? store.withCachingEnabled() : store);
         builder.stream((String) job.get("input"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
-            .process(Store::new, "totals")
+            .process(() -> new Store(counts), "totals")
             .to((String) job.get("output"), Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
         Totals.run(builder, job);
     }

@@ -18,6 +18,7 @@ from statehold.config.sections.service import LogSettings
 from statehold.ops.process.librdkafka_log import KafkaLines, split
 from statehold.ops.process.logs import configure_logging, configure_quietly
 from statehold.telemetry.log_events import Log
+from statehold.testing.memory.clock import ManualClock
 
 REFUSED = (
     "FAIL [rdkafka#producer-{n}] [thrd:127.0.0.1:9092/bootstrap]: 127.0.0.1:9092/bootstrap: "
@@ -161,22 +162,13 @@ def test_a_thread_that_dies_is_seen() -> None:
 # librdkafka's lines
 
 
-class Clock:
-    """Time of the test's own."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def report(clock: Clock) -> Callable[[str, str], dict[str, Any] | None]:
+def report(clock: ManualClock) -> Callable[[str, str], dict[str, Any] | None]:
     """Give a line to the processor; None when it is left out."""
     lines = KafkaLines(every=10, clock=clock)
 
@@ -216,7 +208,7 @@ def test_a_line_is_split_into_code_and_text() -> None:
     assert split("something else") == ("", "something else")
 
 
-def test_a_fault_that_many_clients_report_is_logged_once(report: Callable[..., Any], clock: Clock) -> None:
+def test_a_fault_that_many_clients_report_is_logged_once(report: Callable[..., Any], clock: ManualClock) -> None:
     first = report("error", REFUSED.format(n=1))
     assert first["code"] == "FAIL"
     assert first["message"].startswith("127.0.0.1:9092/bootstrap: Connect to")
@@ -224,7 +216,7 @@ def test_a_fault_that_many_clients_report_is_logged_once(report: Callable[..., A
     assert [report("error", REFUSED.format(n=n)) for n in range(2, 50)] == [None] * 48
     assert report("error", LOGGED) is None, "error_cb says the same again"
 
-    clock.now += 10
+    clock.advance(10)
     assert report("error", REFUSED.format(n=1))["left_out"] == 49
 
 

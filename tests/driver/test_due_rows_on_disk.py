@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from tests.support.files_on_disk import damage_a_row, lose_a_row
 from tests.support.inside import lane
 
 from statehold import Dedupe, Handler, Hopping, Output, Record, Session, Table, Tumbling
@@ -284,8 +285,7 @@ def with_windows() -> Driver:
 def test_a_lost_entry_is_found_at_the_start() -> None:
     driver = with_windows()
     before = state_of(driver)
-    rows = driver.files.files[0].tables["due seen"]
-    del rows[next(iter(rows))]
+    lose_a_row(driver.files.files[0].tables["due seen"])
     started_again(driver)
     (cause,) = dropped(driver)
     assert "due seen" in cause
@@ -295,9 +295,7 @@ def test_a_lost_entry_is_found_at_the_start() -> None:
 
 def test_a_damaged_entry_is_found_when_it_is_read() -> None:
     driver = with_windows()
-    rows = driver.files.files[0].tables["due sums"]
-    first = min(rows)
-    rows[first] = rows[first][:-1] + bytes([rows[first][-1] ^ 1])
+    damage_a_row(driver.files.files[0].tables["due sums"])
     started_again(driver)
     assert from_files(driver)
     with pytest.raises(LocalStoreFailed, match="checksum"):
@@ -354,6 +352,20 @@ def test_declarations() -> None:
         Dedupe(key=tuple[str, ...], ttl=5, storage="disk")
     with pytest.raises(UsageError, match="bytes of their key"):
         Tumbling(3, key=tuple[str, ...], value=int, storage="disk")
+
+
+@pytest.mark.parametrize("mistyped", ["Disk", "disc", "", "memory ", True, ["disk"]])
+def test_a_mistyped_storage_is_rejected_where_it_is_declared(mistyped: Any) -> None:
+    """Otherwise the table would silently be where `state.storage` says."""
+    for declare in (
+        lambda: Table(key=str, value=int, storage=mistyped),
+        lambda: Dedupe(key=str, ttl=5, storage=mistyped),
+        lambda: Tumbling(3, key=str, value=int, storage=mistyped),
+        lambda: Hopping(6, 2, key=str, value=int, storage=mistyped),
+        lambda: Session(4, key=str, value=int, merge=lambda earlier, later: earlier + later, storage=mistyped),
+    ):
+        with pytest.raises(UsageError, match="use 'memory' or 'disk'"):
+            declare()
 
 
 def test_a_key_that_does_not_fit_into_the_index_is_the_fault_of_its_record() -> None:

@@ -269,6 +269,19 @@ def test_a_changelog_without_its_beginning_leaves_the_order_to_the_input() -> No
     assert f"the changelog begins with transaction {first}" in found.notes[0]
 
 
+def test_a_state_that_came_from_another_input_did_not_begin_empty() -> None:
+    """It continues its numbers (rule T3), and is not taken for the rest of a truncated changelog."""
+    driver = fed()
+    n = driver.commit_record().n + 1
+    assert replaced(driver, Sums, former="orders").n == n
+    driver.upgrade(Sums)
+    driver.feed(Posting("k0", 5))
+    driver.commit()
+    with pytest.raises(ToolRefused, match=f"did not begin empty: rebuild 1 put 3 keys .*Next: `--from n:{n}`"):
+        rebuilt(driver, Sums)
+    require_equal(rebuilt(driver, Sums, f"n:{n}"))
+
+
 def test_dead_letters_of_before_the_changelog_are_the_new_codes() -> None:
     driver = dead_lettered((1, 13, 2, 4, 5, 6))
     driver.feed(Posting("allowed", 1), key="allowed")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.driver import test_due_rows_on_disk as due_rows
 from tests.driver.test_tables_on_disk import InMemory, Move, dropped, feed, from_files, new, some
-from tests.support.files_on_disk import PLACE, local
+from tests.support.files_on_disk import PLACE, damage_a_row, local, lose_a_row
 from tests.support.inside import lane, tools
 
 from statehold import Handler, Table
@@ -26,26 +26,18 @@ from statehold.snapshot.restore.estimate import Workload
 from statehold.state import digest
 from statehold.state.partition_table import Changes
 from statehold.testing.driver import Driver
+from statehold.testing.memory.clock import ManualClock
 from statehold.worker.full_snapshots import scrub as scrubbing
 from statehold.worker.full_snapshots.scrub import Scrub
 
 
-class Clock:
-    """Time that a test moves."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def scrub(clock: Clock) -> Scrub:
+def scrub(clock: ManualClock) -> Scrub:
     return Scrub(0.005, clock, clock)
 
 
@@ -71,53 +63,52 @@ def passes(driver: Driver) -> list[tuple[int, bool]]:
     return [(int(str(each["rows"])), bool(each["digest_compared"])) for each in found]
 
 
-def test_whole_files_are_read_once_per_interval(driver: Driver, scrub: Scrub, clock: Clock) -> None:
+def test_whole_files_are_read_once_per_interval(driver: Driver, scrub: Scrub, clock: ManualClock) -> None:
     keys = driver.commit_record().keys
     assert read_all(scrub) > 1
     assert passes(driver) == [(keys, True)]
     assert read_all(scrub) == 0
-    clock.now += 3600
+    clock.advance(3600)
     read_all(scrub)
     assert passes(driver) == [(keys, True)] * 2
 
 
 def test_commits_between_two_pieces_do_not_disturb_a_pass(
-    driver: Driver, scrub: Scrub, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, scrub: Scrub, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrubbing, "_ROWS", 3)
     for number in range(5):
-        clock.now += 3600
+        clock.advance(3600)
         while scrub.turn():
             feed(driver, some(3, number))
             driver.commit()
     assert [compared for _, compared in passes(driver)] == [True] * 5
 
 
-def lose_a_row(driver: Driver) -> None:
-    rows = driver.files.files[0].tables["balances"]
-    del rows[next(iter(rows))]
-
-
-def damage_a_row(driver: Driver) -> None:
-    rows = driver.files.files[0].tables["balances"]
-    place = next(iter(rows))
-    rows[place] = rows[place][:-1] + bytes([rows[place][-1] ^ 1])
+def balances(driver: Driver) -> dict[bytes, bytes]:
+    return driver.files.files[0].tables["balances"]
 
 
 def an_older_row(driver: Driver) -> None:
     """As a page that was not written: the row has a checksum that fits."""
-    rows = driver.files.files[0].tables["balances"]
+    rows = balances(driver)
     first = rows.keys() & {b"\1a1", b"\1a2", b"\1a3"}
     before = {place: rows[place] for place in first}
     feed(driver, [Move(place[1:].decode(), amount) for place in first for amount in (1, 1)])
     driver.commit()
-    rows = driver.files.files[0].tables["balances"]
+    rows = balances(driver)
     place = next(place for place in first if place in rows and rows[place] != before[place])
     rows[place] = before[place]
 
 
 @pytest.mark.parametrize(
-    ("damage", "cause"), [(lose_a_row, "digest"), (damage_a_row, "checksum"), (an_older_row, "digest")]
+    ("damage", "cause"),
+    [
+        (lambda driver: lose_a_row(balances(driver)), "digest"),
+        (lambda driver: damage_a_row(balances(driver)), "checksum"),
+        (an_older_row, "digest"),
+    ],
+    ids=["lost", "damaged", "older"],
 )
 def test_a_partition_whose_files_differ_restores_from_kafka(
     driver: Driver, scrub: Scrub, damage: Callable[[Driver], None], cause: str
@@ -155,7 +146,7 @@ def further_entry(last: bytes) -> dict[bytes, bytes | None]:
 )
 def test_entries_of_an_index_are_read_and_counted(
     scrub: Scrub,
-    clock: Clock,
+    clock: ManualClock,
     damage: Callable[[bytes], dict[bytes, bytes | None]],
     cause: str,
     index: str,
@@ -170,7 +161,7 @@ def test_entries_of_an_index_are_read_and_counted(
     driver.commit()
     read_all(scrub)
     assert passes(driver) == [(driver.commit_record().keys, True)]
-    clock.now += 3600
+    clock.advance(3600)
     files = driver.files.files[0]
     files.write({index: damage(max(files.tables[index]))}, files.label)
     read_all(scrub)
@@ -279,7 +270,7 @@ class Threads:
         return self._used
 
 
-def test_the_thread_rests_by_its_share(driver: Driver, clock: Clock) -> None:
+def test_the_thread_rests_by_its_share(driver: Driver, clock: ManualClock) -> None:
     threads = Threads()
     busy = Scrub(0.005, clock, clock, threads)  # type: ignore[arg-type]
     state, about = lane(driver).engine().state, tools(driver)

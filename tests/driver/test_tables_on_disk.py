@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.files_on_disk import damage_a_row, lose_a_row
 from tests.support.inside import lane, tools
 
 from statehold import Handler, Output, Record, Table
@@ -287,9 +288,7 @@ def test_a_changed_row_is_found_when_it_is_read() -> None:
     driver = new()
     feed(driver, [Move("a", 1), Move("b", 2)])
     driver.commit()
-    rows = driver.files.files[0].tables["balances"]
-    place, row = next(iter(rows.items()))
-    rows[place] = row[:-1] + bytes([row[-1] ^ 1])
+    place = damage_a_row(driver.files.files[0].tables["balances"])
     started_again(driver)
     assert from_files(driver)
     with pytest.raises(LocalStoreFailed, match="checksum"):
@@ -305,9 +304,7 @@ def test_a_full_snapshot_finds_files_that_differ() -> None:
     feed(driver, some(100))
     driver.commit()
     rows = driver.files.files[0].tables["balances"]
-    lost = next(iter(rows))
-    rows[lost] = rows[lost]
-    del rows[lost]
+    lost = lose_a_row(rows)
     changed(driver, lambda label: msgspec.structs.replace(label, counts={**label.counts, "balances": len(rows)}))
     started_again(driver)
     assert from_files(driver)

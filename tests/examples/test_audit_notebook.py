@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from examples.feeding import Feed
 from examples.ledger.feed import OVERDRAFT, WATCHED, records, transaction
 from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress
+from tests.support.brokers import require_spark
 
 from statehold.dev import Cluster
-from statehold.dev.errors import JavaMissing
-from statehold.dev.java import find_spark_java
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "ledger" / "audit.ipynb"
 TARGET = "examples.ledger.app:service"
@@ -61,12 +59,7 @@ def test_the_notebook_is_valid_and_holds_no_outputs() -> None:
 def test_the_notebook_answers_what_the_records_say(
     kafka_cluster: Callable[[], Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        find_spark_java()
-    except JavaMissing as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Spark here: {error}")
+    require_spark()
     servers = kafka_cluster().bootstrap_servers
     statehold(servers, f"topics create {TARGET} --start-at beginning --partitions 3")
     ledger = ServiceProcess(TARGET, servers, tmp_path, "ledger", "--set", "commit.max_records=40")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.brokers import started
+from tests.support.brokers import require_spark, started
 from tests.support.stage import Stage
 
-from statehold.dev import Cluster, JavaMissing
-from statehold.dev.java import find_spark_java
+from statehold.dev import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +46,7 @@ def spark(monkeypatch_session: pytest.MonkeyPatch) -> Iterator[SparkSession]:
     from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
     monkeypatch_session.setenv("PYTHONPATH", str(ROOT))
-    try:
-        find_spark_java()
-    except JavaMissing as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Spark here: {error}")
+    require_spark()
     with spark_session("statehold tests", SparkOptions()) as session:
         yield session
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Brokers for tests. Where no broker can run the test is skipped, but fails in CI."""
+"""Brokers and Spark for tests. Where they cannot run the test is skipped, but fails in CI."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from statehold.dev import Cluster, JarsUnavailable, JavaMissing
+from statehold.dev.java import find_spark_java
 
 #: of the broker that most tests share
 SETTINGS = {
@@ -32,3 +33,13 @@ def started(make: Callable[[], Cluster]) -> Cluster:
             raise
         pytest.skip(f"no Kafka here: {error}")
     return cluster
+
+
+def require_spark() -> None:
+    """Skip the test where no Java runs Spark, but fail in CI."""
+    try:
+        find_spark_java()
+    except JavaMissing as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Spark here: {error}")

@@ -27,6 +27,20 @@ def contents(store: PartitionStore, table: str = "a") -> dict[bytes, bytes]:
         snapshot.close()
 
 
+def lose_a_row(rows: dict[bytes, bytes]) -> bytes:
+    """Delete a row of a table in the files of a driver; return its key."""
+    lost = next(iter(rows))
+    del rows[lost]
+    return lost
+
+
+def damage_a_row(rows: dict[bytes, bytes]) -> bytes:
+    """Change the last bit of the row with the lowest key, which a handler or an index reads first; return its key."""
+    first = min(rows)
+    rows[first] = rows[first][:-1] + bytes([rows[first][-1] ^ 1])
+    return first
+
+
 def batch(number: int) -> dict[bytes, bytes | None]:
     """Twenty rows, of which some replace or delete those of earlier batches."""
     rnd = random.Random(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
+import msgspec
 from tests.support.shadowing import GrowingTopics
 
 from statehold.admin.state.stopped_service import inputs_at
@@ -42,10 +43,13 @@ def rebuilt(driver: Driver, code: type[Handler[Any]], since: str = "beginning") 
     return shown(driver, code, since).partitions[0]
 
 
-def replaced(driver: Driver, code: type[Handler[Any]], since: str = "beginning", skipped: int = 0) -> CommitRecord:
+def replaced(
+    driver: Driver, code: type[Handler[Any]], since: str = "beginning", skipped: int = 0, former: str = ""
+) -> CommitRecord:
     """Do what `statehold rebuild --yes` does to a stopped service; the driver continues with `driver.upgrade`.
 
-    `skipped`: move the position by this number of records, as a repair does.
+    `skipped`: move the position by this number of records, as a repair does. `former`: the changelog is new, as after
+    a move of the state from this input.
     """
     driver.crash()
     names, broker = driver.names, driver.broker
@@ -61,11 +65,15 @@ def replaced(driver: Driver, code: type[Handler[Any]], since: str = "beginning",
         state, like = made.state, made.recorded(last, place)
         shown = state_replacement.boundary(place, "rebuilt", last.n + 1, inputs, state, like, 0.0)
         end = source.reader().bounds(names.changelog, 0)[1]
+        if former:
+            broker.log(names.changelog, 0).truncate(end)
         sink = MemoryFullSink(broker, names.snapshot, 0)
         base = FullWriter(place, state, shown, end, -1, sink, 4096).advance(shown.n, -1, driver.clock)
         adoption = Adoption(
             place=place,
-            old=last,
+            old=None if former else last,
+            source=msgspec.structs.replace(last, positions={former: last.position(names.input)}) if former else None,
+            begin=last.n + 1,
             lineage="rebuilt",
             base=base,
             digest=state.digest,

@@ -154,26 +154,19 @@ class Scrub:
     def _end(self, each: _Pass, now: float) -> None:
         """All rows are read: compare their digest with the label of the same snapshot."""
         assert each.snapshot is not None
-        data = each.snapshot.label()
+        data = each.snapshot.label() if each.whole else None
         label = None if data is None else labels.decoded(data)
-        compared = each.whole and label is not None
-        if compared and label is not None:
-            counts = {name: each.counts.get(name, 0) for name in label.counts}
-            found = digest.to_bytes(each.digest)
-            if (found, counts) != (label.record.digest, label.counts):
-                self._differs(
-                    each,
-                    f"the rows have digest {digest.show(found)} and keys {counts}, the commit record of transaction "
-                    f"{label.record.n} {digest.show(label.record.digest)} and {label.counts}",
-                )
-                return
+        if label is not None and (difference := _difference(each, label)):
+            self._differs(each, difference)
+            return
+        if label is not None:
             each.metrics.set(metrics.LOCAL_STORE_SCRUBBED, self._wall())
-        each.metrics.inc(metrics.LOCAL_STORE_SCRUBS, 1, "equal" if compared else "rows_only")
+        each.metrics.inc(metrics.LOCAL_STORE_SCRUBS, 1, "rows_only" if label is None else "equal")
         each.log.info(
             "local_store_scrubbed",
             rows=sum(each.counts.get(name, 0) for name in each.state.tables),
             seconds=round(now - each.began, 1),
-            digest_compared=compared,
+            digest_compared=label is not None,
         )
         each.reset(max(now, each.began + _EVERY))
 
@@ -185,3 +178,14 @@ class Scrub:
         self._passes.pop(each.state, None)
         each.close()
         each.fail(error)
+
+
+def _difference(each: _Pass, label: labels.StoreLabel) -> str:
+    """Return how the rows that were read differ from the commit record of their snapshot; '': they do not."""
+    found, counts = digest.to_bytes(each.digest), {name: each.counts.get(name, 0) for name in label.counts}
+    if (found, counts) == (label.record.digest, label.counts):
+        return ""
+    return (
+        f"the rows have digest {digest.show(found)} and keys {counts}, the commit record of transaction "
+        f"{label.record.n} {digest.show(label.record.digest)} and {label.counts}"
+    )

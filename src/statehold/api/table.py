@@ -11,9 +11,9 @@ from statehold.api.declaration import Declaration
 from statehold.api.values import serde, versioned_values
 from statehold.api.values.table_types import (
     require_immutable,
-    require_key_on_disk,
     require_key_type,
     require_ordered_key,
+    require_storage,
 )
 from statehold.errors import UsageError
 
@@ -73,7 +73,8 @@ class Table(Declaration, Generic[K, V]):
 
     Use it on the partition's thread only.
 
-    :raises UsageError: the type of the key or of the value is not supported, or a version has no upcaster.
+    :raises UsageError: the type of the key or of the value is not supported, there is no such storage, or a version has
+        no upcaster.
     """
 
     @overload
@@ -125,8 +126,7 @@ class Table(Declaration, Generic[K, V]):
             require_ordered_key(key)
         if not mutable:
             require_immutable(value)
-        if storage == "disk":
-            require_key_on_disk(key)
+        require_storage(storage, key)
         steps = dict(upcasters or {})
         self._options = TableOptions(
             key_type=key,
@@ -289,7 +289,8 @@ class Dedupe(Declaration, Generic[K]):
     It is part of the state and uses the partition's own time. `most` limits the number of keys: beyond it, the key that
     would expire first is dropped early. `was`, `storage`: see `Table`.
 
-    :raises UsageError: the key has no order or cannot be on disk, `ttl` is 0, or `most` is negative.
+    :raises UsageError: the key has no order or cannot be on disk, there is no such storage, `ttl` is 0, or `most` is
+        negative.
     """
 
     def __init__(
@@ -304,8 +305,7 @@ class Dedupe(Declaration, Generic[K]):
         require_name(was)
         require_key_type(key)
         require_ordered_key(key)
-        if storage == "disk":
-            require_key_on_disk(key)
+        require_storage(storage, key)
         span = milliseconds(ttl)
         if not span or most < 0:
             raise UsageError("Dedupe: ttl must be above 0, and most a number of keys")

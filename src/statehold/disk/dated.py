@@ -201,19 +201,22 @@ class DueDiskTable(DueTable[K, V], DiskTable[K, V]):
 
     def refill(self) -> None:
         """Make the index of the rows in the files, in their order: at the end of a restore."""
-        store, runs = self._store, 0
+        runs = 0
         run: dict[bytes, bytes | None] = {}
         for key, data in self.stored.rows():
             place = self._place(self._due_in(key, data), key)
             run[place] = check_of(place)
             if len(run) == _RUN:
-                store.apply({SORTING: {_run(runs) + place: row for place, row in run.items()}}, None)
+                self._write_run(runs, run)
                 runs, run = runs + 1, {}
         if runs:
-            store.apply({SORTING: {_run(runs) + place: row for place, row in run.items()}}, None)
+            self._write_run(runs, run)
             self._merge_runs(runs + 1)
         else:
-            store.apply({self.index: run}, None)
+            self._store.apply({self.index: run}, None)
+
+    def _write_run(self, number: int, run: Mapping[bytes, bytes | None]) -> None:
+        self._store.apply({SORTING: {_run(number) + place: row for place, row in run.items()}}, None)
 
     def _merge_runs(self, runs: int) -> None:
         with closing(self._store.snapshot()) as snapshot:

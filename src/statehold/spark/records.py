@@ -33,6 +33,16 @@ from statehold.state import digest
 _json = msgspec.json.Encoder().encode
 
 
+#: of a record of an input or output, but for its value
+_STORED: Final = (
+    column("topic", TEXT, nullable=False),
+    column("partition", INT, nullable=False),
+    column("offset", LONG, nullable=False),
+    column("time", TIME),
+    column("key", BYTES),
+)
+
+
 class Stretched(msgspec.Struct, frozen=True):
     """Offsets of one topic partition."""
 
@@ -125,16 +135,7 @@ def _without_types(work: Stretched) -> Stretched:
 class StoredInputs(_Rows):
     """Every stored record of the inputs, as its producer wrote it: what an auditor follows a change back to."""
 
-    schema = spark.StructType(
-        [
-            column("topic", TEXT, nullable=False),
-            column("partition", INT, nullable=False),
-            column("offset", LONG, nullable=False),
-            column("time", TIME),
-            column("key", BYTES),
-            column("value", BYTES),
-        ]
-    )
+    schema = spark.StructType([*_STORED, column("value", BYTES)])
 
     def __init__(self, named: NamedService) -> None:
         """:raises UsageError: a backup was made without its inputs."""
@@ -152,8 +153,7 @@ class StoredInputs(_Rows):
         work: Stretched = task.work
         for batch in reader.read(work.topic, task.partition, work.start, work.end):
             for message in batch:
-                time = moment(message.timestamp()[1])
-                yield work.topic, task.partition, message.offset(), time, key_bytes(message.key()), message.value()
+                yield (*_stored(task, message), message.value())
 
 
 class OutputRecords(_Rows):
@@ -161,11 +161,7 @@ class OutputRecords(_Rows):
 
     schema = spark.StructType(
         [
-            column("topic", TEXT, nullable=False),
-            column("partition", INT, nullable=False),
-            column("offset", LONG, nullable=False),
-            column("time", TIME),
-            column("key", BYTES),
+            *_STORED,
             column("value", TEXT),
             column("from_partition", INT),
             column("transaction", LONG),
@@ -198,12 +194,14 @@ class OutputRecords(_Rows):
         codec = serde.for_messages(self._types[work.topic])
         for batch in reader.read(work.topic, task.partition, work.start, work.end):
             for message in batch:
-                key = message.key()
-                yield (
-                    *(work.topic, task.partition, message.offset(), moment(message.timestamp()[1])),
-                    *(key_bytes(key), _text(typed.message(codec, message.value()))),
-                    *_origin(message),
-                )
+                value = _text(typed.message(codec, message.value()))
+                yield (*_stored(task, message), value, *_origin(message))
+
+
+def _stored(task: ReadTask, message: Message) -> tuple[Any, ...]:
+    """Return the columns `_STORED` of a record."""
+    time = moment(message.timestamp()[1])
+    return task.work.topic, task.partition, message.offset(), time, key_bytes(message.key())
 
 
 def _text(value: Any) -> str | None:

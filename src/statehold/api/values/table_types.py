@@ -55,6 +55,8 @@ _ADVICE: Final = {
     inspect.AnyType: "name the type",
 }
 
+#: where a table's committed values are; None: `state.storage` decides
+_STORAGES: Final = (None, "memory", "disk")
 #: a table on disk finds its rows by the bytes of such keys, or of tuples of them
 _ON_DISK: Final = (str, bytes, int)
 _LESS: Final = attrgetter("__lt__")
@@ -83,10 +85,12 @@ def require_ordered_key(kind: Any) -> None:
         raise UsageError(f"key={shown(kind)}: {_named(found)} has no order: {advice}")
 
 
-def require_key_on_disk(kind: Any) -> None:
-    """:raises UsageError: a table with such keys cannot be on disk."""
+def require_storage(storage: Any, kind: Any) -> None:
+    """:raises UsageError: there is no such storage, or a table with keys of this type cannot be there."""
+    if storage not in _STORAGES:
+        raise UsageError(f"storage={storage!r}: use 'memory' or 'disk', or None for the setting state.storage")
     parts = get_args(kind) if get_origin(kind) is tuple else (kind,)
-    if not parts or any(part not in _ON_DISK for part in parts):
+    if storage == "disk" and (not parts or any(part not in _ON_DISK for part in parts)):
         raise UsageError(
             f"Table(key={shown(kind)}, storage='disk'): rows on disk are found by the bytes of their key: use str, "
             f"bytes, int or a tuple of them with a fixed length"

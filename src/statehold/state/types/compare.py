@@ -6,6 +6,7 @@ or an enum grew, a limit was loosened. Anything else is not, also where msgspec 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -140,14 +141,14 @@ class _Comparison:
         self._old, self._new, self._use = old.shapes, new.shapes, use
         #: the shapes that were compared; a type that holds itself ends here
         self.pairs: set[tuple[int, int]] = set()
-        #: shapes to compare, by path: a list, because a stored chain of shapes may be longer than Python's stack
-        self._due: list[tuple[str, int, int]] = []
+        #: shapes to compare, by path: a queue, because a stored chain of shapes may be longer than Python's stack
+        self._due: deque[tuple[str, int, int]] = deque()
 
     def types(self, old: Node, new: Node) -> Iterator[TypeChange]:
         """Compare two types and all shapes that they refer to."""
         yield from self._nodes("", old, new)
         while self._due:
-            yield from self._shapes(*self._due.pop(0))
+            yield from self._shapes(*self._due.popleft())
 
     def _nodes(self, path: str, old: Node, new: Node) -> Iterator[TypeChange]:
         if "union" in (old.kind, new.kind):
