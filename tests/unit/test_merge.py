@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.api.record import MemoryMessage, Message
+from statehold.api.record import MemoryMessage, Message, input_of_all
 from statehold.worker.inputs.merge import Merge
 
 EXTREMES: Final = (-(2**63), -1, 0, 1, 2**63 - 1)
@@ -65,6 +65,26 @@ def test_places_grow_and_the_position_is_the_sum_of_the_next_offsets(given: list
             reached[each.input] = (each.offset() or 0) + 1
         assert merge.position == sum(reached) == merged[-1].at + 1
     assert merge.depth == 0
+
+
+gaps = st.lists(st.tuples(times, st.integers(0, 3)), max_size=10)
+
+
+@given(st.lists(gaps, min_size=2, max_size=3), st.integers(0, 20), st.integers(1, 20))
+def test_records_of_one_input_in_sequence_are_known_by_the_first_and_the_last(
+    given: list[list[tuple[int, int]]], low: int, length: int
+) -> None:
+    merge = Merge([0] * len(given), order="time", idle=0.0)
+    for index, each in enumerate(given):
+        offsets, at = [], -1
+        for time, gap in each:
+            at += 1 + gap  # compaction and control records leave gaps
+            offsets.append(message(index, at, time))
+        merge.add(index, offsets)
+        merge.end(index, 0.0)
+    if part := merge.next(1000, 0.0)[low : low + length]:
+        inputs = {each.input for each in part}
+        assert input_of_all(part) == (inputs.pop() if len(inputs) == 1 else None)
 
 
 def test_offsets_with_gaps_count_in_the_position() -> None:

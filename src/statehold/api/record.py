@@ -132,9 +132,23 @@ def of_first_input(messages: Sequence[Message]) -> Sequence[Message]:
 
     All records of a `Rekey` have headers, and none of them is a command.
     """
-    if not isinstance(messages[0], MergedMessage):
-        return messages
-    return [each.message for each in messages if each.input == 0]  # type: ignore[attr-defined]
+    only = input_of_all(messages)
+    if only is None:
+        return [each.message for each in messages if each.input == 0]  # type: ignore[attr-defined]
+    return plain(messages) if only == 0 else ()
+
+
+def input_of_all(messages: Sequence[Message]) -> int | None:
+    """Return the index of the input of messages that follow each other in their partition's order; None: of several.
+
+    A record of another input between two would have moved their places further apart than their offsets.
+    """
+    first, last = messages[0], messages[-1]
+    if not (isinstance(first, MergedMessage) and isinstance(last, MergedMessage)):
+        return 0
+    if first.input != last.input or last.at - first.at != (last.offset() or 0) - (first.offset() or 0):
+        return None
+    return first.input
 
 
 def at(message: Message) -> int:

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from statehold.api.handler import DECLARATION, Handler, HandlerFactory, InputDeclaration
-from statehold.api.record import MergedMessage, Message, Record, plain
+from statehold.api.record import MergedMessage, Message, Record, input_of_all, plain
 from statehold.api.values import serde
 from statehold.api.values.key_types import PLAIN, read_key_type
 from statehold.api.values.keys import KeySerde, OfKeys, UnreadableKey, same_bytes
@@ -151,15 +151,15 @@ class InputMethods:
     def decode_all(self, messages: Sequence[Message], given: Sequence[Any]) -> list[Any]:
         """Return the values of records, `given` as bytes. Raises as `decode`."""
         decoders = self._decoders
-        if not isinstance(messages[0], MergedMessage):
-            return list(map(decoders[0], given))
+        if (only := input_of_all(messages)) is not None:
+            return list(map(decoders[only], given))
         return [decoders[message.input](data) for message, data in zip(messages, given, strict=True)]  # type: ignore[attr-defined]
 
     def calls(self, messages: Sequence[Message]) -> Iterable[Callable[[Record[Any]], None]]:
         """Return the method of each record's input."""
         methods = self._methods
-        if not isinstance(messages[0], MergedMessage):
-            return repeat(methods[0])
+        if (only := input_of_all(messages)) is not None:
+            return repeat(methods[only])
         return [methods[message.input] for message in messages]  # type: ignore[attr-defined]
 
 
@@ -190,8 +190,10 @@ class InputKeys:
     def decode_all(self, messages: Sequence[Message], given: Sequence[bytes | None]) -> list[Any]:
         """Return the keys of records, `given` as bytes. Raises as `decode`."""
         decoders = self._decoders
-        if not messages or not isinstance(messages[0], MergedMessage):
-            return list(map(decoders[0], given))
+        if not messages:
+            return []
+        if (only := input_of_all(messages)) is not None:
+            return list(map(decoders[only], given))
         return [decoders[message.input](data) for message, data in zip(messages, given, strict=True)]  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from statehold.api.declaration import options_of
 from statehold.api.handler import Handler
 from statehold.api.output import Headers, Rekey, RekeyOptions, rekey_suffix
-from statehold.api.record import Message, Record
+from statehold.api.record import MergedMessage, Message, Record
 from statehold.bound.output import ORIGIN_HEADER, PartitionOutput
 from statehold.common.class_body import class_attributes, once_per_class
 from statehold.common.names import MOST_INPUTS, Names
@@ -34,15 +34,22 @@ _OWN: Final = frozenset((ORIGIN_HEADER, HOPS_HEADER, REQUEST_HEADER, RETURN_HEAD
 class Sends:
     """What the sends of one partition share: the record being handled, and how far records have come."""
 
-    def __init__(self, current: Callable[[], Record[Any] | None], topics: frozenset[str], most_hops: int) -> None:
-        """`current` returns the record being handled; `topics` are those of each `Rekey`."""
-        self.current, self._topics, self._most_hops = current, topics, most_hops
+    def __init__(self, current: Callable[[], Record[Any] | None], names: Names | None, most_hops: int) -> None:
+        """`current` returns the record being handled. `names` None: no record has come by a send."""
+        self.current, self._most_hops = current, most_hops
+        self._topics = frozenset(names.rekeys if names is not None else ())
+        #: the other inputs, by index
+        self._others = frozenset(
+            index for index, topic in enumerate(names.inputs if names is not None else ()) if topic not in self._topics
+        )
         #: the most hops of a record that was sent since `take`
         self._hops = 0
 
     def hops_after(self, record: Record[Any]) -> int:
         """Return by how many sends a record comes that this one sends. :raises RekeyLoop: they are too many."""
-        hops = 1 + (hops_of(record.message) if record.message.topic() in self._topics else 0)
+        message, hops = record.message, 1
+        if not isinstance(message, MergedMessage) or message.input not in self._others:  # most come from another input
+            hops += hops_of(message) if message.topic() in self._topics else 0
         if hops > self._most_hops:
             raise RekeyLoop(
                 f"the record would have come by {hops} sends of a Rekey, and rekey.max_hops is {self._most_hops}: the "
@@ -97,7 +104,7 @@ class PartitionRekey(Rekey[K, V]):
             headers = [header for header in headers if header[0] not in _OWN]
         if (hops := self._sends.hops_after(record)) > 1:
             headers = [*(headers or ()), (HOPS_HEADER, _HOPS.pack(min(hops, _MOST)))]
-        self.output.send(value, data, headers, -1, timestamp or max(0, record.timestamp))
+        self.output.send(value, data, headers, -1, timestamp or max(0, record.message.timestamp()[1]))
 
     def key(self, record: Record[Any, Any]) -> K:
         key: K = self._keys.decode(record.raw_key)
