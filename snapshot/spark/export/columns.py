@@ -36,6 +36,7 @@ from statehold.api.values.serde import Serde
 from statehold.api.values.versioned_values import Upcaster
 from statehold.errors import UsageError
 from statehold.snapshot.inspect import typed
+from statehold.snapshot.spark.fold.newest import Keys, as_msgpack
 from statehold.state.partition_table import PartitionTable
 
 Convert = Callable[[Any], Any]
@@ -213,43 +214,42 @@ class Columns:
         return [(f"value_{name}" if name.lower() in taken else name, kind, name) for name, kind in parts]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield self.batch(*(batch.column(i).to_pylist() for i in range(3)))
+        yield from _converted(self, batches)
 
-    def batch(
-        self, partitions: list[int], keys: list[bytes], stored: list[bytes], wanted: spark.StructType | None = None
-    ) -> pa.RecordBatch:
-        """Return the rows. Decode only keys and values of which a column is `wanted`; without it all are.
+    def batch(self, partition: pa.Array, keys: Keys, stored: list[bytes], wanted: pa.Schema) -> pa.RecordBatch:
+        """Return the `wanted` columns of these rows. Decode only keys and values of which a column is wanted.
 
         :raises UsageError: a value does not fit its column.
         """
-        arrow, asked = arrow_schema(wanted or self.schema), (wanted or self.schema).names
         try:
-            found = self._decoded(stored) if set(asked) & set(self._names) else []
-            parts = {name: (kind, field) for name, kind, field in self._parts}
+            decode = self._decoder(tuple(wanted.names))
+            found = list(map(decode, stored)) if decode is not None else []
             arrays = []
-            for name, field in zip(asked, arrow, strict=True):
-                if name == "partition":
-                    column: list[Any] = partitions
-                elif name == "key":
+            for field in wanted:
+                if field.name == "partition":
+                    column: Any = partition
+                elif field.name == "key":
                     column = self.keys(keys)
                 else:
-                    column = self._column(found, *parts[name])
-                arrays.append(pa.array(column, field.type))
+                    column = self._column(found, *self._by_name[field.name])
+                arrays.append(column if isinstance(column, pa.Array) else pa.array(column, field.type))
         except Exception as error:
             raise self.unfit(error) from error
-        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
     def unfit(self, error: Exception) -> UsageError:
         return UsageError(f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}")
 
-    def keys(self, packed: list[bytes]) -> list[Any]:
-        """Convert msgpack keys."""
-        return [self.key.convert(self._decode_key(key)) for key in packed]
+    def keys(self, keys: Keys) -> list[Any]:
+        """Convert keys."""
+        if self.key_type is str and keys and isinstance(keys[0], str):
+            return keys
+        found = map(self._decode_key, as_msgpack(keys))
+        return list(found if self.key.convert is _same else map(self.key.convert, found))
 
     def values(self, stored: list[bytes | None]) -> list[Any]:
         """Convert stored values to the type of a whole value; None stays None."""
-        held = iter(self._decoded([each for each in stored if each is not None]))
+        held = map(self._table.serde.decode, [each for each in stored if each is not None])
         return [None if each is None else _nullable(self.value.convert)(next(held)) for each in stored]
 
     @cached_property
@@ -267,8 +267,13 @@ class Columns:
         )
         return PartitionTable(declaration)
 
-    def _decoded(self, stored: list[bytes]) -> list[Any]:
-        return list(map(self._table.decode, stored))
+    @cached_property
+    def _by_name(self) -> dict[str, tuple[Kind, str | None]]:
+        return {name: (kind, field) for name, kind, field in self._parts}
+
+    def _decoder(self, asked: tuple[str, ...]) -> Callable[[bytes], Any] | None:
+        """Return the function that decodes a value for these columns; None if none of them is of the value."""
+        return self._table.serde.decode if self._by_name.keys() & set(asked) else None
 
     def _column(self, found: list[Any], kind: Kind, field: str | None) -> list[Any]:
         convert = _nullable(kind.convert)
@@ -297,30 +302,37 @@ class Untyped:
         self.name = name
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield self.batch(*(batch.column(i).to_pylist() for i in range(3)))
+        yield from _converted(self, batches)
 
-    def batch(
-        self, partitions: list[int], keys: list[bytes], stored: list[bytes], wanted: spark.StructType | None = None
-    ) -> pa.RecordBatch:
-        arrow = arrow_schema(wanted or self.schema)
-        columns: dict[str, Callable[[], list[Any]]] = {
-            "partition": lambda: partitions,
-            "key": lambda: self.keys(keys),
-            "value": lambda: self.values([*stored]),
+    def batch(self, partition: pa.Array, keys: Keys, stored: list[bytes], wanted: pa.Schema) -> pa.RecordBatch:
+        columns: dict[str, Callable[[], Any]] = {
+            "partition": lambda: partition,
+            "key": lambda: pa.array(self.keys(keys), pa.string()),
+            "value": lambda: pa.array(self.values([*stored]), pa.string()),
         }
-        arrays = [pa.array(columns[field.name](), field.type) for field in arrow]
-        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+        return pa.RecordBatch.from_arrays([columns[name]() for name in wanted.names], schema=wanted)
 
     def unfit(self, error: Exception) -> UsageError:
         return UsageError(f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}")
 
-    def keys(self, packed: list[bytes]) -> list[str]:
-        return [_json(typed.key(msgspec.msgpack.decode(key))) for key in packed]
+    def keys(self, keys: Keys) -> list[str]:
+        return [_json(typed.key(msgspec.msgpack.decode(key))) for key in as_msgpack(keys)]
 
     def values(self, stored: list[bytes | None]) -> list[str | None]:
         types = typed.Typed()
         return [None if each is None else _json(types.value(self.name, each)) for each in stored]
+
+
+def _converted(columns: Columns | Untyped, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Convert batches of partition, key (msgpack) and value (as stored)."""
+    wanted = arrow_schema(columns.schema)
+    for batch in batches:
+        partition, keys, values = (batch.column(i) for i in range(3))
+        yield columns.batch(partition.cast(pa.int32()), keys.to_pylist(), values.to_pylist(), wanted)
+
+
+def partition_column(partition: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(partition, pa.int32()), count)
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:

@@ -38,10 +38,14 @@ _VALUE: Final = 40
 _entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes | None]]).decode
 #: Of keys that are strings, the most frequent kind: takes less than half of the time.
 _text_entry = msgspec.msgpack.Decoder(tuple[str, list[str], list[bytes | None]]).decode
+_text_present = msgspec.msgpack.Decoder(tuple[str, list[str], list[bytes]]).decode
+_entry_table = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _TABLE: Final = b"table"
 #: Keys as msgpack; values as stored, null for a deleted key.
 Columns = tuple[pa.Array, pa.Array]
+#: Keys of one table: strings if all of them are, else msgpack.
+Keys = list[str] | list[bytes]
 
 
 class KeyBlock(NamedTuple):
@@ -112,12 +116,16 @@ class Newest:
 
         :raises frame.BadFrame: the bytes are not an entry.
         """
-        name, keys, values = _decoded(raw)
-        if len(keys) != len(values) or name == REPORT:
-            raise frame.BadFrame(f"table {name!r}: {len(keys)} keys, {len(values)} values")
+        name, keys, values = decoded(raw)
         self._tables.setdefault(name, _Written()).add(keys, values)
         self._held += len(memoryview(raw)) + _VALUE * len(keys)
         return len(keys)
+
+    def rows(self) -> Iterator[tuple[str, Keys, list[bytes | None]]]:
+        """Yield and remove everything: table, keys and their newest values."""
+        tables, self._tables, self._held = self._tables, {}, 0
+        for name, written in tables.items():
+            yield name, *written.rows()
 
     def take(self) -> Iterator[tuple[int, bytes]]:
         """Yield and remove everything: the bucket, and `packed` keys and values of one table."""
@@ -133,20 +141,56 @@ class Newest:
                     yield bucket, packed(name, (keys.slice(low, high - low), values.slice(low, high - low)))
 
 
-def _decoded(raw: msgspec.Raw) -> tuple[str, list[str] | list[bytes], list[bytes | None]]:
-    """Return table, keys and values of an entry: keys as strings if all are, else as msgpack.
+def decoded(raw: msgspec.Raw) -> tuple[str, Keys, list[bytes | None]]:
+    """Return table, keys and values of an entry.
 
     :raises frame.BadFrame: the bytes are not an entry.
     """
+    keys: Any
     try:
-        return _text_entry(raw)
+        name, keys, values = _text_entry(raw)
     except UNREADABLE:  # keys of another type, mostly
-        pass
+        try:
+            name, found, values = _entry(raw)
+        except UNREADABLE as error:
+            raise frame.BadFrame(f"entry: {error}") from error
+        keys = list(map(bytes, found))
+    if len(keys) != len(values) or name == REPORT:
+        raise _uneven(name, keys, values)
+    return name, keys, values
+
+
+def present(raw: msgspec.Raw) -> tuple[str, Keys, list[bytes]]:
+    """Return as `decoded` an entry without deleted keys. :raises frame.BadFrame: it has one, or is no entry."""
+    found: Any
     try:
-        name, keys, values = _entry(raw)
+        found = _text_present(raw)
+    except UNREADABLE:  # as in `decoded`
+        found = decoded(raw)
+        if None in found[2]:
+            raise frame.BadFrame(f"table {found[0]!r}: a chunk has deleted keys") from None
+    name, keys, values = found
+    if len(keys) != len(values) or name == REPORT:
+        raise _uneven(name, keys, values)
+    return name, keys, values
+
+
+def table_of(raw: msgspec.Raw) -> str:
+    """Return the table of an entry. :raises frame.BadFrame: the bytes are not an entry."""
+    try:
+        return _entry_table(raw)[0]
     except UNREADABLE as error:
         raise frame.BadFrame(f"entry: {error}") from error
-    return name, list(map(bytes, keys)), values
+
+
+def _uneven(name: str, keys: Keys, values: Sequence[bytes | None]) -> frame.BadFrame:
+    return frame.BadFrame(f"table {name!r}: {len(keys)} keys, {len(values)} values")
+
+
+def as_msgpack(keys: Keys) -> list[bytes]:
+    """Return keys as msgpack."""
+    found: Any = keys
+    return list(map(_encode, found)) if found and isinstance(found[0], str) else found
 
 
 class _Written:
@@ -160,11 +204,11 @@ class _Written:
         #: Python's objects, because most of them are dropped soon.
         self._values: list[bytes | None] = []
 
-    def add(self, keys: list[str] | list[bytes], values: list[bytes | None]) -> None:
+    def add(self, keys: Keys, values: list[bytes | None]) -> None:
         if keys and isinstance(keys[0], bytes):
             self._pack()
-        elif keys and self._type == pa.binary():
-            keys = list(map(_encode, keys))
+        elif self._type == pa.binary():
+            keys = as_msgpack(keys)
         self._keys += keys
         self._values += values
         if len(self._keys) >= _PART:
@@ -177,6 +221,11 @@ class _Written:
         self._parts = [keys]
         self._values = list(map(self._values.__getitem__, rows.to_pylist()))
         return int(keys.nbytes) + sum(map(len, filter(None, self._values))) + _VALUE * len(self._values)
+
+    def rows(self) -> tuple[Keys, list[bytes | None]]:
+        """Return each key with its newest value."""
+        self.forget_older()
+        return self._parts[0].to_pylist(), self._values
 
     def newest(self) -> Columns:
         """Return each key, as msgpack, with its newest value."""

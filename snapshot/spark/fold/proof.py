@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final
 
 import msgspec
 
+from statehold.snapshot.spark.fold.newest import Keys, as_msgpack
 from statehold.state import digest
-from statehold.state.digest import MODULUS, packed_seeds, seeded_digest
+from statehold.state.digest import MODULUS, packed_seeds, seeded_digest, seeds
 
 #: Number of tables whose two digests are tried in every combination.
 _MOST_TABLES: Final = 12
@@ -25,9 +26,9 @@ class Sums(msgspec.Struct):
     packed: int = 0
     keys: int = 0
 
-    def add(self, table: str, keys: list[bytes], values: list[bytes]) -> None:
-        self.text += seeded_digest(values, packed_seeds(table, keys, text=True))
-        self.packed += seeded_digest(values, packed_seeds(table, keys, text=False))
+    def add(self, table: str, keys: Keys, values: list[bytes]) -> None:
+        self.text += seeded_digest(values, _seeds(table, keys, text=True))
+        self.packed += seeded_digest(values, _seeds(table, keys, text=False))
         self.keys += len(keys)
 
     def join(self, other: Sums) -> None:
@@ -37,10 +38,16 @@ class Sums(msgspec.Struct):
 class KnownSums(Sums):
     """The sum of a table whose type of keys is known."""
 
-    def of(self, table: str, keys: list[bytes], values: list[bytes], *, text: bool) -> None:
+    def of(self, table: str, keys: Keys, values: list[bytes], *, text: bool) -> None:
         """Add these keys, hashed as text or as msgpack."""
-        self.text = self.packed = self.text + seeded_digest(values, packed_seeds(table, keys, text=text))
+        self.text = self.packed = self.text + seeded_digest(values, _seeds(table, keys, text=text))
         self.keys += len(keys)
+
+
+def _seeds(table: str, keys: Keys, *, text: bool) -> Iterable[int]:
+    if text and keys and isinstance(keys[0], str):
+        return seeds(table, keys)
+    return packed_seeds(table, as_msgpack(keys), text=text)
 
 
 def proves(sums: Mapping[str, Sums], wanted: bytes, keys: int) -> str:

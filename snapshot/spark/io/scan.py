@@ -91,25 +91,41 @@ def read_stretches(
     """
     with closing(reader_of()) as reader:
         for stretch in stretches:
-            scan, number = stretch.scan, stretch.number
-            kind = Increments if stretch.topic == scan.topic else Chunks
-            taking: Increments | Chunks = kind(scan, number, newest())
-            try:
-                for offset, data in _records(reader, stretch):
-                    taking.feed(offset, data)
-                    if taking.newest.crowded:
-                        rank = taking.rank
-                        for bucket, packed in taking.newest.take():
-                            yield KeyBlock(scan.partition, bucket, rank, number, packed)
-            except DamagedIncrement as error:
-                taking.report.finding, taking.report.damaged = taking.report.finding or str(error), True
-            except OutOfRange as error:
-                taking.report.finding, taking.report.overtaken = f"the records were truncated: {error}", True
-            rank, report = taking.rank, taking.done()
-            if not report.finding:
-                for bucket, packed in taking.newest.take():
-                    yield KeyBlock(scan.partition, bucket, rank, number, packed)
-            yield KeyBlock(scan.partition, -1, rank, number, encode_report(report))
+            taking = taking_of(stretch, newest())
+            yield from blocks_of(stretch, taking, fed(reader, stretch, taking))
+
+
+def taking_of(stretch: Stretch, newest: Newest) -> Increments | Chunks:
+    """Return what takes in the records of a stretch."""
+    kind = Increments if stretch.topic == stretch.scan.topic else Chunks
+    return kind(stretch.scan, stretch.number, newest)
+
+
+def fed(reader: Reader, stretch: Stretch, taking: Increments | Chunks) -> Iterator[None]:
+    """Feed the records of a stretch to `taking`, and yield after each. Raises as `read_stretches`."""
+    try:
+        for offset, data in _records(reader, stretch):
+            taking.feed(offset, data)
+            yield
+    except DamagedIncrement as error:
+        taking.report.finding, taking.report.damaged = taking.report.finding or str(error), True
+    except OutOfRange as error:
+        taking.report.finding, taking.report.overtaken = f"the records were truncated: {error}", True
+
+
+def blocks_of(stretch: Stretch, taking: Increments | Chunks, feeding: Iterator[None]) -> Iterator[KeyBlock]:
+    """Yield the newest values of a stretch when they are many and at its end, and its report."""
+    partition, number = stretch.scan.partition, stretch.number
+    for _ in feeding:
+        if taking.newest.crowded:
+            rank = taking.rank
+            for bucket, packed in taking.newest.take():
+                yield KeyBlock(partition, bucket, rank, number, packed)
+    rank, report = taking.rank, taking.done()
+    if not report.finding:
+        for bucket, packed in taking.newest.take():
+            yield KeyBlock(partition, bucket, rank, number, packed)
+    yield KeyBlock(partition, -1, rank, number, encode_report(report))
 
 
 def _records(reader: Reader, stretch: Stretch) -> Iterator[tuple[int, bytes | None]]:

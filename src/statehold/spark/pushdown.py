@@ -7,9 +7,11 @@ never leave out a row that all accept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
+
+from statehold.snapshot.spark.fold.newest import Keys, as_msgpack
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 #: types whose order in Python is their order in Spark
@@ -82,15 +84,20 @@ class Pushed:
             elif column == ("key",) and self._key_type is not None and _all_are(self._key_type, value, kind):
                 self.key.add(kind, value)
 
-    def chosen(self, keys: list[bytes]) -> list[int] | None:
-        """Return the numbers of the wanted keys (msgpack); None: all of them."""
-        wanted = self.key
+    def chosen(self, keys: Keys) -> list[int] | None:
+        """Return the numbers of the wanted keys; None: all of them."""
+        wanted, found = self.key, cast("list[Any]", keys)
         if wanted.everything or self._decode is None:
             return None
+        as_text = self._key_type is str and len(keys) > 0 and isinstance(keys[0], str)
         if wanted.low is None and wanted.high is None and wanted.equal is not None:
-            given = frozenset(map(_pack, wanted.equal))
-            return [i for i, key in enumerate(keys) if key in given]
-        return [i for i, key in enumerate(keys) if wanted.holds(self._decode(key))]
+            given = wanted.equal if as_text else frozenset(map(_pack, wanted.equal))
+            if not as_text:
+                found = as_msgpack(keys)
+            return [] if given.isdisjoint(found) else [i for i, key in enumerate(found) if key in given]
+        if not as_text:
+            found = list(map(self._decode, as_msgpack(keys)))
+        return [i for i, key in enumerate(found) if wanted.holds(key)]
 
 
 def _all_are(kind: type, value: Any, name: str) -> bool:

@@ -19,10 +19,11 @@ from statehold.errors import ToolRefused, UsageError
 from statehold.ports import Reader
 from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.spark.export.columns import Columns, Untyped, arrow_schema
+from statehold.snapshot.spark.export.columns import Columns, Untyped, arrow_schema, partition_column
 from statehold.snapshot.spark.export.export import Exported, exported, plan
 from statehold.snapshot.spark.export.point_in_time import kept
 from statehold.snapshot.spark.fold import plan as planning
+from statehold.snapshot.spark.fold.newest import Keys
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io.scan import ReaderOf, forget_pandas, forget_zip_finders
 from statehold.spark.change_rows import ChangedKey, ChangesTask, changes_of
@@ -98,8 +99,12 @@ class StateTable(Relation):
         ]
 
     def read(self, task: ReadTask, wanted: spark.StructType, pushed: Pushed) -> Iterator[pa.RecordBatch]:
-        for keys, values in rows_of(self._reader_of, task.work, pushed.chosen):
-            yield self._columns.batch([task.partition] * len(keys), keys, values, wanted)
+        arrow = arrow_schema(wanted)
+
+        def convert(keys: Keys, values: list[bytes]) -> pa.RecordBatch:
+            return self._columns.batch(partition_column(task.partition, len(keys)), keys, values, arrow)
+
+        yield from rows_of(self._reader_of, task.work, pushed.chosen, convert)
 
 
 def recorded(plans: Sequence[FoldPlan]) -> dict[str, str]:

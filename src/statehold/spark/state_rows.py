@@ -1,7 +1,7 @@
 """Reads one table of one partition at a point, on an executor: no row leaves before the digest is compared.
 
-Does not use Spark. The task reads a full snapshot and the deltas after it, merges them bucket by bucket, and writes the
-wanted rows to a temporary file. Only when the sums of all tables prove the state, it gives the rows out.
+Does not use Spark. The task reads a full snapshot with the deltas after it, and converts the wanted rows to columns at
+once. The rows wait, above a limit in a temporary file, until the sums of all tables prove the state.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from typing import IO, Any, Final
 import msgspec
 import pyarrow as pa
 
-from statehold.errors import DigestMismatch, PartitionError, ToolRefused
-from statehold.snapshot.format import frame
+from statehold.errors import DigestMismatch, PartitionError, ToolRefused, UsageError
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.spark.fold import plan as planning
-from statehold.snapshot.spark.fold.merge import merge, scratch
-from statehold.snapshot.spark.fold.newest import REPORT, KeyBlock, Newest, packed, unpacked
+from statehold.snapshot.spark.fold.merge import scratch
+from statehold.snapshot.spark.fold.newest import Keys
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.proof import KnownSums, Sums
-from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered
-from statehold.snapshot.spark.io.scan import ReaderOf, read_stretches, stretches_of
+from statehold.snapshot.spark.fold.report import TaskReport, gathered
+from statehold.snapshot.spark.io.overlay import state_rows
+from statehold.snapshot.spark.io.scan import ReaderOf
 from statehold.snapshot.spark.io.source import base_finding, unread, verdict
 
-#: rows that leave a task together
+#: rows, or bytes, that leave a task together
 BATCH: Final = 10_000
+_BATCH_BYTES: Final = 16_000_000
 #: bytes of rows that stay in memory until the digest is compared
 _IN_MEMORY: Final = 64_000_000
 #: what a task proves
 _STATE: Final = "folded state"
 #: full snapshots that a task tries
 _ATTEMPTS: Final = 4
-_entry_table = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
 
-#: Returns the numbers of the wanted keys (msgpack); None: all of them.
-Chosen = Callable[[list[bytes]], list[int] | None]
-KeysAndValues = tuple[list[bytes], list[bytes]]
+#: Returns the numbers of the wanted keys; None: all of them.
+Chosen = Callable[[Keys], list[int] | None]
+#: Returns the wanted columns of keys and values (as stored).
+Convert = Callable[[Keys, list[bytes]], pa.RecordBatch]
 
 
 class StateTask(msgspec.Struct, frozen=True):
@@ -70,50 +71,92 @@ def without_contents(commit_record: CommitRecord) -> CommitRecord:
     )
 
 
-class OneTable(Newest):
-    """Keeps one table only, for a read that compares no digest."""
-
-    def __init__(self, table: str) -> None:
-        super().__init__()
-        self._table = table
-
-    def add(self, raw: msgspec.Raw) -> int:
-        try:
-            name, _, _ = _entry_table(raw)
-        except msgspec.DecodeError as error:
-            raise frame.BadFrame(f"entry: {error}") from error
-        return super().add(raw) if name == self._table else 0
-
-
-def rows_of(reader_of: ReaderOf, task: StateTask, chosen: Chosen) -> Iterator[KeysAndValues]:
-    """Yield the keys (msgpack) and values (as stored), after the proof of the state.
+def rows_of(reader_of: ReaderOf, task: StateTask, chosen: Chosen, convert: Convert) -> Iterator[pa.RecordBatch]:
+    """Yield the chosen rows, after the proof of the state.
 
     A damaged full snapshot is replaced by an older one.
 
     :raises DigestMismatch: the state is not the recorded one. :raises ToolRefused: Kafka deleted the records meanwhile.
+    :raises UsageError: a value does not fit its column.
     """
     damaged: list[str] = []
     while True:
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=scratch()) as file:
-            finding = _spool(reader_of, task, chosen, file, damaged)
+        with tempfile.TemporaryFile(dir=scratch()) as file:
+            rows = _WaitingRows(file, convert)
+            finding = _spool(reader_of, task, chosen, rows, damaged)
             if not finding:
-                yield from _read_back(file)
+                yield from rows.release()
                 return
         damaged.append(finding)
         task = msgspec.structs.replace(task, plan=_without_base(reader_of, task.plan, damaged))
 
 
-def _spool(reader_of: ReaderOf, task: StateTask, chosen: Chosen, file: IO[bytes], damaged: Sequence[str]) -> str:
-    """Write the wanted rows to the file. Return '' if the state is proven, the finding if its base is damaged."""
+class _WaitingRows:
+    """Converts rows, and keeps them until the proof: in memory up to a limit, the others in a temporary file."""
+
+    def __init__(self, file: IO[bytes], convert: Convert) -> None:
+        self._file, self._convert = file, convert
+        self._error: UsageError | None = None
+        #: Batches that become one.
+        self._some: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._kept: list[pa.RecordBatch] = []
+        self._held = 0
+        self._stream: Any = None
+
+    def add(self, keys: Keys, values: list[bytes]) -> None:
+        for low in range(0, len(keys) if self._error is None else 0, BATCH):
+            some = slice(low, low + BATCH)
+            try:
+                batch = self._convert(keys[some], values[some])
+            except UsageError as error:
+                self._error = error  # a state that is not proven is the worse fault
+                return
+            self._some.append(batch)
+            self._rows, self._bytes = self._rows + len(batch), self._bytes + batch.nbytes
+            if self._rows >= BATCH or self._bytes >= _BATCH_BYTES:
+                self._join()
+
+    def _join(self) -> None:
+        for batch in pa.Table.from_batches(self._some).combine_chunks().to_batches():
+            if self._stream is None and self._held < _IN_MEMORY:
+                self._held += batch.nbytes
+                self._kept.append(batch)
+                continue
+            if self._stream is None:
+                self._stream = pa.ipc.new_stream(self._file, batch.schema)
+            self._stream.write_batch(batch)
+        self._some, self._rows, self._bytes = [], 0, 0
+
+    def release(self) -> Iterator[pa.RecordBatch]:
+        """:raises UsageError: a value does not fit its column."""
+        if self._error is not None:
+            raise self._error
+        if self._some:
+            self._join()
+        self._kept.reverse()
+        while self._kept:
+            yield self._kept.pop()
+        if self._stream is not None:
+            self._stream.close()
+            self._file.seek(0)
+            with pa.ipc.open_stream(self._file) as batches:
+                yield from batches
+
+
+def _spool(reader_of: ReaderOf, task: StateTask, chosen: Chosen, rows: _WaitingRows, damaged: Sequence[str]) -> str:
+    """Take in the chosen rows. Return '' if the state is proven, the finding if its base is damaged."""
     plan, sums, reports = task.plan, dict[str, Sums](), list[TaskReport]()
-    for _, name, keys, values in merge(_blocks(reader_of, plan, None if task.verify else task.table)):
-        if name == REPORT:
-            reports.append(decode_report(values[0]))
-            continue
+    for name, keys, values in state_rows(reader_of, plan, reports, None if task.verify else task.table):
         if task.verify:
             _add(sums, name, keys, values, task.text.get(name))
         if name == task.table:
-            _write(file, name, keys, values, chosen(keys))
+            numbers = chosen(keys)
+            if numbers is None:
+                rows.add(keys, values)
+            elif numbers:
+                every: Any = keys
+                rows.add([every[i] for i in numbers], [values[i] for i in numbers])
     found = gathered(reports).get(plan.partition, {})
     if any(each.overtaken for each in found.values()):
         raise _overtaken(plan)
@@ -126,7 +169,7 @@ def _spool(reader_of: ReaderOf, task: StateTask, chosen: Chosen, file: IO[bytes]
     return ""
 
 
-def _add(sums: dict[str, Sums], name: str, keys: list[bytes], values: list[bytes], text: bool | None) -> None:
+def _add(sums: dict[str, Sums], name: str, keys: Keys, values: list[bytes], text: bool | None) -> None:
     """Add to the sums of a table; `text` is how its keys are hashed, None if only the handler knows."""
     if text is None:
         sums.setdefault(name, Sums()).add(name, keys, values)
@@ -134,29 +177,6 @@ def _add(sums: dict[str, Sums], name: str, keys: list[bytes], values: list[bytes
         found = sums.setdefault(name, KnownSums())
         assert isinstance(found, KnownSums), "a table is known, or it is not"
         found.of(name, keys, values, text=text)
-
-
-def _blocks(reader_of: ReaderOf, plan: FoldPlan, only: str | None) -> Iterator[KeyBlock]:
-    newest = Newest if only is None else lambda: OneTable(only)
-    for stretches in stretches_of(plan):
-        yield from read_stretches(reader_of, stretches, newest)
-
-
-def _write(file: IO[bytes], table: str, keys: list[bytes], values: list[bytes], numbers: list[int] | None) -> None:
-    if numbers is not None:
-        keys, values = [keys[i] for i in numbers], [values[i] for i in numbers]
-    for low in range(0, len(keys), BATCH):
-        some = slice(low, low + BATCH)
-        data = packed(table, (pa.array(keys[some], pa.binary()), pa.array(values[some], pa.binary())))
-        file.write(len(data).to_bytes(8, "little"))
-        file.write(data)
-
-
-def _read_back(file: IO[bytes]) -> Iterator[KeysAndValues]:
-    file.seek(0)
-    while size := int.from_bytes(file.read(8), "little"):
-        _, (keys, values) = unpacked(file.read(size))
-        yield keys.to_pylist(), values.to_pylist()
 
 
 def _without_base(reader_of: ReaderOf, plan: FoldPlan, damaged: list[str]) -> FoldPlan:
