@@ -6,14 +6,9 @@ from tests.spark.compactions import Looking
 from tests.support.local_service import Local
 from tests.support.stage import Stage
 
-from statehold.snapshot.format.records import Manifest
 from statehold.snapshot.spark.io.source import Session
 
 SHARE = {"STATEHOLD_SNAPSHOT__SHARE": "2"}
-
-
-def manifests(look: Looking, partition: int = 0) -> list[Manifest]:
-    return [each for _, each in look.full_snapshots(partition) if isinstance(each, Manifest)]
 
 
 def test_a_life_of_families(spark: Session, staged: Stage) -> None:
