@@ -170,8 +170,10 @@ class Recovery:
         finally:
             reader.close()
         self._copy = None
-        engine.renew()
-        tools.speeds.expect(commit_record.pace)
+        if engine.references:
+            engine.renew()
+        if commit_record.pace:
+            tools.speeds.expect(commit_record.pace)
         self._log_restored(restored)
         return Recovered(engine, restored, behind)
 
