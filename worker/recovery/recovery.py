@@ -116,6 +116,9 @@ class Recovery:
                     if standby is None or not standby.give_way():
                         raise
                 return recheck(self._restore_once, self._tools, self._signals)
+        except UnstorableValue as error:  # the files cannot hold a key of the state
+            where = f"{self._tools.place.input}[{self._partition}]"
+            raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
         finally:
             left, self._copy = self._copy, None  # a partition that fails holds no state
             if left is not None:
@@ -160,12 +163,9 @@ class Recovery:
                 keep(tools.place, restored)
             if len(commit_record.positions) > 1:
                 log_unread_retries(tools, engine, reader, commit_record)
-        except BaseException as error:
+        except BaseException:
             if store is not None:
                 store.close(flush=False)
-            if isinstance(error, UnstorableValue):  # the files cannot hold a key of the state
-                where = f"{tools.place.input}[{tools.place.partition}]"
-                raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
             raise
         finally:
             reader.close()
