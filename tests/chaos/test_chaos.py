@@ -16,8 +16,8 @@ from tests.chaos.try_mutants import hunt, try_one
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
-SECONDS = 75
-SEED = 20260194  # a schedule in which each of SHORT occurs two times
+SECONDS = 50
+SEED = 20279676  # a schedule in which each of SHORT occurs two times
 #: a kill, a zombie, a storm of rebalances, a late commit, broken connections
 SHORT = ["F1", "F4", "F15", "F17", "F18"]
 
@@ -30,7 +30,7 @@ def chaos(directory: Path, seed: int, seconds: float, codes: list[str] | None, b
 
 
 def test_nothing_is_lost_or_doubled_under_a_fixed_schedule_of_faults(tmp_path: Path) -> None:
-    result = chaos(tmp_path, SEED, SECONDS, SHORT)  # two minutes with start, recovery and the checkers
+    result = chaos(tmp_path, SEED, SECONDS, SHORT)  # half as long again with start, recovery and the checkers
     assert result.good, "\n".join(result.verdict.lines())
 
 

@@ -6,14 +6,15 @@ import random
 from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import pytest
 from tests.support.files_on_disk import damage_a_row, lose_a_row
+from tests.support.handlers import commit_records
 from tests.support.inside import lane
 
-from statehold import Dedupe, Handler, Hopping, Output, Record, Session, Table, Tumbling
+from statehold import Dedupe, Handler, Hopping, Output, Record, Session, Table, Tumbling, dead_letter
 from statehold.config.settings import Settings
 from statehold.disk import dated, tables
 from statehold.disk import label as labels
@@ -22,6 +23,7 @@ from statehold.disk.rows import check_of
 from statehold.errors import LocalStoreFailed, OutcomeUnknown, TransactionAborted, UsageError
 from statehold.state.system_names import EXPIRY
 from statehold.testing.driver import Driver
+from statehold.worker.handler import time_slices
 
 NAMES = ("brief", "sorted", "lists", "seen", "sums", "hops", "visits")
 START = 1_000_000_000
@@ -175,6 +177,72 @@ def test_any_history_is_that_of_tables_in_memory(seed: int) -> None:
     assert state_of(disk) == state_of(memory)
     disk.replay()
     assert index_of_files(disk) == recomputed(disk)
+
+
+class Failing(Exception):
+    """Raised after all writes of a record."""
+
+
+class Fails(Kinds):
+    """Some records become dead letters, and their writes and due rows are rolled back."""
+
+    on_failure: ClassVar = {Failing: dead_letter(ordered=False)}
+
+    def on_record(self, record: Record[Event]) -> None:
+        super().on_record(record)
+        if record.value.amount in (3, 6):
+            raise Failing(str(record.offset))
+
+
+def cuts(driver: Driver) -> list[Any]:
+    """Return where transactions ended, and the rows that those which ended before their record had handed over."""
+    return [(each.n, each.positions, each.pinned) for each in commit_records(driver)]
+
+
+def failed(driver: Driver) -> list[tuple[int, str]]:
+    return [(each.offset, each.text) for each in driver.dead_letters()]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "seed", [4, 6, 9, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 13, 18, 25, 29))]
+)
+def test_records_that_fail_between_slices_leave_what_they_would_in_memory(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as both end their slices at the same rows.
+
+    A rollback leaves entries of no row in the index in memory. A slice may stop before such an entry, and a record that
+    fails behind it has then advanced the time by one slice more or less. So a history ends where that happens.
+    """
+    rnd = random.Random(seed)
+    monkeypatch.setattr(time_slices, "ROWS", 1 + seed % 3)
+    interval = "commit" if seed % 2 else 5.0
+    disk, memory = new(Fails, "disk", interval), new(Fails, "memory", interval)
+    now, rounds, sliced = START, 0, 0
+    for number in range(6):
+        event, after, count = rnd.randrange(6), rnd.randrange(6), rnd.randrange(5, 30)
+        later = now
+        for driver in (disk, memory):
+            if number and event < 2:
+                driver.broker.fail("commit", (TransactionAborted if event else OutcomeUnknown)("injected"))
+            later = feed_some(driver, 100 * seed + number, count, now, 12 if number % 3 else 60)
+            driver.advance(2.0)
+            driver.commit()
+            if after > 3:
+                driver.take_full()
+        now = later
+        if after in (3, 5):
+            started_again(disk)
+            started_again(memory)
+        if cuts(disk) != cuts(memory):
+            break
+        assert disk.outputs("out") == memory.outputs("out"), number
+        assert state_of(disk) == state_of(memory), number
+        assert disk.commit_record().digest == memory.commit_record().digest, number
+        assert failed(disk) == failed(memory), number
+        rounds, sliced = number + 1, sum(bool(each.pinned) for each in commit_records(disk))
+    assert (rounds > 3, sliced > 1, len(failed(disk)) > 9) == (True, True, True)
 
 
 def index_of_files(driver: Driver) -> dict[str, list[tuple[int, Any]]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.monitoring.shipped import ALERTS, DASHBOARD, DEPLOY, RULES, panels
 from tests.support.prometheus import missing, promtool
 
@@ -216,16 +217,17 @@ def test_promtool_accepts_them() -> None:
 @needs_promtool
 @pytest.mark.slow
 def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+    """Each has a rule file of its own, because promtool evaluates all rules of a file for each of its tests."""
     assert sorted(CASES) == sorted(alert.name for alert in ALERTS)
-    tests = [
-        one(name, series, fires)
-        for name, cases in CASES.items()
-        for series, fires in zip(cases, (True, False), strict=True)
-    ]
-    (tmp_path / "statehold.rules.yml").write_text(RULES)
-    whole = {"rule_files": ["statehold.rules.yml"], "evaluation_interval": "1m", "tests": tests}
-    (tmp_path / "tests.yml").write_text(json.dumps(whole))  # JSON is YAML
-    done = promtool("test", "rules", "tests.yml", cwd=tmp_path)
+    (group,) = yaml.safe_load(RULES)["groups"]
+    for rule in group["rules"]:
+        name = rule["alert"]
+        tests = [one(name, series, fires) for series, fires in zip(CASES[name], (True, False), strict=True)]
+        # JSON is YAML
+        (tmp_path / f"{name}.rules.yml").write_text(json.dumps({"groups": [{**group, "rules": [rule]}]}))
+        whole = {"rule_files": [f"{name}.rules.yml"], "evaluation_interval": "1m", "tests": tests}
+        (tmp_path / f"{name}.tests.yml").write_text(json.dumps(whole))
+    done = promtool("test", "rules", *(f"{name}.tests.yml" for name in CASES), cwd=tmp_path)
     assert done.returncode == 0, done.stdout
 
 
