@@ -72,10 +72,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--millions", default="5,20", help="of delta entries, each in a run of its own")
     parser.add_argument("--memory", default="2g", help="heap of Spark")
     parser.add_argument("--only", default="read,python,compact")
+    parser.add_argument("--changed", type=float, help="instead: percent of the keys that change between compactions")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run it; 1 when a fold was not proven."""
+    if options.changed is not None:
+        return _changes(options)
     rows: dict[float, dict[str, Took]] = {}
     sizes: dict[float, tuple[int, int]] = {}
     for millions in map(float, options.millions.split(",")):
@@ -97,18 +100,51 @@ def fill(bootstrap: str, entries: int, updates: int) -> tuple[dict[str, Any], in
     writer = Writer(bootstrap, source, entries // updates, PARTITIONS, varied=True)
     job = new_job(bootstrap, entries, source, target, settings=_QUIET)
     began = time.monotonic()
-    service = Running(Contender("h", "statehold", lambda: [sys.executable, "-m", "benchmarks.keys_app"]), job)
-    for _ in range(updates):
-        writer.pass_over()
-    committed = kafka.Committed(bootstrap, job["group"], source, PARTITIONS)
-    while committed.total() < entries:
-        if not service.alive() or time.monotonic() - began > 600 + entries / 10_000:
-            raise RuntimeError(f"the service did not get through:\n{service.said()}")
-        time.sleep(0.2)
-    service.stop(patience=60)
+    _handle(bootstrap, job, writer, entries, entries)
     size = kafka.size_of(bootstrap, f"{job['group']}.{source}.changelog", PARTITIONS)
     console.print(f"{entries:,} entries, {size / 1e6:,.1f} MB, written in {time.monotonic() - began:.0f} s")
     return job, size
+
+
+def _handle(bootstrap: str, job: dict[str, Any], writer: Writer, puts: int, total: int) -> None:
+    """Let the service handle further puts, `total` since the start, and stop."""
+    began = time.monotonic()
+    service = Running(Contender("h", "statehold", lambda: [sys.executable, "-m", "benchmarks.keys_app"]), job)
+    writer.put(puts)
+    committed = kafka.Committed(bootstrap, job["group"], job["input"], PARTITIONS)
+    while committed.total() < total:
+        if not service.alive() or time.monotonic() - began > 600 + puts / 10_000:
+            raise RuntimeError(f"the service did not get through:\n{service.said()}")
+        time.sleep(0.2)
+    service.stop(patience=60)
+
+
+def _changes(options: argparse.Namespace) -> int:
+    """Compact a state of as many keys as entries, then after changes, with and without `snapshot.share`."""
+    proven = True
+    for millions in map(float, options.millions.split(",")):
+        with Cluster() as cluster:
+            servers, keys, lines = cluster.bootstrap_servers, int(millions * 1e6), []
+            job, _ = fill(servers, keys, 1)
+            job["memory"] = options.memory
+            writer, total = Writer(servers, job["input"], keys, PARTITIONS, varied=True), keys
+            for title, percent, share in (
+                ("the first, whole", 0.0, 10),
+                ("unchanged", 0.0, 10),
+                (f"{options.changed:g} % changed", options.changed, 10),
+                (f"{options.changed:g} % changed, again", options.changed, 10),
+                (f"{options.changed:g} % changed, whole", options.changed, 0),
+            ):
+                if percent:
+                    puts = int(keys * percent / 100)
+                    total += puts
+                    _handle(servers, job, writer, puts, total)
+                took = _measure("compact", {**job, "of_compaction": {"snapshot": {"share": share}}})
+                written = sum(each["bytes_written"] or 0 for each in took.said["outcomes"])
+                proven = proven and _proven(took)
+                lines.append([title, f"{written:,}", *(f"{each:.1f}" for each in (took.work, took.whole, took.cpu))])
+            show(f"{millions:g} million keys", ["", "bytes", "s of work", "s in all", "processor s"], lines)
+    return 0 if proven else 1
 
 
 def _measure(name: str, job: dict[str, Any]) -> Took:

@@ -43,7 +43,7 @@ def main() -> None:
     """Run it."""
     name, file = sys.argv[1:]
     job: dict[str, Any] = json.loads(Path(file).read_text())
-    settings = settings_of({**job, "settings": {}})
+    settings = settings_of({**job, "settings": job.get("of_compaction", {})})
     names = Names(job["group"], job["input"], "")
     said = {"read": _read, "python": _fold, "compact": _compact}[name](settings, names, job)
     sys.stdout.write(json.dumps(said) + "\n")
@@ -102,7 +102,8 @@ def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str,
     with spark_session("compact", options) as spark:
         started = _since_start()
         outcomes = Compaction(settings, names).run(spark)
-    rows = [{"partition": each.partition, "proven": each.proven, "keys": each.keys} for each in outcomes]
+    names_of = "partition", "proven", "keys", "bytes_written", "shared", "status"
+    rows = [{name: getattr(each, name) for name in names_of} for each in outcomes]
     return {"started": started, "outcomes": rows}
 
 

@@ -317,12 +317,15 @@ def _load_chunks(
     watch: LoadObserver | None,
     seen: int,
 ) -> None:
-    """Load the chunks. Skip duplicated and foreign ones; reject the full snapshot if one is missing or damaged."""
+    """Load the chunks. Skip duplicated and foreign ones; reject the full snapshot if one is missing or damaged.
+
+    Foreign are also those of a killed compaction that would have continued the family.
+    """
     wanted = len(manifest.checksums)
     gone = UndeclaredRows() if manifest.shared else None
     for data in frames:
         chunk = records.unpack(data)
-        if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
+        if not isinstance(chunk, Chunk) or chunk.full != manifest.full or not seen <= chunk.i < wanted:
             continue
         if chunk.i != seen or frame.body_checksum(data) != manifest.checksums[seen]:
             raise FullDiffers(f"chunk {seen} of {wanted} is missing or damaged")

@@ -75,6 +75,11 @@ def newest_of_families(refs: Iterable[FullRef]) -> tuple[FullRef, ...]:
     return tuple(found.values())
 
 
+def most_rows(keys: int) -> int:
+    """Return how many rows the chunks of a family may have, if the state has this number of keys."""
+    return max(_FEW, round(_MOST_ROWS * keys))
+
+
 class ChunkSharing:
     """Used by the partition's thread. After an abandoned full snapshot the next one is whole.
 
@@ -98,7 +103,7 @@ class ChunkSharing:
         self._state.changed = None
         if record.format < frame.SHARED:
             return None
-        most = max(_FEW, round(_MOST_ROWS * record.keys))
+        most = most_rows(record.keys)
         self._state.changed = ChangedKeys(from_bytes(record.digest), max(_FEW, most - record.keys))
         if newest is None or changed is None or changed.crowded or self._members >= self._most:
             self._members = 0

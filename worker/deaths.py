@@ -50,12 +50,9 @@ def input_positions(tools: Tools, record: CommitRecord) -> dict[str, int]:
     return {topic: record.positions[topic] for topic in tools.place.names.inputs}
 
 
-def noted(tools: Tools, run: RunHandler, position: int) -> RunHandler | None:
+def noted(notes: DeathNotes, run: RunHandler, position: int) -> RunHandler | None:
     """Return `run` with a note on disk before each call; None without a death, so that it costs nothing."""
-    notes = tools.deaths
-    if notes is None or not notes.deaths:
-        return None
-    return partial(_run_noted, notes, run, position + CAREFUL)
+    return partial(_run_noted, notes, run, position + CAREFUL) if notes.deaths else None
 
 
 def _run_noted(notes: DeathNotes, run: RunHandler, until: int, messages: Messages, *, one_by_one: bool = False) -> int:
@@ -89,9 +86,7 @@ def _command(tools: Tools, message: Message) -> str:
 
 def _requested_unseen(tools: Tools, signals: Signals, record: CommitRecord) -> tuple[str, int] | None:
     """Return topic and offset of the record that a `dlq add` names while the service was stopped."""
-    if tools.control is None or record.paused is not None:
-        return None
-    if tools.control_exists is not None and not tools.control_exists():
+    if tools.control is None or record.paused is not None or not tools.control_exists():
         return None
     found = find_dead_letter_command(tools, signals, None, record)
     if found is None or found.dead_letter is None:

@@ -145,7 +145,7 @@ class LiveLoop:
 
     def close(self) -> None:
         """Close the participants, then call the handler's hook; commit nothing."""
-        self.engine.effects.on_first = None
+        self.engine.on_first_effect = None
         try:
             self.participants.close()
         finally:

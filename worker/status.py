@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from statehold.disk.disk_state import DiskState
+from statehold.disk.usage import ScrubNote
 from statehold.errors import DeadlyRecord
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, FullRef
@@ -95,6 +97,8 @@ class LiveStatus(msgspec.Struct, frozen=True):
     timer: float | None
     #: the partition's own time, in seconds since 1970; None for a handler that has no use for it, and before a record
     time: float | None
+    #: the last pass of the scrub over files of this partition on this machine; None: none yet, or no table on disk
+    scrub: ScrubNote | None
     commit_record: CommitRecordStatus
 
     @classmethod
@@ -122,6 +126,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
             requests_since=oldest / 1000 or None,
             timer=None if event_time is None or math.isinf(due := event_time.known) else due / 1000,
             time=event_time.now / 1000 if event_time is not None and event_time.now else None,
+            scrub=engine.state.scrubbed if isinstance(engine.state, DiskState) else None,
             commit_record=CommitRecordStatus.of(live.record, live.full_snapshots.known),
         )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from statehold.errors import UsageError
 from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
-from statehold.snapshot.restore.restore import Restored
+from statehold.state import digest
 from statehold.telemetry import metrics
 from statehold.worker.calls.participant import DurableCalls
 from statehold.worker.common.context import Tools
@@ -56,7 +56,7 @@ from statehold.worker.sinks.coordinator import SinkCoordinator
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import Participant, Participants
 from statehold.worker.transaction.pipeline import TransactionPipeline
-from statehold.worker.transaction.record_buffer import CommitPolicy
+from statehold.worker.transaction.record_buffer import CommitPolicy, RecordBuffer
 from statehold.worker.transaction.state import TransactionState
 
 #: The loop calls the participants in this order and closes them in reverse. A further participant comes last.
@@ -92,6 +92,10 @@ class Takeover:
         self.live: LiveLoop | None = None
         #: None for a service with one input: the manager delivers its records
         self._inputs = PartitionInputs(tools, signals, mailbox) if isinstance(mailbox, MergingMailbox) else None
+        #: a span around a step; without tracing none
+        self._step: Callable[[str], AbstractContextManager[Any]] = (
+            nullcontext if tools.tracing is None else tools.tracing.step
+        )
         #: seconds of the last fence, restore and replay
         self.timings: dict[str, float] = {}
 
@@ -116,7 +120,7 @@ class Takeover:
         self._tools.log.info("restoring")
         self._tools = replace(self._tools, place=self.recovery.locate())
         self.recovery = Recovery(self._tools, self._signals)
-        with self._traced("restore"), self.recovery.comparing_topics():
+        with self._step("restore"), self.recovery.comparing_topics():
             self._recovered = recovered = self.recovery.restore()
         record = recovered.restored.commit_record
         if record.effects:
@@ -137,9 +141,12 @@ class Takeover:
         if self.live is None:
             assert self._recovered is not None
             recovered, restored, began = self._recovered, self._recovered.restored, self._tools.clock()
-            with self._traced("replay"), self.recovery.comparing_topics():
-                progress = self.recovery.progress
-                count = GapReplay(self._tools, self._signals, progress, recovered.engine, restored).run()
+            engine, record, count = recovered.engine, restored.commit_record, 0
+            gap = restored.pinned or restored.position < record.position(self._tools.place.names.input)
+            with self._step("replay"), self.recovery.comparing_topics():
+                if gap or digest.to_bytes(engine.state.digest) != record.digest:  # rule D1
+                    progress = self.recovery.progress
+                    count = GapReplay(self._tools, self._signals, progress, engine, restored).run()
             seconds = self._took("replay", self._tools.clock() - began)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
             if not (restored.from_standby or restored.from_files):
@@ -164,9 +171,12 @@ class Takeover:
         renew = recovered.offset_behind or record.writer.reads < frame.NEWEST or bool(untyped)
         if kafka.types.news:
             log_types(tools, record, untyped)
+        careful = tools.deaths is not None or (
+            tools.control is not None and record.paused is None and tools.control_exists()
+        )
         transaction = TransactionState(
             kafka=kafka,
-            buffer=record_buffer(tools, signals, record),
+            buffer=record_buffer(tools, signals, record) if careful else RecordBuffer(kafka.position),
             policy=CommitPolicy(
                 tools.settings.commit, tools.open_transactions, last_commit=-math.inf if renew else now
             ),
@@ -177,14 +187,15 @@ class Takeover:
         cost = RestoreCost(tools.speeds, snapshots, restored)
         deltas = Deltas(tools, transaction, snapshots, cost, restored)
         full_snapshots = FullSnapshots(tools, snapshots, cost, restored, signals.leaving)
-        decisions = FailureDecisions(tools, signals, engine)
         participants = Participants(ORDER)
-        members: list[Participant] = [
-            deltas,
-            full_snapshots,
-            *_of_files(tools, engine, snapshots, cost, restored, signals),
-        ]
-        decisions.on_first = partial(_join_dead_letters, tools, engine, participants)
+        on_first = partial(_join_dead_letters, tools, engine, participants)
+        decisions = cache(partial(FailureDecisions, tools, signals, engine, on_first))
+        files = (
+            [LocalStore(tools, engine.state, snapshots, cost, restored, signals.fail)]
+            if isinstance(engine.state, DiskState)
+            else []
+        )
+        members: list[Participant] = [deltas, full_snapshots, *files]
         if tools.tracing is not None:
             members.append(CommitSpans(tools.tracing))
         if engine.references or record.reference:
@@ -200,13 +211,13 @@ class Takeover:
             members.append(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
         if engine.dead_letters is not None:
             members.append(DeadLetters(engine.dead_letters, tools.metrics))
-        participants.join(*members, *(further(engine, record) for further in tools.participants))
+        participants.join(*members, *[further(engine, record) for further in tools.participants])
         join_effects = partial(_join_effects, tools, signals, engine, transaction, participants)
         if record.effects:
             join_effects()
         else:
-            engine.effects.on_first = join_effects
-        run = noted(tools, engine.run, kafka.position)
+            engine.on_first_effect = join_effects
+        run = None if tools.deaths is None else noted(tools.deaths, engine.run, kafka.position)
         pipeline = TransactionPipeline(tools, signals, engine, transaction, participants, decisions, run)
         return LiveLoop(tools, signals, self._mailbox, engine, pipeline, full_snapshots)
 
@@ -266,9 +277,6 @@ class Takeover:
         if producer is not None:
             producer.drop()
 
-    def _traced(self, step: str) -> AbstractContextManager[Any]:
-        return nullcontext() if self._tools.tracing is None else self._tools.tracing.step(step)
-
     def _took(self, step: str, seconds: float) -> float:
         self.timings[step] = round(seconds, 3)
         self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, step)
@@ -305,14 +313,6 @@ def _of_state(
         yield RecordsAhead(tools, engine.live_limit)
     if engine.calls is not None:
         yield DurableCalls(tools, signals, engine, engine.calls, wake)
-
-
-def _of_files(
-    tools: Tools, engine: Engine, policy: SnapshotPolicy, cost: RestoreCost, restored: Restored, signals: Signals
-) -> Iterator[Participant]:
-    """Yield the participant of tables on disk."""
-    if isinstance(engine.state, DiskState):
-        yield LocalStore(tools, engine.state, policy, cost, restored, signals.fail)
 
 
 def _join_dead_letters(tools: Tools, engine: Engine, participants: Participants) -> None:

@@ -19,8 +19,8 @@ class StateSettings(Section, name="state"):
     )
     memory: int = size(
         256_000_000,
-        "Memory of this process for decoded values of tables on disk, in equal shares: an estimate, from the bytes of "
-        "each value. The kernel keeps pages of the files in memory besides.",
+        "Memory of this process for decoded values of tables on disk and their keys, in equal shares: an estimate, "
+        "from the bytes of each. The kernel keeps pages of the files in memory besides.",
         low=1_000_000,
         high=10**13,
     )

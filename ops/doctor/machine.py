@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
+from statehold.disk.usage import SCRUB, scrub_note
 from statehold.health.death_notes import state_directory
 from statehold.kafka.survey.librdkafka import version
 from statehold.ops.doctor.case import Case
@@ -26,6 +27,8 @@ _PROCESS, _PRODUCER, _CONNECTION = 256, 8, 3
 _REMOTE: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster", "tmpfs", "ramfs")
 #: bytes of room below which a directory is nearly full
 _LEAST: Final = 1_000_000_000
+#: seconds for which a difference is shown, and in which a scrub should read all files once
+_DIFFERED, _UNREAD = 30 * 86_400, 7 * 86_400
 
 
 class ClientLibrary:
@@ -99,6 +102,36 @@ class LocalDisk:
             yield seen.warned("state.dir", f"{place} is on {kind}", "set state.dir to a directory on a local disk")
 
 
+class LocalScrub:
+    name: ClassVar = "local-scrub"
+    looks_at: ClassVar = "what the scrub has found in the files of tables on disk on this machine"
+    fails: ClassVar = "-"
+    warns: ClassVar = "files have differed in the last 30 days, or were written 7 days after the last pass"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        state, seen = case.settings.state, FindingsOf(self)
+        directory = _directory(case)
+        if directory is None or not (state.dir or state.storage == "disk"):
+            return
+        for base in sorted(each.parent for each in directory.glob(f"*/{SCRUB}")):
+            note = scrub_note(base)
+            if note is None:
+                continue
+            if note.differed and case.wall() - note.differed < _DIFFERED:
+                yield seen.warned(
+                    base.name,
+                    f"its files differed {(case.wall() - note.differed) / 3600:,.1f} h ago: {note.cause}",
+                    "statehold explain StateholdLocalStoreDiffers",
+                )
+            written = max((each.stat().st_mtime for each in base.glob("*/data.mdb")), default=0.0)
+            if state.scrub and written - note.time > _UNREAD:
+                yield seen.warned(
+                    base.name,
+                    f"its files were written {(written - note.time) / 86_400:,.0f} days after the last pass over them",
+                    f"set state.scrub above {state.scrub}, because one pass takes too long",
+                )
+
+
 def _directory(case: Case) -> Path | None:
     if case.settings.state.dir:
         return Path(case.settings.state.dir)
@@ -116,4 +149,4 @@ def _file_system(place: Path, mounts: Path) -> str:
     return max(holding, default=(0, ""))[1]
 
 
-CHECKS = (ClientLibrary, FileLimit, LocalDisk)
+CHECKS = (ClientLibrary, FileLimit, LocalDisk, LocalScrub)

@@ -132,10 +132,10 @@ class RecordedTypes:
     def __init__(self, declared: Mapping[str, TableType], commit_record: CommitRecord, used: Iterable[str]) -> None:
         """`used`: the tables that have keys."""
         known = commit_record.types
+        #: the tables whose types are recorded
+        self.tables = frozenset(declared)
         #: tables that had keys at the takeover, and whose type no commit record carries
-        self.unknown = frozenset(
-            table for table in used if table in declared and declared[table].values and table not in known
-        )
+        self.unknown = {table for table in used if table in declared and declared[table].values and table not in known}
         #: by table; a commit record names the fields that stored values may be without, which a declaration does not
         self._texts = {table: to_text(types) for table, types in declared.items()}
         for table, text in self._texts.items():
@@ -143,8 +143,10 @@ class RecordedTypes:
                 self._texts[table] = to_text(all_optional(declared[table]))
             elif known.get(table, text) != text:
                 self._texts[table] = to_text(table_merged(of_text(known[table]), declared[table]))
-        #: whether anything is to be recorded that is not
-        self.news = bool(self.unknown) or any(known.get(table, text) != text for table, text in self._texts.items())
+        #: whether a type is to be recorded that the record at the takeover does not have
+        self.news = bool(self.unknown)
+        for table, text in self._texts.items():
+            self.news |= known.get(table, text) != text
 
     def after(
         self, commit_record: CommitRecord, format: int, written: Collection[str], emptied: Collection[str]

@@ -444,21 +444,18 @@ class EntryDecoder:
             if table not in self._keys:
                 known = ", ".join(sorted(self._keys)) or "none"
                 raise UnknownTable(f"holds table {table!r}, this code declares: {known}", table)
-            changes = Changes(table, self._decoded_keys(table, keys), _decode_values(values))
+            try:
+                decoded = self._keys[table](keys)
+            except msgspec.ValidationError as error:
+                if not isinstance(msgspec.msgpack.decode(keys), list):
+                    raise
+                kind = getattr(self._types[table], "__name__", repr(self._types[table]))
+                raise OtherKeys(
+                    f"holds keys of table {table!r} that this code cannot read as {kind:.100}: {error}"
+                ) from error
+            changes = Changes(table, decoded, _decode_values(values))
         except UNREADABLE as error:
             raise frame.BadFrame(f"entry: {error}") from error
         if len(changes.keys) != len(changes.values):
             raise frame.BadFrame(f"table {table!r}: {len(changes.keys)} keys, {len(changes.values)} values")
         return changes
-
-    def _decoded_keys(self, table: str, keys: msgspec.Raw) -> list[Any]:
-        """:raises OtherKeys: they are keys of another type; msgspec's own errors: they are no keys."""
-        try:
-            return self._keys[table](keys)
-        except msgspec.ValidationError as error:
-            if not isinstance(msgspec.msgpack.decode(keys), list):
-                raise
-            kind = getattr(self._types[table], "__name__", repr(self._types[table]))
-            raise OtherKeys(
-                f"holds keys of table {table!r} that this code cannot read as {kind:.100}: {error}"
-            ) from error

@@ -126,10 +126,10 @@ def _piece(offset: int, data: Any, manifest: Manifest, seen: int) -> Piece | Non
         if frame.kind_of(data) != b"C":
             return None
         chunk = records.unpack(data)
-        if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
+        if not isinstance(chunk, Chunk) or chunk.full != manifest.full:
             return None
-        if chunk.i >= len(manifest.checksums):
-            return Piece(chunk.i, offset, None, f"the manifest names {len(manifest.checksums)} chunks")
+        if not seen <= chunk.i < len(manifest.checksums):
+            return None
         if frame.body_checksum(data) != manifest.checksums[chunk.i]:
             return Piece(chunk.i, offset, None, "its checksum is not the manifest's")
         return Piece(chunk.i, offset, decoded(chunk.entry))

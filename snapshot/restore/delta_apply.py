@@ -12,7 +12,7 @@ from statehold.ports import Reader
 from statehold.snapshot.format import records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, EntryDecoder, Header, Manifest
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder, Header, Manifest, StateReplacement
 from statehold.snapshot.format.side_inputs import placed
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.restore.progress import Progress
@@ -120,8 +120,9 @@ def _increments(
             size += len(data)
             if increment is None:
                 continue
-            if manifest is None and chain.first == increment.commit_record.n:
-                _check_beginning(increment)
+            n, replacement = increment.commit_record.n, increment.replacement
+            if manifest is None and chain.first == n and (n > 0 or replacement is not None):
+                _check_beginning(n, replacement)
             yield increment, size
             size = 0
     chain.finish(end)
@@ -138,13 +139,12 @@ def _check_first(record: records.Record, chain: Chain) -> None:
         raise FullUnusable(f"the log begins within transaction {n}: earlier records are gone")
 
 
-def _check_beginning(increment: Increment) -> None:
-    """Require the initial commit record, or a state-replacement record without a base: the state before it is empty."""
-    n, replacement = increment.commit_record.n, increment.replacement
-    if replacement is not None and replacement.base is not None:
-        raise FullUnusable(f"state-replacement record {n} names a full snapshot, from which the deltas continue")
-    if n > 0 and replacement is None:
+def _check_beginning(n: int, replacement: StateReplacement | None) -> None:
+    """Require a state-replacement record without a base: the state before it is empty, as before the initial record."""
+    if replacement is None:
         raise FullUnusable(f"the deltas begin with transaction {n}: earlier ones are gone")
+    if replacement.base is not None:
+        raise FullUnusable(f"state-replacement record {n} names a full snapshot, from which the deltas continue")
 
 
 def damaged(place: Place, finding: str) -> DamagedIncrement:

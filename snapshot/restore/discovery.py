@@ -20,6 +20,8 @@ from statehold.snapshot.format.records import COMPACTION, Chunk, CommitRecord, F
 
 _WINDOW: Final = 64
 _GROWTH: Final = 8
+#: Records before a manifest among which its last chunk is looked for, because another writer's may be between.
+_BEFORE: Final = 4
 
 
 class LocatedManifest(NamedTuple):
@@ -190,17 +192,29 @@ def published(reader: Reader, place: Place, known: int) -> Iterator[LocatedManif
 
 
 def predecessor(reader: Reader, place: Place, found: LocatedManifest) -> LocatedManifest | None:
-    """Return the newest full snapshot that the maker of this one knew; its first chunk names it (rule S5)."""
-    if found.manifest.low < 0:
+    """Return the newest full snapshot that the maker of this one knew; its first own chunk names it (rule S5)."""
+    offset = offset_before(reader, place, found)
+    return None if offset is None or offset < 0 else manifest_at(reader, place, offset)
+
+
+def offset_before(reader: Reader, place: Place, found: LocatedManifest) -> int | None:
+    """Return the offset of the newest manifest that the maker of this one knew, -1 without one; None: unknown."""
+    manifest, topic = found.manifest, place.names.snapshot
+    if manifest.low < 0:
         return None
+    start, end = manifest.low, manifest.low + 1
+    if manifest.shared:  # its own chunks, if it has any, are before its manifest
+        start, end = max(manifest.low, found.offset - _BEFORE), found.offset
     try:
-        for batch in reader.read(place.names.snapshot, place.partition, found.manifest.low, found.manifest.low + 1):
-            for message in batch:
-                record = records.unpack(message.value())
-                if isinstance(record, Chunk) and record.newest >= 0:
-                    return manifest_at(reader, place, record.newest)
+        messages = [each for batch in reader.read(topic, place.partition, start, end) for each in batch]
+        for message in reversed(messages):
+            record = records.unpack(message.value())
+            if isinstance(record, Chunk) and record.full == manifest.full:
+                return record.newest
+            if isinstance(record, Manifest) and record.full == manifest.full:
+                return message.offset()
     except (OutOfRange, frame.BadFrame, DamagedIncrement):
-        return None  # its first chunk is gone or damaged, so the full snapshot is unusable too
+        pass  # its chunk is gone or damaged, so the full snapshot is unusable too
     return None
 
 

@@ -252,16 +252,16 @@ class _Attempt:
             if not self.place.deltas_reach(ref.first if ref else commit_record.adopted, commit_record):
                 far.append(_Base(ref, replayed=True))
                 continue
-            if self._on_disk(ref):
+            if ref is not None and self._on_disk(ref):
                 yield _Base(ref, replayed=False, from_disk=True)
             yield _Base(ref, replayed=False)
         for base in far:
-            if self._on_disk(base.ref):
+            if base.ref is not None and self._on_disk(base.ref):
                 yield base._replace(from_disk=True)
             yield base
 
-    def _on_disk(self, ref: FullRef | None) -> bool:
-        return ref is not None and self.local is not None and self.local.has(ref)
+    def _on_disk(self, ref: FullRef) -> bool:
+        return self.local is not None and self.local.has(ref)
 
     def _restore_from(self, base: _Base, commit_record: CommitRecord) -> AppliedDeltas:
         """Load the full snapshot of this base, if any, and apply the deltas after it."""
@@ -321,7 +321,7 @@ class _Attempt:
     def _check_versions(self, commit_record: CommitRecord) -> None:
         """Require the upcasters that the stored values need."""
         for name, table in self.state.tables.items():
-            if versions := table.unreadable():
+            if table.version > 1 and (versions := table.unreadable()):
                 shown = ", ".join(map(str, sorted(versions)))
                 raise self._unknown_schema(
                     commit_record,

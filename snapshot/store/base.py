@@ -51,6 +51,19 @@ class Store(Protocol):
         """Write an object. It becomes visible as a whole, and is durable on return."""
         ...
 
+    def put_new(self, key: str, data: bytes) -> None:
+        """As `put`, but never replace an object of another content: two writers of one name cannot both succeed.
+
+        :raises StoreTrouble: it exists.
+        """
+        try:
+            held = self.get(key)
+        except FileNotFoundError:
+            self.put(key, data)
+            return
+        if held != data:
+            raise StoreTrouble(f"{key} exists already, with another content: another process has written it")
+
     def get(self, key: str) -> bytes:
         """:raises FileNotFoundError: the object does not exist."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from statehold.snapshot.store.base import Store, Stored, StoreTrouble, is_safe_key
@@ -20,6 +20,17 @@ class FileStore(Store):
         self._file_mode, self._folder_mode = (0o600, 0o700) if private else (0o666, 0o777)
 
     def put(self, key: str, data: bytes) -> None:
+        self._write(key, data, lambda new, path: new.replace(path))
+
+    def put_new(self, key: str, data: bytes) -> None:
+        try:
+            self._write(key, data, os.link)
+        except StoreTrouble as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            super().put_new(key, data)  # it exists; or a file system without links
+
+    def _write(self, key: str, data: bytes, name: Callable[[Path, Path], object]) -> None:
         path = self._path(key)
         new = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
         try:
@@ -28,7 +39,8 @@ class FileStore(Store):
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(path)
+            name(new, path)
+            new.unlink(missing_ok=True)
             sync_directory(path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):

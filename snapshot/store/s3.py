@@ -42,6 +42,14 @@ class S3Store(Store):
         except Exception as error:
             raise self._trouble("written", key, error) from error
 
+    def put_new(self, key: str, data: bytes) -> None:
+        try:
+            self._obstore.put(self._store, key, data, use_multipart=False, mode="create")
+        except self._obstore.exceptions.AlreadyExistsError:
+            super().put_new(key, data)  # of the same content, if a request was repeated
+        except Exception as error:
+            raise self._trouble("written", key, error) from error
+
     def get(self, key: str) -> bytes:
         try:
             return bytes(self._obstore.get(self._store, key).bytes())

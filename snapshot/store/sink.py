@@ -47,6 +47,7 @@ class StoreSink:
         self._store, self._root, self._folder, self._kafka = store, root, folder, kafka
         self._segment_bytes, self._clock = segment, clock
         self._full, self._segments = "", 0
+        self._put = store.put
         self._blocks: list[bytes] = []
         self._size = 0
         #: guards the fields below; a notification concerns one thread, because the other one made the change
@@ -60,6 +61,9 @@ class StoreSink:
 
     def open(self, full: str, segments: int = 0) -> str:
         self._full, self._segments = full, segments
+        if segments:
+            # A writer of the same full snapshot that was killed may not have ended yet.
+            self._put = self._store.put_new
         return f"{self._root.rstrip('/')}/{self._folder}/{full}"
 
     @property
@@ -130,7 +134,7 @@ class StoreSink:
             failure = None
             if self._failure is None:
                 try:
-                    self._store.put(key, data)
+                    self._put(key, data)
                 except Exception as error:  # noqa: BLE001 - `acknowledged` raises it
                     failure = str(error)
             with self._changed:

@@ -17,6 +17,7 @@ from statehold.snapshot.format.records import FullRef
 from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.worker.full_snapshots.truncation import Truncation
+from statehold.worker.full_snapshots.verification import Verification
 
 OPS = many(24)
 MODES: list[Interval] = ["commit", 0.5, "off"]
@@ -271,6 +272,61 @@ def test_what_an_earlier_owner_kept_is_read_before_anything_behind_it_is_deleted
     assert driver.take_full() is not None
     assert [event["full"] for event in events(driver, "full_unusable")] == [unread.offset]
     assert driver.broker.log(driver.names.snapshot, 0).start == before <= oldest.low
+
+
+def without_rest(driver: Driver, done: Callable[[], bool]) -> None:
+    """Commit record after record until `done`: the partition never waits for records."""
+    for i in range(100):
+        if done():
+            return
+        driver.feed(Op("busy", i))
+        driver.commit()
+        driver.clock.advance(0.1)  # a slice has its share of time
+    raise AssertionError("100 commits have not done it")
+
+
+def keep_all_without_rest(driver: Driver, *, damaged: bool = False) -> tuple[FullRef, ...]:
+    """Take as many full snapshots as are kept, and return them, the newest first. `damaged`: the oldest one is."""
+    kept: tuple[FullRef, ...] = ()
+    while len(kept) < driver.settings.snapshot.keep:
+        inside.lanes(driver)[0].live().full_snapshots.ask()
+        before = kept
+        without_rest(driver, lambda: driver.commit_record().full_snapshots != before)  # noqa: B023 - called at once
+        kept = driver.commit_record().full_snapshots
+        if damaged and not before:
+            damage(driver, kept[0].low)
+    return kept
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_partition_that_never_rests_takes_the_full_snapshot_of_a_command(interval: Interval) -> None:
+    driver = filled(interval)
+    driver.command("take", via_control_topic=True)
+    without_rest(driver, lambda: bool(driver.commit_record().full_snapshots))
+    assert driver.commit_record().take == 0
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_partition_that_never_rests_names_no_full_snapshot_that_cannot_be_read(interval: Interval) -> None:
+    driver = filled(interval)
+    oldest = keep_all_without_rest(driver, damaged=True)[-1]
+    without_rest(driver, lambda: bool(events(driver, "full_unusable")))
+    named = driver.commit_record().n + 1
+    without_rest(driver, lambda: driver.commit_record().n == named)
+    assert len(driver.commit_record().full_snapshots) == driver.settings.snapshot.keep - 1
+    assert oldest not in driver.commit_record().full_snapshots
+
+
+def test_a_partition_that_never_rests_truncates(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, done, looks = filled("commit"), Verification.done, [0]
+
+    def slow(verification: Verification, wait: float) -> bool:
+        looks[0] += 1
+        return looks[0] > 5 and done(verification, wait)
+
+    monkeypatch.setattr(Verification, "done", slow)
+    keep_all_without_rest(driver)
+    without_rest(driver, lambda: bool(events(driver, "truncated")))
 
 
 def test_each_kept_full_snapshot_is_read_back_once() -> None:

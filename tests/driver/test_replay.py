@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.support import inside
-from tests.support.handlers import Accounts, Caller, Interval, Op, agrees, commit_records, events
+from tests.support.handlers import Accounts, Caller, Interval, Op, agrees, commit_records, events, rewrite
 
 from statehold import Handler, Output, Record, Table
 from statehold.bound.output import ORIGIN
@@ -273,3 +273,22 @@ def test_a_header_of_another_program_is_no_difference(data: bytes | None, origin
     driver.feed(1, headers=[("sh", data), ("trace", b"t")])  # type: ignore[list-item]
     driver.replay()
     assert [record.headers for record in driver.sent("out")] == [(("sh", data), ("trace", b"t"))]
+
+
+def test_a_commit_record_alone_is_compared_although_no_record_is_replayed() -> None:
+    """Rule D1: the digest of a record without a delta, behind the last one with a delta."""
+    driver = Driver(Accounts, delta_interval=100.0)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    driver.advance(100.0)
+    driver.feed(Op("ann", 2))
+    driver.commit()
+    before = driver.commit_record()
+    driver.command("pause", via_control_topic=True)
+    driver.advance(1.0)
+    alone = driver.commit_record()
+    assert (before.delta, alone.delta, alone.start) == (True, False, driver.position())
+    driver.crash()
+    rewrite(driver, lambda record: msgspec.structs.replace(record, digest=b"?" * 16))
+    with pytest.raises(NonDeterministicReplay, match="replaying 2 to 2 gave digest"):
+        driver.restore()

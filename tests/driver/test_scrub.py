@@ -20,7 +20,9 @@ from statehold.disk.kinds.disk_tables import DiskTables
 from statehold.disk.rows import check_of
 from statehold.disk.start import label_of
 from statehold.disk.tables import DecodedBudget
+from statehold.disk.usage import ScrubNote
 from statehold.errors import LocalStoreFailed
+from statehold.ops.cli.inspect.status import scrub_shown
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.estimate import Workload
 from statehold.state import digest
@@ -29,6 +31,7 @@ from statehold.testing.driver import Driver
 from statehold.testing.memory.clock import ManualClock
 from statehold.worker.full_snapshots import scrub as scrubbing
 from statehold.worker.full_snapshots.scrub import Scrub
+from statehold.worker.status import LiveStatus
 
 
 @pytest.fixture
@@ -125,6 +128,24 @@ def test_a_partition_whose_files_differ_restores_from_kafka(
     read_all(scrub)
     assert passes(driver)[-1][1]
     assert dropped(driver) == []
+    note = status_of(driver).scrub
+    assert note is not None
+    assert (note.outcome, cause in note.cause, note.differed <= note.time) == ("equal", True, True)
+
+
+def status_of(driver: Driver) -> LiveStatus:
+    return LiveStatus.of(lane(driver).live())
+
+
+def test_the_status_has_the_last_pass(driver: Driver, scrub: Scrub, clock: ManualClock) -> None:
+    assert status_of(driver).scrub is None
+    clock.advance(100)
+    read_all(scrub)
+    note = status_of(driver).scrub
+    assert note == ScrubNote(clock(), driver.commit_record().keys, "equal")
+    status = {"partition": 0, "live": {"scrub": msgspec.to_builtins(note)}}
+    assert "scrub of files: 1 equal; the oldest pass ended " in scrub_shown([status])
+    assert scrub_shown([{"partition": 1, "live": None}, {"partition": 2, "live": {"scrub": None}}]) == ""
 
 
 def damaged_entry(last: bytes) -> dict[bytes, bytes | None]:

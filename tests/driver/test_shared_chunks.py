@@ -56,6 +56,12 @@ class Objects(Store):
         assert key not in self.held, f"{key} is written twice"
         self.held[key] = data
 
+    def put_new(self, key: str, data: bytes) -> None:
+        if self.held.get(key, data) != data:
+            raise StoreTrouble(f"{key} exists already, with another content: another process has written it")
+        self.held.pop(key, None)
+        self.put(key, data)
+
     def get(self, key: str) -> bytes:
         if key not in self.held:
             raise FileNotFoundError(key)

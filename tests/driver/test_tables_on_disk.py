@@ -18,7 +18,14 @@ from statehold.config.settings import Settings
 from statehold.disk import label as labels
 from statehold.disk import tables
 from statehold.disk.label import StoreLabel
-from statehold.errors import LocalStoreFailed, OutcomeUnknown, TransactionAborted, UnknownSchema, UsageError
+from statehold.errors import (
+    LocalStoreFailed,
+    OutcomeUnknown,
+    TransactionAborted,
+    UnknownSchema,
+    UnstorableValue,
+    UsageError,
+)
 from statehold.snapshot.format import records
 from statehold.testing.driver import Driver
 
@@ -520,3 +527,23 @@ def test_an_empty_key_and_bounds_that_are_no_keys(storage: Any) -> None:
     driver.crash()
     driver.restore()
     assert driver.table("counts") == {"a": 2, "": 2, "b": 1}
+
+
+def test_a_key_that_was_stored_in_memory_and_is_too_long_for_the_files_names_its_partition() -> None:
+    class Sorted(Handler[Move]):
+        seen = Table(key=str, value=int, sorted=True, storage="memory")
+
+        def on_record(self, record: Record[Move]) -> None:
+            self.seen[record.value.account] = record.value.amount
+
+    class OnDisk(Sorted):
+        seen = Table(key=str, value=int, sorted=True, storage="disk")
+
+    driver = Driver(Sorted)
+    driver.feed(Move("a" * 600, 1))
+    with pytest.raises(UnstorableValue) as raised:
+        driver.upgrade(OnDisk)
+    assert str(raised.value).startswith("input[0]: restore: table 'seen', key 'aaa")
+    assert "The state in Kafka is unchanged. Next: declare 'seen' with storage='memory'" in str(raised.value)
+    driver.upgrade(Sorted)
+    assert dict(driver.table("seen")) == {"a" * 600: 1}

@@ -44,7 +44,7 @@ ALLOWED: dict[str, str] = {
     "snapshot.restore": "errors common api state messages ports snapshot.format snapshot.store snapshot",
     "disk": "errors config.sections api.values state state.kinds ports snapshot.format snapshot.restore",
     "disk.kinds": "config api state state.kinds bound snapshot.format disk",
-    "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.restore",
+    "snapshot.spark.fold": "errors common state ports snapshot.format snapshot.store snapshot snapshot.restore",
     "snapshot.spark.io": (
         "errors state ports snapshot.format snapshot.store snapshot snapshot.restore snapshot.spark.fold"
     ),
@@ -92,8 +92,8 @@ ALLOWED: dict[str, str] = {
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
-        "errors api state bound ports telemetry health snapshot.format snapshot.restore disk worker.common "
-        "worker.replicas worker.handler worker.failures worker.inputs worker.transaction worker.calls "
+        "errors api state bound ports telemetry health snapshot.format disk worker.common worker.replicas "
+        "worker.handler worker.failures worker.inputs worker.transaction worker.calls "
         "worker.participants worker.sinks worker.full_snapshots worker.recovery"
     ),
     "runtime": (
@@ -184,7 +184,7 @@ ALLOWED: dict[str, str] = {
         "kafka.clients kafka.tools snapshot.restore admin worker.sinks service kafka.survey ops.remote dev"
     ),
     "ops.doctor": (
-        "errors config.common config common api bound ports health kafka.admin snapshot.format kafka.clients "
+        "errors config.common config common api bound disk ports health kafka.admin snapshot.format kafka.clients "
         "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.remote ops.reports"
     ),
     "ops.http.console": (

@@ -22,7 +22,6 @@ DOCUMENTED = {
 ALLOWED = {
     ("statehold.health.freeze_guard", "_exit"): "the C library's function, which has no other name",
     ("statehold.ops.process.hard_exit", "_run_exitfuncs"): "os._exit does not run atexit's functions",
-    ("statehold.worker.handler.effect_recorder", "_note_effect"): "users subclass Handler, so its names stay private",
     ("statehold.worker.handler.engine", "_service_key"): "users subclass Handler, so its names stay private",
 }
 

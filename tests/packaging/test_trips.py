@@ -112,20 +112,19 @@ class Limits(NamedTuple):
 
 LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
     record_to_commit: Limits(
-        functions=82,
-        calls=57,
+        functions=79,
+        calls=55,
         files="""
-            api/record.py bound/output.py snapshot/format/frame.py snapshot/format/recorded_types.py
-            snapshot/format/records.py state/digest.py state/partition_table.py state/state.py telemetry/registry.py
-            worker/common/mailbox.py worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py
-            worker/handler/engine.py worker/loop.py worker/participants/commands.py worker/partition.py
-            worker/transaction/kafka_transaction.py worker/transaction/pipeline.py worker/transaction/plan.py
-            worker/transaction/record_buffer.py
+            api/record.py bound/output.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
+            state/partition_table.py state/state.py telemetry/registry.py worker/common/mailbox.py
+            worker/full_snapshots/deltas.py worker/handler/engine.py worker/loop.py worker/participants/commands.py
+            worker/partition.py worker/transaction/kafka_transaction.py worker/transaction/pipeline.py
+            worker/transaction/plan.py worker/transaction/record_buffer.py
         """,
     ),
     restore_to_live: Limits(
-        functions=162,
-        calls=183,
+        functions=140,
+        calls=171,
         files="""
             bound/handler.py bound/output.py common/names.py common/threads.py config/sections/connection.py ports.py
             snapshot/format/chain_check.py snapshot/format/frame.py snapshot/format/partition_identity.py
@@ -133,47 +132,42 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
             snapshot/restore/delta_apply.py snapshot/restore/discovery.py snapshot/restore/estimate.py
             snapshot/restore/progress.py snapshot/restore/restore.py state/digest.py state/partition_table.py
             state/state.py state/types/description.py telemetry/log_events.py telemetry/registry.py
-            worker/common/lifecycle.py worker/common/mailbox.py worker/common/memory_guard.py worker/common/ownership.py
-            worker/common/signals.py worker/deaths.py worker/failures/decisions.py
-            worker/failures/requested_dead_letters.py worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py
-            worker/handler/effect_recorder.py worker/handler/engine.py worker/loop.py worker/participants/commands.py
-            worker/partition.py worker/recovery/checks.py worker/recovery/recovery.py worker/recovery/replay.py
-            worker/takeover.py worker/transaction/kafka_transaction.py worker/transaction/participants.py
-            worker/transaction/pipeline.py worker/transaction/record_buffer.py worker/transaction/rollback.py
-            worker/watchdog.py
+            worker/common/lifecycle.py worker/common/mailbox.py worker/common/memory_guard.py
+            worker/common/ownership.py worker/common/signals.py worker/full_snapshots/deltas.py
+            worker/full_snapshots/scheduler.py worker/handler/engine.py worker/loop.py worker/participants/commands.py
+            worker/partition.py worker/recovery/checks.py worker/recovery/recovery.py worker/takeover.py
+            worker/transaction/kafka_transaction.py worker/transaction/participants.py worker/transaction/pipeline.py
+            worker/transaction/record_buffer.py worker/watchdog.py
         """,
     ),
     dead_letter_to_commit: Limits(
-        functions=137,
+        functions=136,
         calls=118,
         files="""
-            api/record.py bound/output.py bound/policies.py errors.py messages/command.py messages/dead_letter.py
-            snapshot/format/frame.py snapshot/format/recorded_types.py snapshot/format/records.py state/digest.py
-            state/partition_table.py state/state.py telemetry/log_events.py telemetry/registry.py
-            worker/common/mailbox.py worker/failures/decisions.py worker/full_snapshots/deltas.py
-            worker/full_snapshots/scheduler.py worker/handler/dead_letters.py worker/handler/engine.py
-            worker/handler/record_failure.py worker/loop.py worker/participants/commands.py
-            worker/participants/dead_letters.py worker/partition.py worker/transaction/kafka_transaction.py
-            worker/transaction/pipeline.py worker/transaction/plan.py worker/transaction/record_buffer.py
-            worker/transaction/rollback.py
+            api/record.py bound/output.py bound/policies.py errors.py messages/dead_letter.py snapshot/format/frame.py
+            snapshot/format/records.py state/digest.py state/partition_table.py state/state.py telemetry/log_events.py
+            telemetry/registry.py worker/common/mailbox.py worker/failures/decisions.py worker/full_snapshots/deltas.py
+            worker/handler/dead_letters.py worker/handler/engine.py worker/handler/record_failure.py worker/loop.py
+            worker/participants/commands.py worker/participants/dead_letters.py worker/partition.py
+            worker/transaction/kafka_transaction.py worker/transaction/pipeline.py worker/transaction/plan.py
+            worker/transaction/record_buffer.py worker/transaction/rollback.py
         """,
     ),
     sink_row: Limits(
-        functions=98,
-        calls=69,
+        functions=95,
+        calls=67,
         files="""
-            api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/recorded_types.py
-            snapshot/format/records.py state/digest.py state/partition_table.py state/state.py telemetry/registry.py
-            worker/common/mailbox.py worker/full_snapshots/deltas.py worker/full_snapshots/scheduler.py
-            worker/handler/engine.py worker/loop.py worker/participants/commands.py worker/partition.py
-            worker/sinks/coordinator.py worker/sinks/row_bisection.py worker/sinks/stages.py
+            api/record.py bound/sink.py snapshot/format/frame.py snapshot/format/records.py state/digest.py
+            state/partition_table.py state/state.py telemetry/registry.py worker/common/mailbox.py
+            worker/full_snapshots/deltas.py worker/handler/engine.py worker/loop.py worker/participants/commands.py
+            worker/partition.py worker/sinks/coordinator.py worker/sinks/row_bisection.py worker/sinks/stages.py
             worker/transaction/kafka_transaction.py worker/transaction/pipeline.py worker/transaction/plan.py
             worker/transaction/record_buffer.py
         """,
     ),
     drain_and_stop: Limits(
-        functions=122,
-        calls=159,
+        functions=121,
+        calls=156,
         files="""
             ports.py snapshot/format/frame.py snapshot/format/partition_identity.py snapshot/format/recorded_types.py
             snapshot/format/records.py snapshot/full.py state/digest.py state/partition_table.py state/state.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from statehold.client.arrivals import awaitable
+from statehold.client.arrivals import awaitable, within
 
 
 def on_a_thread(call: Callable[[], object]) -> None:
@@ -111,3 +112,57 @@ def test_a_loop_that_ends_before_it_has_taken_all_is_forgotten_with_the_next_loo
     asyncio.run(main(Future[int]()))
     gc.collect()
     assert loops[0]() is None
+
+
+def test_a_wait_ends_with_its_time_and_leaves_what_comes_later_to_others() -> None:
+    never, late = Future[int](), Future[int]()
+
+    async def main() -> list[object]:
+        waits = [within(never, 0.0), within(never, 0.01), within(late, 0.01), within(late, 60), within(late, math.inf)]
+        tasks = [asyncio.create_task(each) for each in waits]
+        await asyncio.wait(tasks[:3])
+        on_a_thread(lambda: late.set_result(1))
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = asyncio.run(main())
+    assert list(map(type, found)) == [TimeoutError, TimeoutError, TimeoutError, int, int]
+    assert not never.done()
+
+
+def test_a_wait_ends_not_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        loop, ends = asyncio.get_running_loop(), list[float]()
+        monkeypatch.setattr(loop, "call_at", lambda when, *_: ends.append(when))
+        for seconds in (0.0, 0.001, 0.3, 1.0, 9.99, 10.0, 300.0, 1e6):
+            now, wait = loop.time(), asyncio.create_task(within(Future[int](), seconds))
+            await asyncio.sleep(0)
+            assert now + seconds <= ends[-1] <= loop.time() + max(seconds, 0.25) * (1 + 1 / 64)
+            wait.cancel()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_waits_of_one_length_share_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> tuple[list[int], int]:
+        loop, timers = asyncio.get_running_loop(), list[float]()
+        call_at = loop.call_at
+
+        def count(when: float, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+            timers.append(when)
+            return call_at(when, *arguments, **options)
+
+        monkeypatch.setattr(loop, "call_at", count)
+        results = [Future[int]() for _ in range(500)]
+        waits = [asyncio.create_task(within(each, 3600)) for each in results]
+
+        def bring() -> None:
+            for result in results:
+                result.set_result(1)
+
+        on_a_thread(bring)
+        return await asyncio.gather(*waits), len(timers)
+
+    found, timers = asyncio.run(main())
+    assert found == [1] * 500
+    assert timers < 50

@@ -1,4 +1,4 @@
-"""`doctor` looks at the directory of tables on disk: rights, room, file system."""
+"""`doctor` looks at the directory of tables on disk: rights, room, file system, what a scrub has found."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from statehold.config.settings import Settings
+from statehold.disk.usage import ScrubNote, write_scrub_note
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.machine import LocalDisk
+from statehold.ops.doctor.machine import LocalDisk, LocalScrub
 from statehold.ops.doctor.report import Level
 
 PLENTY = 10**12
@@ -55,3 +56,36 @@ def test_a_directory_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp
     ((level, reason),) = looked(str(tmp_path), mounts)
     assert level == Level.FAIL.name
     assert "cannot be written" in reason
+
+
+def scrubs(directory: Path, now: float) -> list[str]:
+    settings = Settings()
+    case = Case(replace(settings, state=replace(settings.state, dir=str(directory))), None, wall=lambda: now)
+    found = list(LocalScrub().look(case))
+    assert all(each.check == "local-scrub" and each.level is Level.WARN and each.fix for each in found)
+    return [f"{each.about}: {each.reason}" for each in found]
+
+
+def test_files_that_differed_and_files_that_no_scrub_has_read_for_long(tmp_path: Path) -> None:
+    base = tmp_path / "ledger.payments.0"
+    (base / "0").mkdir(parents=True)
+    data = base / "0" / "data.mdb"
+    data.touch()
+    written, day = data.stat().st_mtime, 86_400.0
+    assert scrubs(tmp_path, written) == []
+    write_scrub_note(base, ScrubNote(written - day, 9, "equal"))
+    assert scrubs(tmp_path, written) == []
+    differs = ScrubNote(written, 4, "differs", written, "a row differs from its checksum")
+    write_scrub_note(base, differs)
+    assert scrubs(tmp_path, written + 3600) == [
+        "ledger.payments.0: its files differed 1.0 h ago: a row differs from its checksum"
+    ]
+    write_scrub_note(base, ScrubNote(written + day, 9, "equal").after(differs))
+    assert len(scrubs(tmp_path, written + 2 * day)) == 1
+    assert scrubs(tmp_path, written + 31 * day) == []
+    write_scrub_note(base, ScrubNote(written - 8 * day, 9, "equal"))
+    assert scrubs(tmp_path, written) == [
+        "ledger.payments.0: its files were written 8 days after the last pass over them"
+    ]
+    (base / "scrub").write_bytes(b"{")
+    assert scrubs(tmp_path, written) == []

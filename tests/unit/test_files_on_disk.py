@@ -19,6 +19,7 @@ from tests.support.files_on_disk import PLACE, TABLES, batch, contents, local
 from statehold.disk.keys import NO_KEY, key_codec
 from statehold.disk.port import PartitionStore, StoreClosed, Stores
 from statehold.disk.rows import DamagedRow, packed, place_of, unpacked
+from statehold.disk.usage import ScrubNote
 from statehold.errors import LocalStoreFailed
 from statehold.testing.memory.files import MemoryStores
 
@@ -413,3 +414,26 @@ def test_rows_of_short_and_long_keys() -> None:
         with pytest.raises(DamagedRow):
             unpacked(place + b"x", row)
     assert place_of(b"k" * 481) != place_of(b"k" * 482)
+
+
+def test_used_pages_shrink_and_the_file_does_not(tmp_path: Path) -> None:
+    store = local(tmp_path).open(PLACE, TABLES)
+    empty = store.used()
+    store.apply({"a": {b"%05d" % number: b"x" * 100 for number in range(5_000)}}, b"m")
+    used, size = store.used(), store.size()
+    assert empty < 500_000 < used <= size
+    store.apply({"a": {b"%05d" % number: None for number in range(5_000)}}, b"n")
+    assert store.used() < 50_000
+    assert store.size() >= size
+    store.close()
+
+
+def test_what_a_scrub_has_found_outlives_the_files(tmp_path: Path) -> None:
+    store = local(tmp_path).open(PLACE, TABLES)
+    assert store.last_scrub() is None
+    store.scrubbed(ScrubNote(5.0, 3, "differs", 5.0, "a row"))
+    store.damaged("a row")
+    store.close()
+    store = local(tmp_path).open(PLACE, TABLES)
+    assert store.scrubbed(ScrubNote(9.0, 4, "equal")) == ScrubNote(9.0, 4, "equal", 5.0, "a row") == store.last_scrub()
+    store.close()

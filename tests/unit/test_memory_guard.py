@@ -120,12 +120,24 @@ def test_a_state_on_disk_is_not_predicted_and_pages_of_files_do_not_count() -> N
     """The kernel frees them when memory is short."""
     files = [800 * MB]
     memory = Memory(lambda: 1_200 * MB, lambda: (1_000 * MB, "a limit"), lambda: files[0])
-    with Room(memory, "auto", a_place(), on_disk=True) as room:
+    with Room(memory, "auto", a_place(), on_disk=lambda: 0) as room:
         room.foresee(10**9, 10**12)
         room.look(1.0, 1)
         files[0] = 200 * MB
         with pytest.raises(MemoryShort, match="the process uses 1,000 MB"):
             room.look(2.0, 1)
+
+
+def test_what_decoded_values_may_still_take_counts_with_a_state_on_disk() -> None:
+    rest = [300 * MB]
+    memory = Memory(lambda: 400 * MB, lambda: (800 * MB, "a limit"), lambda: 0)
+    with Room(memory, "auto", a_place(), on_disk=lambda: rest[0]) as room:
+        room.look(1.0, 1)
+        rest[0] = 400 * MB
+        with pytest.raises(MemoryShort) as rejected:
+            room.look(2.0, 1)
+    assert "decoded values of tables on disk may take 400 MB more (state.memory)" in str(rejected.value)
+    assert "more memory, or lower state.memory, or start another instance" in str(rejected.value)
 
 
 def test_pages_of_a_mapped_file_are_counted(tmp_path: Path) -> None:

@@ -64,3 +64,49 @@ def test_a_state_of_180_mb_in_a_part_of_that_memory(state: DiskState) -> None:
         assert sum(len(change.keys) for change in state.pieces(2048)) == KEYS
     assert isinstance(table, DiskTable)
     assert table.in_memory * BYTES <= 40 * MB
+
+
+def txn(state: State, texts: dict[str, str]) -> None:
+    table = state.tables["texts"]
+    for key, text in texts.items():
+        if key in table:
+            table.get(key)
+        table[key] = text
+    frozen = state.freeze()
+    state.commit(frozen, delta=True)
+    assert isinstance(state, DiskState)
+    state.flush(b"label")
+
+
+def test_a_value_that_is_written_again_is_weighed_once(state: DiskState) -> None:
+    """Otherwise writes of few keys drop the values of all others."""
+    table = state.tables["texts"]
+    assert isinstance(table, DiskTable)
+    names = [f"k{number:06d}" for number in range(10_000)]
+    txn(state, dict.fromkeys(names, "x" * 100))
+    for number in range(100):
+        txn(state, dict.fromkeys(names[:500], f"{number:0100d}"))
+    table.reads = 0
+    assert len([table.get(name) for name in names]) == len(names)
+    assert table.reads == 0
+    assert 10_000 * 300 < table.decoded_bytes < 20 * MB
+
+
+def test_values_that_grow_are_weighed(state: DiskState) -> None:
+    """So they drop the values that are not in use."""
+    table = state.tables["texts"]
+    assert isinstance(table, DiskTable)
+    names = [f"k{number:06d}" for number in range(200)]
+    txn(state, dict.fromkeys(names, "x"))
+    for size in range(1, 20):
+        txn(state, dict.fromkeys(names[:100], "x" * 10000 * size))
+    table.reads = 0
+    assert [table.get(name) for name in names[100:]] == ["x"] * 100
+    assert table.reads > 0
+
+
+def test_long_keys_are_weighed(state: DiskState) -> None:
+    table = state.tables["texts"]
+    assert isinstance(table, DiskTable)
+    txn(state, {f"{number:01000d}": "x" for number in range(1_000)})
+    assert table.decoded_bytes > 1_000 * 1_000

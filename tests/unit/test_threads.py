@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
 import weakref
 from collections.abc import Iterator
 
 import pytest
+from tests.support.processes import await_true
 
+from statehold.common import threads
 from statehold.common.threads import Background
 from statehold.errors import OutcomeUnknown
 
@@ -57,3 +61,61 @@ def test_a_failed_call_frees_its_objects_without_the_collector() -> None:
 
     wait_for_it()
     assert held[0]() is None
+
+
+def test_calls_one_after_the_other_are_made_on_one_thread_each_under_its_name() -> None:
+    made: list[tuple[str, int]] = []
+
+    def call() -> None:
+        thread = threading.current_thread()
+        made.append((thread.name, threading.get_ident()))
+        assert thread.daemon
+
+    for number in range(5):
+        Background(call, f"call-{number}").wait()
+    assert [name for name, _ in made] == [f"call-{number}" for number in range(5)]
+    assert len({thread for _, thread in made}) == 1
+
+
+def test_calls_at_the_same_time_have_a_thread_each() -> None:
+    meet = threading.Barrier(5)
+
+    def call() -> None:
+        meet.wait(60)
+
+    running = [Background(call, "call") for _ in range(5)]
+    for each in running:
+        each.wait()
+        assert each.ended()
+
+
+def test_a_stuck_call_holds_back_no_other() -> None:
+    free = threading.Event()
+
+    def call() -> None:
+        free.wait(60)
+
+    stuck = Background(call, "stuck")
+    Background(lambda: None, "call").wait()
+    assert not stuck.ended()
+    assert not stuck.ended(within=0.001)
+    free.set()
+    stuck.wait()
+
+
+def test_a_thread_without_a_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_IDLE", 0.001)
+    made: list[threading.Thread] = []
+    for _ in range(200):  # some come while the thread is about to end
+        Background(lambda: made.append(threading.current_thread()), "call").wait()
+    await_true(lambda: not any(each.is_alive() for each in made), "the end of every thread")
+    assert len(made) == 200
+
+
+def test_a_forked_process_makes_threads_of_its_own() -> None:
+    Background(lambda: None, "call").wait()
+    if (child := os.fork()) == 0:
+        made: list[int] = []
+        running = Background(lambda: made.append(1), "call")
+        os._exit(0 if running.ended(within=30) and made else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 from statehold.api.call import CallOptions
+from statehold.common.deadline import SharedTimers
 from statehold.health.fork_guard import no_fork
 from statehold.worker.calls.gates import Gate
 
@@ -29,6 +30,25 @@ class Source(Protocol):
     def begin(self, *, plain: bool) -> bool:
         """Begin the next attempt, of a plain function or of an async one. False: none may begin now."""
         ...
+
+
+class AttemptLimit:
+    """The end of one attempt's time, as `asyncio.timeout` ends it: by cancelling its task."""
+
+    __slots__ = ("_before", "_task", "over")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._before, self.over = task, task.cancelling(), False
+
+    def end(self) -> None:
+        self.over = True
+        self._task.cancel()
+
+    def ended_it(self) -> bool:
+        """Return whether nothing else has cancelled the task, which has been cancelled."""
+        return self.over and self._task.uncancel() <= self._before
 
 
 class CallLoop:
@@ -52,6 +72,8 @@ class CallLoop:
         self._threads, self._busy = 0, 0
         #: by the identity of the options, which stay here so that it is theirs
         self._gates: dict[int, tuple[CallOptions, Gate]] = {}
+        #: ends attempts whose time is over
+        self.limits = SharedTimers(AttemptLimit.end)
         self._beaten, self._beating = time.monotonic(), False
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
         self._thread.start()
@@ -91,12 +113,12 @@ class CallLoop:
             self._beat()
 
     def ended(self, *, plain: bool) -> None:
-        """An attempt has ended."""
+        """An attempt has ended: one of its kind may begin."""
         if plain:
             self.running_plain -= 1
         else:
             self.running -= 1
-        self.pump()
+        self._begin(plain=plain)
 
     async def on_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a plain function. A cancelled one continues on its thread, and its value is dropped."""

@@ -14,7 +14,7 @@ from statehold.errors import CallRejected
 from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.worker.calls import attempts
 from statehold.worker.calls.attempts import Lane
-from statehold.worker.calls.event_loop import CallLoop, process_loop
+from statehold.worker.calls.event_loop import AttemptLimit, CallLoop, process_loop
 from statehold.worker.calls.gates import Gate
 from statehold.worker.common.context import CallFunction, CallSetting
 
@@ -175,10 +175,18 @@ class CallRunner:
         """Call the function within its time. Raises what it raises, and TimeoutError."""
         assert self._loop is not None
         options, argument = function.options, function.argument.decode(job.argument)
-        async with asyncio.timeout(options.timeout):
+        limit = AttemptLimit()
+        limited = self._loop.limits.add(self._loop.loop, limit, options.timeout)
+        try:
             if options.is_async:
                 return await options.function(job.id, argument)
             value = await self._loop.on_thread(options.function, job.id, argument)
+        except asyncio.CancelledError as error:
+            if limit.ended_it():
+                raise TimeoutError from error
+            raise
+        finally:
+            limited.discard(limit)
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()  # it was never awaited, which Python would report

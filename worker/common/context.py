@@ -241,8 +241,8 @@ class Tools:
     calls: CallsOf | None = None
     #: reads the control topic during one live phase and calls its argument at each command; None: no such topic
     control: Callable[[Callable[[], None]], Control] | None = None
-    #: whether that topic exists by now; may block for seconds; None: it does
-    control_exists: Callable[[], bool] | None = None
+    #: whether that topic exists by now; may block for seconds
+    control_exists: Callable[[], bool] = lambda: True
     #: reads all inputs from these offsets of these topic ids, during one live phase; None: the manager reads the one
     inputs: Callable[[Mapping[str, int], Mapping[str, str], InputReceiver], InputReading] | None = None
     #: reads a retry topic, by name, during one live phase

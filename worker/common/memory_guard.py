@@ -36,9 +36,17 @@ class Room:
     """The memory of one restore: `with room:` around the restore. The `RoomCheck` of its progress."""
 
     def __init__(
-        self, process: Memory, limit: int | Literal["auto", "off"], place: Place, *, on_disk: bool = False
+        self,
+        process: Memory,
+        limit: int | Literal["auto", "off"],
+        place: Place,
+        *,
+        on_disk: Callable[[], int] | None = None,
     ) -> None:
-        """`on_disk`: the state goes to files, so only the actual use counts, without the pages of files."""
+        """`on_disk`: the state goes to files, so the actual use counts, without the pages of files.
+
+        It returns the bytes that decoded values may still take (`state.memory`).
+        """
         self._memory, self._limit, self._place, self._on_disk = process, limit, place, on_disk
         self._keys = self._predicted = 0
         self._looked = 0.0
@@ -56,7 +64,7 @@ class Room:
 
     def foresee(self, keys: int, size: int) -> None:
         """Reserve memory before a full snapshot is loaded, because two restores must not use the same room."""
-        if self._limit == "off" or self._on_disk:
+        if self._limit == "off" or self._on_disk is not None:
             return
         self._keys, self._predicted = keys, process_memory.predicted(keys, size)
         with self._memory.lock:
@@ -77,19 +85,23 @@ class Room:
     def _require(self, wanted: int) -> None:
         allowed, whose = self._memory.limit() if self._limit == "auto" else (int(self._limit), "restore.memory_limit")
         used, others = self._memory.used(), sum(self._memory.awaited.values())
-        if self._on_disk:
-            used -= self._memory.of_files()
+        decoded = 0
+        if self._on_disk is not None:
+            used, decoded = used - self._memory.of_files(), self._on_disk()
         # During the restore only the actual use counts, because its own reservation must not end it half way.
         others = others if wanted else 0
-        if not allowed or used + others + wanted <= _SHARE * allowed:
+        if not allowed or used + others + wanted + decoded <= _SHARE * allowed:
             return
         state = f"the state needs about {_shown(wanted)} ({self._keys:,} keys)" if wanted else "its restore is running"
         restoring = f", other restores will use {_shown(others)}" if others else ""
+        fewer = ", or lower state.memory" if decoded else ""
+        if decoded:
+            restoring += f", decoded values of tables on disk may take {_shown(decoded)} more (state.memory)"
         raise MemoryShort(
             f"load: {state}, the process uses {_shown(used)}{restoring}, and may use {_shown(_SHARE * allowed)}: "
             f"nine tenths of {_shown(allowed)} ({whose}). Nothing is lost, and the other partitions keep running; it "
-            f"is retried every 60 s. Next: give the process more memory, or start another instance, which takes over "
-            f"partitions; then `statehold retry {self._place.partition}` retries now",
+            f"is retried every 60 s. Next: give the process more memory{fewer}, or start another instance, which takes "
+            f"over partitions; then `statehold retry {self._place.partition}` retries now",
             topic=self._place.input,
             partition=self._place.partition,
         )

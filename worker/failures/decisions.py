@@ -34,8 +34,9 @@ from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed,
 class FailureDecisions:
     """The decisions of one live partition; used by its thread."""
 
-    def __init__(self, tools: Tools, signals: Signals, engine: Engine) -> None:
-        self._tools, self._signals = tools, signals
+    def __init__(self, tools: Tools, signals: Signals, engine: Engine, on_first: Callable[[], None]) -> None:
+        """`on_first` is called when the handler declares no dead letters and gets the first one."""
+        self._tools, self._signals, self._on_first = tools, signals, on_first
         self._kind: type[Handler[Any]] = type(engine.handler)
         self._engine = engine
         self._inputs = tools.place.names.inputs
@@ -45,8 +46,6 @@ class FailureDecisions:
         self.handled_until = -1
         #: topic and offset of the last record that an operator's command dead-lettered
         self.commanded = "", -1
-        #: called when the handler declares no dead letters and gets the first one
-        self.on_first: Callable[[], None] = lambda: None
 
     @cached_property
     def _limits(self) -> FailureLimits:
@@ -117,9 +116,8 @@ class FailureDecisions:
             or not isinstance(error, RecordError)
             or error.topic not in self._inputs
             or tools.control is None
+            or not tools.control_exists()
         ):
-            return None
-        if tools.control_exists is not None and not tools.control_exists():
             return None
         found = find_dead_letter_command(tools, self._signals, coordinates(message), record)
         if found is None or found.dead_letter is None:
@@ -160,7 +158,7 @@ class FailureDecisions:
         book = self._engine.dead_letters
         if book is None:
             book = self._engine.open_dead_letters()
-            self.on_first()
+            self._on_first()
         return book
 
     def decide_retried(self, place: tuple[str, int], retried: Retried, failure: HandlingFailed) -> bool:

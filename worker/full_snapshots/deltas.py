@@ -139,6 +139,31 @@ class RestoreCost:
         return self._speeds.now.predict(full).total
 
 
+class SnapshotTurns(Participant):
+    """Gives full snapshots a turn at each commit at which one is due, asked for or in progress, and at no other."""
+
+    #: something is in progress, or to be named in the next commit record
+    busy = True
+    _tools: Tools
+    _policy: SnapshotPolicy
+
+    def contribute(self, draft: CommitDraft) -> None:
+        if self.busy:
+            self.name(draft)
+
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
+        if self.busy or record.take > 0 or self._policy.full_due(self._tools.clock()):
+            self.boundary(record)
+
+    def name(self, draft: CommitDraft) -> None:
+        """Name the full snapshots to keep, newest first. Without a call the record keeps those of the one before."""
+        raise NotImplementedError
+
+    def boundary(self, record: CommitRecord) -> None:
+        """Do the next piece of work; the state is exactly that of `record`."""
+        raise NotImplementedError
+
+
 class Deltas(Participant):
     """Used by the partition's thread, during one live phase. Every feature that forces a delta precedes it."""
 

@@ -51,6 +51,8 @@ class LocalStore(Participant):
         state.flush(label_of(tools.place, state, record, unsaved, work=self._cost.work, full_time=self._full_time))
         tools.metrics.observe(metrics.LOCAL_STORE_SECONDS, tools.clock() - began)
         tools.metrics.set(metrics.LOCAL_STORE_BYTES, state.stored_bytes())
+        tools.metrics.set(metrics.LOCAL_STORE_USED, state.store.used())
+        tools.metrics.set(metrics.LOCAL_STORE_DECODED, state.decoded_bytes())
         tools.metrics.inc(metrics.LOCAL_STORE_READS, state.take_reads())
         if not self._is_proven:
             self._is_proven = True

@@ -16,7 +16,7 @@ from statehold.snapshot.shared_chunks import ChunkSharing, newest_of_families
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.full_snapshots.compaction_search import CompactionSearch
-from statehold.worker.full_snapshots.deltas import RestoreCost, SnapshotPolicy
+from statehold.worker.full_snapshots.deltas import RestoreCost, SnapshotPolicy, SnapshotTurns
 from statehold.worker.full_snapshots.local_copy import LocalCopy
 from statehold.worker.full_snapshots.restore_budget import RestoreBudget
 from statehold.worker.full_snapshots.stages import (
@@ -32,7 +32,7 @@ from statehold.worker.full_snapshots.stages import (
     require_edge,
 )
 from statehold.worker.full_snapshots.truncation import Truncation
-from statehold.worker.transaction.participants import CommitDraft, Participant
+from statehold.worker.transaction.participants import CommitDraft
 
 #: seconds until a finished full snapshot forces a transaction of a commit record alone (rule S3)
 _FORCE_AFTER = 5.0
@@ -54,7 +54,7 @@ class FullFacts(NamedTuple):
     time: float
 
 
-class FullSnapshots(Participant):
+class FullSnapshots(SnapshotTurns):
     """Used by the partition's thread at commit boundaries only; only `final` waits.
 
     `worker/full_snapshots/stages.py` has the stages of a full snapshot. It asks for the topics' bounds, sees the answer
@@ -71,8 +71,8 @@ class FullSnapshots(Participant):
         leaving: Callable[[], bool],
     ) -> None:
         """Take over from the restore: the snapshot that it loaded, without the unusable ones (rule C4)."""
+        self._tools, self._policy, self._state = tools, policy, restored.state
         self._leaving = leaving
-        self._tools, self._state, self._policy = tools, restored.state, policy
         self._settings = tools.settings.snapshot
         base = restored.full
         self.refs = restored.commit_record.full_snapshots
@@ -126,22 +126,17 @@ class FullSnapshots(Participant):
             case _:
                 return False
 
-    def contribute(self, draft: CommitDraft) -> None:
-        """Name the full snapshots to keep, newest first."""
+    def name(self, draft: CommitDraft) -> None:
         pending = (self.stage.ref,) if isinstance(self.stage, Referable) else ()
         refs = (*pending, *self.refs)
         if pending and self._sharing is not None:
             refs = newest_of_families(refs)
         draft.full_snapshots = refs[: self._settings.keep]
 
-    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
-        self.boundary(record)
-
     def finish(self, record: CommitRecord, wait: float) -> bool:
         return self.pending
 
     def boundary(self, record: CommitRecord) -> None:
-        """Do the next piece of work; the state is exactly that of `record`."""
         self._awaited = record.take > 0
         try:
             if isinstance(self.stage, Referable) and self.stage.ref in record.full_snapshots:
@@ -151,6 +146,12 @@ class FullSnapshots(Participant):
             self._advance(record)
         except (KafkaTrouble, FullUnusable) as error:
             self._give_up(error)
+        self.busy = (
+            not isinstance(self.stage, Idle)
+            or self._budget is not None
+            or self.refs[: self._settings.keep] != record.full_snapshots
+            or (self.truncation is not None and self.truncation.busy)
+        )
 
     def _advance(self, record: CommitRecord) -> None:
         match self.stage:
@@ -245,6 +246,7 @@ class FullSnapshots(Participant):
         """Before a stop: truncate if that is due and verifying the snapshots does not take too long."""
         wait = min(deadline - self._tools.clock(), _VERIFY_WAIT)
         if self.truncation is not None:
+            self.busy = True
             self.refs = self.truncation.step(self.refs, record, wait)
 
     def close(self) -> None:
@@ -382,5 +384,5 @@ class FullSnapshots(Participant):
                 search.close()
         if self._sharing is not None and isinstance(self.stage, Writing | Checking) and isinstance(following, Idle):
             self._sharing.abandoned()
-        self.stage, self.active = following, not isinstance(following, Idle | Referable)
+        self.stage, self.active, self.busy = following, not isinstance(following, Idle | Referable), True
         return following

@@ -16,6 +16,7 @@ from statehold.disk.disk_state import DiskState
 from statehold.disk.port import StoreClosed, StoreSnapshot
 from statehold.disk.rows import DamagedRow
 from statehold.disk.stored import Scanned, scan
+from statehold.disk.usage import ScrubNote
 from statehold.errors import LocalStoreFailed
 from statehold.ports import Clock
 from statehold.state import digest
@@ -64,6 +65,11 @@ class _Pass:
         snapshot, self.snapshot = self.snapshot, None
         if snapshot is not None:
             snapshot.close()
+
+    @property
+    def rows(self) -> int:
+        """Return the rows read so far, without the entries of indexes."""
+        return sum(self.counts.get(name, 0) for name in self.state.tables)
 
     def reset(self, due: float) -> None:
         self.close()
@@ -161,10 +167,12 @@ class Scrub:
             return
         if label is not None:
             each.metrics.set(metrics.LOCAL_STORE_SCRUBBED, self._wall())
-        each.metrics.inc(metrics.LOCAL_STORE_SCRUBS, 1, "rows_only" if label is None else "equal")
+        outcome = "rows_only" if label is None else "equal"
+        each.metrics.inc(metrics.LOCAL_STORE_SCRUBS, 1, outcome)
+        each.state.scrubbed = each.state.store.scrubbed(ScrubNote(self._wall(), each.rows, outcome))
         each.log.info(
             "local_store_scrubbed",
-            rows=sum(each.counts.get(name, 0) for name in each.state.tables),
+            rows=each.rows,
             seconds=round(now - each.began, 1),
             digest_compared=label is not None,
         )
@@ -172,6 +180,8 @@ class Scrub:
 
     def _differs(self, each: _Pass, cause: str) -> None:
         each.metrics.inc(metrics.LOCAL_STORE_SCRUBS, 1, "differs")
+        now = self._wall()
+        each.state.store.scrubbed(ScrubNote(now, each.rows, "differs", now, cause[:500]))
         self._stop(each, each.state.store.damaged(f"a scrub has read the files again: {cause}"))
 
     def _stop(self, each: _Pass, error: BaseException) -> None:

@@ -26,6 +26,11 @@ class Truncation:
         self._cleanup = OrphanCleanup(tools)
         self._rekeyed = RekeyDeletion(tools)
 
+    @property
+    def busy(self) -> bool:
+        """The next `step` has something to do, or records are being deleted."""
+        return self.due or not self._rekeyed.ended()
+
     def step(self, refs: tuple[FullRef, ...], record: CommitRecord, wait: float = 0.0) -> tuple[FullRef, ...]:
         """Return the usable snapshots, newest first; an unusable one does not count as kept."""
         self._rekeyed.ended()

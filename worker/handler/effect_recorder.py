@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
-from weakref import ref
 
 from statehold.api.handler import Handler
 from statehold.api.record import Numbering
@@ -22,24 +20,20 @@ class EffectRecorder:
     def __init__(self, handler: Handler[Any], handling: Handling, settings: Settings) -> None:
         self._handler, self._handling = handler, handling
         self.noted: list[Effect] = []
-        #: called once, before the first effect, because side effects then join the transactions
-        self.on_first: Callable[[], None] | None = None
         #: limits of one transaction: effects, and their bytes in its commit record
         self._most, self._room = settings.effects.pending, effect_room(settings)
         self._weight = 0
         self.numbering = Numbering()
-        # Weak, because a cycle would keep a dropped state: a restore freezes the collector (snapshot.garbage).
-        handler._note_effect = partial(_note, ref(self))
+
+    def takes(self) -> bool:
+        """Return whether an effect is to be noted; in a replay none is. :raises UsageError: it belongs to no record."""
+        if self._handling.record is None:
+            raise UsageError("effect() belongs to a record. Next: call it from on_record, on_batch or on_command")
+        return not self._handler.replaying
 
     def note(self, function: Callable[..., object], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         record = self._handling.record
-        if record is None:
-            raise UsageError("effect() belongs to a record. Next: call it from on_record, on_batch or on_command")
-        if self._handler.replaying:
-            return
-        if self.on_first is not None:
-            join, self.on_first = self.on_first, None
-            join()
+        assert record is not None
         key = (record.topic, record.partition, record.offset, self.numbering.next(record))
         effect = note(
             self._handler, function, key, positional(function, args, keywords), record.raw_key, record.timestamp
@@ -68,15 +62,3 @@ class EffectRecorder:
 def effect_room(settings: Settings) -> int:
     """Return the bytes that pending effects may use in a commit record before records wait."""
     return settings.kafka.message_max_bytes // 8
-
-
-def _note(
-    recorder: ref[EffectRecorder],
-    function: Callable[..., object],
-    args: tuple[Any, ...],
-    keywords: Mapping[str, Any],
-) -> None:
-    alive = recorder()
-    if alive is None:
-        raise UsageError("effect() was called on a handler whose partition is closed")
-    alive.note(function, args, keywords)

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, Literal
+from weakref import ref
 
 from statehold.api.handler import Handler
 from statehold.api.record import KeyedRecord, Message, Record, at, of_first_input, plain
@@ -31,6 +32,7 @@ from statehold.bound.serdes import partition_serde, shared_serde
 from statehold.common.decoding import SHALLOW, with_room
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.errors import UsageError
 from statehold.messages.command import Command, is_command
 from statehold.messages.sent import Sent
 from statehold.state.state import Frozen, State
@@ -112,8 +114,10 @@ class Engine:
             most = self._settings.kafka.message_max_bytes
             self.requests = request_book(system, names, partition, self.outputs, most)
             self._report_failures()
-        #: side effects that the open transaction has requested
-        self.effects = EffectRecorder(self.handler, self._handling, self._settings)
+        #: called once, before the first effect, because side effects then join the transactions
+        self.on_first_effect: Callable[[], None] | None = None
+        # Weak, because a cycle would keep a dropped state: a restore freezes the collector (snapshot.garbage).
+        self.handler._note_effect = partial(_note_effect, ref(self))
         #: where event time stops in a call
         self.slices = None if self.event_time is None else self.event_time.slices
         if self.slices is not None:
@@ -138,6 +142,11 @@ class Engine:
         if isinstance(self.event_time, WindowTime):
             self.event_time.record_keys = RecordKeys(inputs, declared)
         return InputKeys(inputs, declared)
+
+    @cached_property
+    def effects(self) -> EffectRecorder:
+        """Side effects that the open transaction has requested."""
+        return EffectRecorder(self.handler, self._handling, self._settings)
 
     # Handling
 
@@ -272,6 +281,8 @@ class Engine:
 
     def _is_command(self, message: Message) -> bool:
         """Return whether a record is a command: of several inputs only the first has them."""
+        if not message.headers():
+            return False
         return is_command(message) and (self._names is None or message.topic() == self._names.input)
 
     def obey(self, message: Message) -> bool:
@@ -372,7 +383,7 @@ class Engine:
             self.requests.forget()
         if self.sinks is not None:
             self.sinks.forget()
-        if self.effects.on_first is None:  # it was called, or nothing waits for it
+        if "effects" in vars(self):  # the handler has requested some
             self.effects.forget()
         self.commands.clear()
         self._handling.record = None
@@ -382,3 +393,17 @@ class Engine:
             self.event_time.forget()
         if self.calls is not None:
             self.calls.forget()
+
+
+def _note_effect(
+    engine: ref[Engine], function: Callable[..., object], args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> None:
+    """Note a side effect that the handler requests: `Handler.effect`."""
+    alive = engine()
+    if alive is None:
+        raise UsageError("effect() was called on a handler whose partition is closed")
+    if alive.effects.takes():
+        if alive.on_first_effect is not None:
+            join, alive.on_first_effect = alive.on_first_effect, None
+            join()
+        alive.effects.note(function, args, keywords)

@@ -7,6 +7,7 @@ commit record of the same transaction acknowledges and pins them; after a rollba
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from statehold.api.handler import Handler
@@ -36,7 +37,9 @@ _MOST: Final = 100
 class ControlCommands(Participant):
     """Used by the partition's thread, during one live phase."""
 
-    def __init__(self, tools: Tools, engine: Engine, control: Control, decisions: FailureDecisions) -> None:
+    def __init__(
+        self, tools: Tools, engine: Engine, control: Control, decisions: Callable[[], FailureDecisions]
+    ) -> None:
         self._tools, self._engine, self._control, self._decisions = tools, engine, control, decisions
         self._topic = tools.place.names.control
         self._has_on_command = type(engine.handler).on_command is not Handler.on_command
@@ -95,7 +98,7 @@ class ControlCommands(Participant):
             done = self._engine.obey(message)
             work.send(message)
         except HandlingFailed as failure:
-            if name not in REQUESTS or not self._decisions.decide_redriven((self._topic, pinned.offset), failure):
+            if name not in REQUESTS or not self._decisions().decide_redriven((self._topic, pinned.offset), failure):
                 raise
             raise FailureDecided(failure.at, failure.error) from failure
         if not done:
@@ -122,7 +125,7 @@ class ControlCommands(Participant):
         return asked, end
 
     def _has_obeyed(self, request: AddRequest) -> bool:
-        return (request.topic or self._tools.place.input, request.offset) == self._decisions.commanded
+        return (request.topic or self._tools.place.input, request.offset) == self._decisions().commanded
 
     def _log_ended(self, command: Command, request: AddRequest, *, passed: bool) -> None:
         partition, offset = self._tools.place.partition, request.offset

@@ -33,7 +33,7 @@ class RetryTopics(Participant):
         tools: Tools,
         engine: Engine,
         topics: list[str],
-        decisions: FailureDecisions,
+        decisions: Callable[[], FailureDecisions],
         record: CommitRecord,
         blocked: Callable[[], bool],
     ) -> None:
@@ -78,7 +78,7 @@ class RetryTopics(Participant):
             handle(self._engine, topic, retried)
             work.send(retried.message)
         except HandlingFailed as failure:
-            if not self._decisions.decide_retried((topic, retried.at), retried, failure):
+            if not self._decisions().decide_retried((topic, retried.at), retried, failure):
                 raise
             self._most = _FEW
             raise FailureDecided(failure.at, failure.error) from failure

@@ -23,6 +23,7 @@ from statehold.errors import (
     RestoreTimeout,
     StateholdError,
     StateRefused,
+    UnstorableValue,
 )
 from statehold.ports import Cancelled, Reader, Transactions
 from statehold.snapshot.format.partition_identity import Place
@@ -64,7 +65,8 @@ class Recovery:
         #: this process's standby copy of the state; None once it is used
         self._copy: Copy | None = None
         limit = tools.settings.restore.memory_limit
-        self._room = Room(tools.memory, limit, tools.place, on_disk=tools.disk is not None)
+        rest = None if tools.disk is None else tools.disk.budget.rest
+        self._room = Room(tools.memory, limit, tools.place, on_disk=rest)
         #: of the current or last restore and replay
         self.progress = Progress(tools.clock, partial(log_progress, tools), self._room)
 
@@ -158,15 +160,20 @@ class Recovery:
                 keep(tools.place, restored)
             if len(commit_record.positions) > 1:
                 log_unread_retries(tools, engine, reader, commit_record)
-        except BaseException:
+        except BaseException as error:
             if store is not None:
                 store.close(flush=False)
+            if isinstance(error, UnstorableValue):  # the files cannot hold a key of the state
+                where = f"{tools.place.input}[{tools.place.partition}]"
+                raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
             raise
         finally:
             reader.close()
         self._copy = None
-        engine.renew()
-        tools.speeds.expect(commit_record.pace)
+        if engine.references:
+            engine.renew()
+        if commit_record.pace:
+            tools.speeds.expect(commit_record.pace)
         self._log_restored(restored)
         return Recovered(engine, restored, behind)
 

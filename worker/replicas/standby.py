@@ -318,7 +318,8 @@ class Standbys:
 
     def _room(self, place: Place) -> Room:
         around = self._around
-        return Room(around.memory, around.memory_limit, place, on_disk=around.disk is not None)
+        rest = None if around.disk is None else around.disk.budget.rest
+        return Room(around.memory, around.memory_limit, place, on_disk=rest)
 
     def _note(self, partition: int, event: str, fields: dict[str, object]) -> None:
         """Log the notes of a restore at debug level, because the owner handles missing full snapshots."""

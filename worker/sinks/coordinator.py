@@ -47,7 +47,12 @@ class SinkCoordinator(Participant):
     """The sinks of one live partition; used by its thread, `before_commit` by the commit's thread."""
 
     def __init__(
-        self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState, decisions: FailureDecisions
+        self,
+        tools: Tools,
+        signals: Signals,
+        engine: Engine,
+        state: TransactionState,
+        decisions: Callable[[], FailureDecisions],
     ) -> None:
         self._tools, self._signals, self._engine, self._decisions = tools, signals, engine, decisions
         assert engine.sinks is not None
@@ -134,7 +139,7 @@ class SinkCoordinator(Participant):
 
     def _follow_database(self) -> None:
         """While the database is ahead, repeat its failure decisions; `contribute` discards the rows."""
-        buffer, decisions = self._buffer, self._decisions
+        buffer, decisions = self._buffer, self._decisions()
         if not isinstance(self.stage, Ahead):
             buffer.barrier, buffer.turns, decisions.handled_until = None, (), -1
             if self._repeats_limit:

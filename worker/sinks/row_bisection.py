@@ -9,6 +9,8 @@ is left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from statehold.api.record import Message, at
 from statehold.bound.sink import BadRow, RowsRefused, Sinks
 from statehold.errors import SinkRefused
@@ -37,7 +39,7 @@ from statehold.worker.transaction.state import TransactionState
 class RowBisection:
     """The search of one live partition; used by its thread."""
 
-    def __init__(self, tools: Tools, state: TransactionState, decisions: FailureDecisions) -> None:
+    def __init__(self, tools: Tools, state: TransactionState, decisions: Callable[[], FailureDecisions]) -> None:
         self._place, self._policy, self._buffer, self._decisions = tools.place, state.policy, state.buffer, decisions
         #: the search among records
         self.stage: RowSearch = NoSearch()
@@ -58,7 +60,7 @@ class RowBisection:
         # The record before which they were handed over is searched, too: in its transaction it is handled.
         records, position = draft.records + slices, draft.position + slices
         start = draft.before.position(self._place.input)
-        if not self._decisions.has_policies or not (records or pinned):
+        if not self._decisions().has_policies or not (records or pinned):
             raise sink_refused(self._place, error, start) from error
         try:
             if pinned and (records or len(pinned) > 1):
@@ -113,7 +115,7 @@ class RowBisection:
         if command is None or command.name not in REQUESTS:
             raise sink_refused(self._place, error, position) from error
         at = self._place.names.control, pinned.offset
-        self._decisions.decide_redriven(at, self._failure(position, error))
+        self._decisions().decide_redriven(at, self._failure(position, error))
 
     def _failure(self, offset: int, error: BadRow) -> HandlingFailed:
         failed = sink_refused(self._place, error, offset)

@@ -146,6 +146,10 @@ class KafkaTransaction:
         if side.next > 0:
             positions[self._control] = side.next
         written_as, frozen = before.format_after(commands) if commands else before.format, draft.frozen
+        written, types = frozen.tables, before.types
+        # Otherwise the record before it has the type of each table that this one writes.
+        if self.types.news or frozen.emptied or not types.keys() >= self.types.tables.intersection(written):
+            types = self.types.after(before, written_as, written, frozen.emptied)
         return msgspec.structs.replace(
             before,
             n=n,
@@ -170,8 +174,8 @@ class KafkaTransaction:
             effects=draft.effects,
             format=written_as,
             reach=before.reach if draft.reach is None else draft.reach,
-            schemas=self._place.merged_schemas(before, frozen.tables) if self._versioned else before.schemas,
-            types=self.types.after(before, written_as, frozen.tables, frozen.emptied),
+            schemas=self._place.merged_schemas(before, written) if self._versioned else before.schemas,
+            types=types,
             writer=self._place.writer,
             time=int(self._wall() * 1000),
         )

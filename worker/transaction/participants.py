@@ -179,8 +179,10 @@ class Participants:
         self._index()
 
     def join(self, *members: Participant) -> None:
-        """Add features that the handler uses from now on, each at its place in the order."""
-        self.members = tuple(sorted((*self.members, *members), key=self._rank))
+        """Add features that the handler uses from now on, each at its place in the order, others last."""
+        everyone, order = (*self.members, *members), self._order
+        known = [each for kind in order for each in everyone if type(each) is kind]
+        self.members = (*known, *[each for each in everyone if type(each) not in order])
         self._index()
 
     def blocked(self) -> bool:
@@ -203,11 +205,6 @@ class Participants:
         finally:  # because a participant that references this object forms a cycle, which keeps a dropped state
             self.members = ()
             self._index()
-
-    def _rank(self, member: Participant) -> int:
-        """Return the place in the order; a class that the order does not name comes last."""
-        kind = type(member)
-        return self._order.index(kind) if kind in self._order else len(self._order)
 
     def _index(self) -> None:
         members = self.members

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, Protocol
 
 from statehold.api.record import Message, at
@@ -69,16 +69,24 @@ class TransactionPipeline:
         engine: Engine,
         state: TransactionState,
         participants: Participants,
-        decisions: FailureDecisions,
+        decisions: Callable[[], FailureDecisions],
         run: RunHandler | None = None,
     ) -> None:
-        """`run`: in place of `Engine.run`."""
+        """`decisions`: returns the same ones at each call. `run`: in place of `Engine.run`."""
         self._tools, self._signals, self._engine = tools, signals, engine
         self._run_handler: RunHandler = engine.run if run is None else run
-        self.state, self.participants, self.decisions = state, participants, decisions
-        self.rollback = Rollback(tools, signals, engine, state, participants, decisions)
+        self.state, self.participants, self._decisions = state, participants, decisions
         #: a side input failed, nothing else was rolled back, and it is to be handled again at once
         self._side_input_again = False
+
+    @property
+    def decisions(self) -> FailureDecisions:
+        """What becomes of failed records; made at the first failure."""
+        return self._decisions()
+
+    @cached_property
+    def rollback(self) -> Rollback:
+        return Rollback(self._tools, self._signals, self._engine, self.state, self.participants, self._decisions)
 
     # Handling
 
@@ -217,6 +225,7 @@ class TransactionPipeline:
             records=state.policy.records,
             seconds=state.handler_seconds,
             commands=(*engine.take_commands(), *side.commands) if engine.commands else side.commands,
+            full_snapshots=before.full_snapshots,
         )
         if engine.requests is not None:
             draft.requests = engine.requests.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -44,7 +45,7 @@ class Rollback:
         engine: Engine,
         state: TransactionState,
         participants: Participants,
-        decisions: FailureDecisions,
+        decisions: Callable[[], FailureDecisions],
     ) -> None:
         self._tools, self._signals, self._engine = tools, signals, engine
         self._state, self._participants, self._decisions = state, participants, decisions
@@ -142,7 +143,7 @@ class Rollback:
         assert state.commit is not None
         blamed = failure.participant.failed(failure.error, state.commit.draft)
         if blamed is not None:
-            self._decisions.failed(blamed)
+            self._decisions().failed(blamed)
             state.buffer.fail_at(blamed)
         count = self.undo()
         self._tools.log.warning("rolled_back", cause=str(failure), records=count, position=state.position)

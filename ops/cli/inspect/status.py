@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -125,8 +126,8 @@ def _show(found: LocalProcess) -> None:
     if finding := status.get("topology"):
         output.report(f"the topics are not those that the service started with: {finding}")
     partitions: Sequence[dict[str, Any]] = status["partitions"]
-    if (least := _retention(partitions)) is not None:
-        output.report(f"retention leaves the next record at least {least:.1f} h")
+    for said in filter(None, (_retention(partitions), scrub_shown(partitions))):
+        output.report(said)
     if partitions:
         _show_partitions(
             partitions, f"--name {status['name']} --input {','.join(status.get('inputs', [status['input']]))}"
@@ -174,9 +175,30 @@ def _copy(copy: dict[str, Any]) -> str:
     )
 
 
-def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
-    """Return the least hours of any partition; None without a limit."""
-    return min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
+def scrub_shown(partitions: Sequence[dict[str, Any]]) -> str:
+    """Describe the last passes of the scrub over the files of tables on disk; '' without a pass."""
+    notes = {each["partition"]: note for each in partitions if (note := (each.get("live") or {}).get("scrub"))}
+    if not notes:
+        return ""
+    now = time.time()
+    partition, oldest = min(notes.items(), key=lambda each: float(each[1]["time"]))
+    outcomes = Counter(str(note["outcome"]) for note in notes.values())
+    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    differed = [
+        f"; the files of partition {name} differed {(now - note['differed']) / 3600:.1f} h ago: {note['cause']}"
+        for name, note in notes.items()
+        if note["differed"]
+    ]
+    return (
+        f"scrub of files: {said}; the oldest pass ended {(now - oldest['time']) / 60:.0f} min ago (partition "
+        f"{partition}, {oldest['rows']} rows){''.join(differed)}"
+    )
+
+
+def _retention(partitions: Sequence[dict[str, Any]]) -> str:
+    """Describe the least hours of any partition; '' without a limit."""
+    least = min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
+    return "" if least is None else f"retention leaves the next record at least {least:.1f} h"
 
 
 def _waiting(partition: dict[str, Any], names: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import IO, Final
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from statehold.snapshot.spark.fold.proof import Sums
 from statehold.snapshot.spark.fold.report import decode_report
 
 #: Partition, table, keys (msgpack) and values (as stored) of some keys; or a report as the only value of `REPORT`.
+#: Of a partition whose `changes` are asked for, None is the value of a deleted key.
 Rows = tuple[int, str, list[bytes], list[bytes]]
 #: Bytes of blocks that are merged at a time, and bytes that stay in memory until then.
 _AT_A_TIME: Final = 48_000_000
@@ -26,9 +27,10 @@ _IN_MEMORY: Final = 64_000_000
 _Located = tuple[int, int, int, int, int]
 
 
-def merge(blocks: Iterable[KeyBlock]) -> Iterator[Rows]:
+def merge(blocks: Iterable[KeyBlock], changes: Collection[int] = ()) -> Iterator[Rows]:
     """Yield the reports and then the state of a partition, bucket by bucket, without deleted keys.
 
+    Of partitions in `changes` the blocks are no state, but the changes of one, so deleted keys are among the rows.
     Without its rows if a report has a finding, because then they are not the state.
     """
     places: dict[int, list[_Located]] = {}
@@ -43,7 +45,7 @@ def merge(blocks: Iterable[KeyBlock]) -> Iterator[Rows]:
             file.write(data)
         if sound:
             for some in _portions(places):
-                yield from _merged(partition, file, some)
+                yield from _merged(partition, file, some, deleted=partition in changes)
 
 
 def _portions(places: dict[int, list[_Located]]) -> Iterator[list[_Located]]:
@@ -58,7 +60,7 @@ def _portions(places: dict[int, list[_Located]]) -> Iterator[list[_Located]]:
         yield sorted(some)
 
 
-def _merged(partition: int, file: IO[bytes], some: Sequence[_Located]) -> Iterator[Rows]:
+def _merged(partition: int, file: IO[bytes], some: Sequence[_Located], *, deleted: bool) -> Iterator[Rows]:
     tables: dict[str, list[Columns]] = {}
     buckets: dict[str, list[int]] = {}
     for _, _, offset, length, bucket in some:
@@ -71,7 +73,7 @@ def _merged(partition: int, file: IO[bytes], some: Sequence[_Located]) -> Iterat
             keys, values = map(pa.concat_arrays, zip(*parts, strict=True))
         else:
             keys, values = latest(parts)
-        if values.null_count:
+        if values.null_count and not deleted:
             held = values.is_valid()
             keys, values = keys.filter(held), values.filter(held)
         if len(keys):

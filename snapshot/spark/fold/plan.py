@@ -38,6 +38,8 @@ class FoldPlan(msgspec.Struct, frozen=True):
     #: Commit records after which the changelog is divided between tasks, and offsets that divide the base's chunks.
     cuts: tuple[LocatedCommitRecord, ...] = ()
     chunk_cuts: tuple[int, ...] = ()
+    #: The new full snapshot shares the chunks of the base, so the fold leaves them out; see `sharing`.
+    shares: bool = False
 
     @property
     def partition(self) -> int:
@@ -74,7 +76,7 @@ def make(
         if goal is None:
             raise _lost(place, _nothing_to_fold(reader, place, last, upto))
         recorded_types.check(goal.commit_record, place.types, place.input)
-        full_snapshots = tuple(_candidates(reader, place, last, goal.commit_record))
+        full_snapshots = tuple(_candidates(reader, place, last, goal.commit_record, all_of_them=bool(damaged)))
     except frame.BadFrame as error:
         raise _lost(place, f"a record cannot be read: {error}") from error
     except OutOfRange as error:
@@ -115,22 +117,44 @@ def _between(start: int, end: int, pieces: int) -> Iterator[int]:
     yield from (start + (end - start) * i // pieces for i in range(1, pieces))
 
 
-def _candidates(reader: Reader, place: Place, last: CommitRecord, goal: CommitRecord) -> Iterator[LocatedManifest]:
-    """Yield the full snapshots that lead to the goal, the newest first (rule S6), of any maker."""
+def _candidates(
+    reader: Reader, place: Place, last: CommitRecord, goal: CommitRecord, *, all_of_them: bool
+) -> Iterator[LocatedManifest]:
+    """Yield the full snapshots that lead to the goal, the newest first (rule S6), of any maker.
+
+    Those of compactions are found by the chunks of the newest usable one. `all_of_them` also reads the whole topic for
+    those to which no chunk leads.
+    """
     low = reader.bounds(place.names.snapshot, place.partition)[0]
     known = {ref.offset for commit_record in (last, goal) for ref in commit_record.full_snapshots}
     found = {each.offset: each for offset in known if (each := discovery.manifest_at(reader, place, offset))}
+
+    def usable(each: LocatedManifest) -> bool:
+        return not place.refuses(each.manifest, goal) and each.ref.low >= low
+
     newest = max(found, default=-1)
-    found |= {each.offset: each for each in discovery.compactions(reader, place, newest)}
     for each in list(found.values()):
-        before = discovery.predecessor(reader, place, each)
-        while before is not None and before.offset not in found:
-            # A worker's full snapshot counts only if a commit record refers to it.
-            if before.manifest.maker == COMPACTION:
-                found[before.offset] = before
-            before = discovery.predecessor(reader, place, before)
-    usable = [each for each in found.values() if not place.refuses(each.manifest, goal) and each.ref.low >= low]
-    yield from sorted(usable, key=lambda each: (-each.manifest.first, -each.manifest.time))
+        _follow(reader, place, each, found)
+    for each in discovery.compactions(reader, place, newest):
+        leads_back = _follow(reader, place, each, found)
+        found[each.offset] = each
+        if leads_back and usable(each) and not all_of_them:
+            break
+    yield from sorted(filter(usable, found.values()), key=lambda each: (-each.manifest.first, -each.manifest.time))
+
+
+def _follow(reader: Reader, place: Place, start: LocatedManifest, found: dict[int, LocatedManifest]) -> bool:
+    """Add the compactions before this full snapshot. Return whether its chunks lead to the oldest one."""
+    each = start
+    while (offset := discovery.offset_before(reader, place, each)) is not None and offset >= 0:
+        before = discovery.manifest_at(reader, place, offset) if offset < each.offset else None
+        if before is None:
+            return offset < reader.bounds(place.names.snapshot, place.partition)[0]
+        # A worker's full snapshot counts only if a commit record refers to it.
+        if before.offset not in found and before.manifest.maker == COMPACTION:
+            found[before.offset] = before
+        each = before
+    return offset is not None
 
 
 def _nothing_to_fold(reader: Reader, place: Place, last: CommitRecord, upto: Upto | None) -> str:

@@ -98,7 +98,7 @@ class Chunks:
                 return
             chunk = records.unpack(data)
             assert isinstance(chunk, Chunk)
-            if chunk.full != scan.full:
+            if chunk.full != scan.full or chunk.i >= scan.chunks:
                 return
             if report.stretch and not report.checksums:
                 report.begin = chunk.i  # `gathered` checks the connection to the previous stretch

@@ -13,7 +13,7 @@ from statehold.errors import DamagedIncrement
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Chunk
+from statehold.snapshot.format.records import Chunk, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.fold.proof import Sums, proves
 from statehold.snapshot.spark.io.scan import ReaderOf, chunks_of
@@ -48,7 +48,7 @@ def _read_back(reader_of: ReaderOf, tasks: Iterable[Sequence[_Asked]]) -> Iterat
 def fault_of(reader: Reader, place: Place, found: LocatedManifest) -> str:
     """Return why the stored chunks are not those of the manifest; '' if they are."""
     manifest = found.manifest
-    reading = _Reading(manifest.full, summed=not manifest.shared)
+    reading = _Reading(manifest, summed=not manifest.shared)
     if not manifest.checksums:
         return ""
     try:
@@ -68,8 +68,8 @@ def fault_of(reader: Reader, place: Place, found: LocatedManifest) -> str:
 class _Reading:
     """The chunks of one full snapshot in order, without duplicates, as in a restore."""
 
-    def __init__(self, full: str, *, summed: bool) -> None:
-        self._full, self._summed = full, summed
+    def __init__(self, manifest: Manifest, *, summed: bool) -> None:
+        self._full, self._wanted, self._summed = manifest.full, len(manifest.checksums), summed
         self.finding = ""
         self.checksums: list[int] = []
         self.sums: dict[str, Sums] = {}
@@ -82,7 +82,7 @@ class _Reading:
             chunk = records.unpack(data)
         except frame.BadFrame:
             return  # because the next chunk reports this one as missing
-        if not isinstance(chunk, Chunk) or chunk.full != self._full or chunk.i < seen:
+        if not isinstance(chunk, Chunk) or chunk.full != self._full or not seen <= chunk.i < self._wanted:
             return
         if chunk.i > seen:
             self.finding = f"chunk {seen} is missing or damaged"

@@ -50,7 +50,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 def stretches_of(plan: FoldPlan) -> Iterator[list[Stretch]]:
     """Yield the stretches of each task that reads a part of the plan: of the changelog, and of the base's chunks."""
-    place, base, scan = plan.place, plan.base, scan_of(plan)
+    place, base, scan = plan.place, None if plan.shares else plan.base, scan_of(plan)
     starts = [plan.start, *(cut.offset + 1 for cut in plan.cuts), plan.end]
     found: list[list[Stretch]] = [[] for _ in range(max(len(starts), scan.chunk_stretches + 1) - 1)]
     if plan.start < plan.end:

@@ -27,6 +27,7 @@ from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.proof import Sums, proves
 from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered, judge_chunks
 from statehold.snapshot.spark.io.scan import ReaderOf, forget_pandas, forget_zip_finders, read_stretches, stretches_of
+from statehold.state.digest import from_bytes, to_bytes
 
 #: For modules that must not import pyspark.
 Session = SparkSession
@@ -149,7 +150,9 @@ class Fold:
         blocks: RDD[Any] = context.parallelize(tasks, max(1, len(tasks))).mapPartitions(
             partial(_read, self._reader_of, places, share)
         )
-        return blocks.partitionBy(max(1, share * len(places)), int).values().mapPartitions(merge)
+        changes = frozenset(plan.partition for plan in self.plans.values() if plan.shares)
+        merged = partial(merge, changes=changes)
+        return blocks.partitionBy(max(1, share * len(places)), int).values().mapPartitions(merged)
 
 
 def _read(
@@ -196,9 +199,16 @@ def pieces(spark: SparkSession, partitions: int) -> int:
 
 
 def verdict(plan: FoldPlan, reports: Mapping[str, TaskReport], sums: Mapping[str, Sums]) -> str:
-    """Return why this is not the state at the plan's goal; '' if it is."""
+    """Return why this is not the state at the plan's goal; '' if it is.
+
+    `sums` of a plan that shares chunks are the differences to those of its base.
+    """
     goal = plan.goal.commit_record
-    return unread(plan, reports) or proves(sums, goal.digest, goal.keys)
+    wanted, keys = goal.digest, goal.keys
+    if plan.shares and plan.base is not None:
+        base = plan.base.manifest
+        wanted, keys = to_bytes(from_bytes(wanted) - from_bytes(base.digest)), keys - base.keys
+    return unread(plan, reports) or proves(sums, wanted, keys)
 
 
 def unread(plan: FoldPlan, reports: Mapping[str, TaskReport]) -> str:
@@ -217,7 +227,7 @@ def unread(plan: FoldPlan, reports: Mapping[str, TaskReport]) -> str:
 
 def base_finding(plan: FoldPlan, reports: Mapping[str, TaskReport]) -> str:
     """Return the fault of the base, so that the caller tries another one; '' if it is good."""
-    if plan.base is None:
-        return ""
+    if plan.base is None or (plan.shares and "chunks" not in reports):
+        return ""  # the base of a plan that shares chunks is read only after the changelog
     finding = judge_chunks(plan.base.manifest, reports.get("chunks"))
     return f"full@{plan.base.offset}: {finding}" if finding else ""

@@ -30,11 +30,12 @@ from statehold.snapshot.restore.truncate import TruncationOffsets, kept
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered
+from statehold.snapshot.spark.fold.sharing import continued, sharing
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.readback import read_back
 from statehold.snapshot.spark.io.source import Fold, JobFailed, Session, base_finding, collect, pieces, verdict
 from statehold.snapshot.spark.io.write import Target, WrittenFull
-from statehold.snapshot.store.base import roots_of
+from statehold.snapshot.store.base import root_of, roots_of
 from statehold.telemetry.log_events import Log
 
 #: Attempts to fold a partition; a fold is planned again if its base is damaged or was truncated meanwhile.
@@ -114,7 +115,7 @@ class Compaction:
     def _plans(self, places: Sequence[Place]) -> dict[int, FoldPlan]:
         plans: dict[int, FoldPlan] = {}
         with ThreadPoolExecutor(_PLANNERS, "plan") as pool:
-            made = list(pool.map(lambda place: self._plan(place, ()), places))
+            made = list(pool.map(lambda place: self._plan(place, (), self._settings.snapshot.share), places))
         for plan in filter(None, made):
             plans[plan.partition] = plan
             commit_record, status, cause = plan.goal.commit_record, "up to date" if plan.up_to_date else "", ""
@@ -126,10 +127,11 @@ class Compaction:
                 self._note(plan, status, cause=cause, proven=plan.up_to_date)
         return plans
 
-    def _plan(self, place: Place, damaged: Sequence[int]) -> FoldPlan | None:
+    def _plan(self, place: Place, damaged: Sequence[int], share: int = 0) -> FoldPlan | None:
         reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
-            return planning.divided(reader, planning.make(reader, place, damaged=damaged), self._pieces)
+            plan = planning.make(reader, place, damaged=damaged)
+            return planning.divided(reader, sharing(reader, plan, share, root_of(self._settings)), self._pieces)
         except PartitionError as error:
             self._outcomes[place.partition] = CompactionResult(
                 partition=place.partition, status="failed", cause=str(error)
@@ -159,18 +161,16 @@ class Compaction:
                 written, reports, again, pending = {}, {}, [(plan, str(error)) for plan in pending], []
             for plan in pending:
                 found, own_reports = written.get(plan.partition), reports.get(plan.partition, {})
-                if any(each.overtaken for each in own_reports.values()):
-                    self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
-                    again.append((plan, "truncated meanwhile"))
-                    continue
-                finding = base_finding(plan, own_reports)
-                if finding and plan.base is not None:
-                    damaged.setdefault(plan.partition, []).append(plan.base.offset)
-                    self._log.warning("full_unusable", partition=plan.partition, finding=finding)
+                finding = self._unusable_base(plan, own_reports, damaged, attempt)
+                if finding:
                     again.append((plan, finding))
                     continue
                 found = found or writing.empty(plan.partition)
-                finding = verdict(plan, own_reports, found.digest_sums())
+                finding = found.finding or verdict(plan, own_reports, found.digest_sums())
+                if finding and plan.shares:
+                    self._report(f"partition {plan.partition}: a whole full snapshot, because {finding}")
+                    again.append((plan, finding))
+                    continue
                 self._note(plan, "failed" if finding else "proven", cause=finding, written=found, reports=own_reports)
                 if not finding:
                     proven.append((plan, found, own_reports["increments"]))
@@ -178,6 +178,19 @@ class Compaction:
         for plan in pending:
             self._note(plan, "failed", cause=f"abandoned after several attempts; damaged full snapshots: {damaged}")
         return proven
+
+    def _unusable_base(
+        self, plan: FoldPlan, reports: Mapping[str, TaskReport], damaged: dict[int, list[int]], attempt: int
+    ) -> str:
+        """Return why the partition must be planned again, '' if not; note a damaged base."""
+        if any(each.overtaken for each in reports.values()):
+            self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
+            return "truncated meanwhile"
+        finding = base_finding(plan, reports)
+        if finding and plan.base is not None:
+            damaged.setdefault(plan.partition, []).append(plan.base.offset)
+            self._log.warning("full_unusable", partition=plan.partition, finding=finding)
+        return finding
 
     def _run(
         self, spark: Session, plans: Sequence[FoldPlan]
@@ -188,6 +201,7 @@ class Compaction:
                 max((full.offset for full in plan.full_snapshots), default=-1),
                 plan.goal.commit_record.format,
                 self._settings.snapshot.chunk_bytes,
+                continued(plan),
             )
             for plan in plans
         }
@@ -196,7 +210,8 @@ class Compaction:
             self._manifests = ManifestProducer(self._settings, self._names.snapshot)
         written: dict[int, WrittenFull] = {}
         task_reports: list[TaskReport] = []
-        for kind, payload in collect(writing.write(Fold(spark, self._reader_of, plans).rows, targets, sink_of)):
+        rows = Fold(spark, self._reader_of, plans).rows
+        for kind, payload in collect(writing.write(rows, targets, sink_of, self._reader_of)):
             if kind == "full":
                 found = writing.decode_written(payload)
                 written[found.partition] = found
@@ -242,7 +257,12 @@ class Compaction:
         """Read back the new full snapshots and every other one to keep; then delete what precedes the oldest."""
         full_snapshots = {p: [*([fresh[p]] if p in fresh else []), *plan.full_snapshots] for p, plan in plans.items()}
         unread = {(p, found.offset): (plans[p].place, found) for p, found in fresh.items()}
-        findings: dict[tuple[int, int], str] = {}
+        # Their tasks have read them back; only a truncation by a worker may have come between.
+        findings = {
+            (p, found.offset): self._truncation.overtaken(plans[p].place, found)
+            for p, found in fresh.items()
+            if plans[p].shares
+        }
         while True:
             cuts = {
                 p: found
@@ -292,15 +312,18 @@ class Compaction:
         reports: Mapping[str, TaskReport] | None = None,
     ) -> None:
         commit_record = plan.goal.commit_record
+        shared = reports["chunks"].size if plan.shares and reports and "chunks" in reports else 0
         self._outcomes[plan.partition] = CompactionResult(
             partition=plan.partition,
             status=status,  # type: ignore[arg-type]
             proven=proven or status == "proven",
             transaction=commit_record.n,
             position=commit_record.position(self._names.input),
-            keys=written.keys if written else commit_record.keys,
+            keys=written.keys if written and not plan.shares else commit_record.keys,
             bytes_before=sum(report.size for report in reports.values()) if reports else None,
-            bytes_after=written.sent if written else None,
+            bytes_after=written.sent + shared if written else None,
+            bytes_written=written.sent if written else None,
+            shared=written.shared if written else 0,
             seconds=self._elapsed(),
             cause=cause,
         )

@@ -43,6 +43,9 @@ class CompactionResult(msgspec.Struct, kw_only=True):
     #: Bytes of full snapshot and deltas that a restore reads, before and after.
     bytes_before: int | None = None
     bytes_after: int | None = None
+    #: Bytes that this run has written, and the number of chunks of earlier full snapshots that the new one shares.
+    bytes_written: int | None = None
+    shared: int = 0
     #: Offset of the published manifest.
     full: int | None = None
     #: Offsets before which the topics were truncated.
@@ -61,7 +64,14 @@ def publish(
 ) -> list[LocatedManifest]:
     """Write the manifests. Returns when Kafka has acknowledged all. :raises KafkaTrouble: one was not acknowledged."""
     manifests = {
-        plan.partition: found.manifest(plan.place, plan.goal.commit_record, report.header, COMPACTION, time.time())
+        plan.partition: found.manifest(
+            plan.place,
+            plan.goal.commit_record,
+            report.header,
+            COMPACTION,
+            time.time(),
+            plan.base if plan.shares else None,
+        )
         for plan, found, report in written
     }
     offsets = producer.write({p: records.pack(manifest, manifest.format) for p, manifest in manifests.items()})
@@ -82,6 +92,11 @@ class TopicTruncation:
             for topic in (self._names.snapshot, self._names.changelog)
         )
         return full, increment
+
+    def overtaken(self, place: Place, found: LocatedManifest) -> str:
+        """Return why chunks of a full snapshot are gone, because a worker has truncated the topic; '' if they exist."""
+        start, _ = self.starts(place)
+        return f"its first chunk is {found.ref.low}, the log starts at {start}" if start > found.ref.low else ""
 
     def due(self, place: Place, full_snapshots: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:
         """Return the offsets before which records may be deleted if `keep` full snapshots stay; None if nothing may."""

@@ -1,4 +1,7 @@
-"""Results of other threads for the coroutines of an event loop: one wake-up hands over all that have come."""
+"""Results of other threads for the coroutines of an event loop: one wake-up hands over all that have come.
+
+One timer ends the waits whose times end together: `asyncio.wait_for` makes a timer and a second future for each.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from statehold.common.deadline import SharedTimers
+
 V = TypeVar("V")
 
 
@@ -20,6 +25,13 @@ class Arrivals:
         # Without its loop, which would otherwise never be collected.
         self._arrived: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
         self._woken = False
+        self.limits = SharedTimers(_time_over)
+
+    def awaitable(self, result: Future[V]) -> asyncio.Future[V]:
+        """Return what a coroutine of the loop, which runs this, awaits."""
+        waiting: asyncio.Future[V] = asyncio.get_running_loop().create_future()
+        result.add_done_callback(partial(self.bring, waiting))
+        return waiting
 
     def bring(self, waiting: asyncio.Future[V], done: Future[V]) -> None:
         """Hand a result over. Any thread may call it."""
@@ -49,8 +61,8 @@ _LOCK: Final = threading.Lock()
 _ARRIVALS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Arrivals]] = WeakKeyDictionary()
 
 
-def awaitable(result: Future[V]) -> asyncio.Future[V]:
-    """Return what a coroutine of the running loop awaits; cancelling it leaves `result` alone."""
+def _arrivals() -> Arrivals:
+    """Return those of the running loop."""
     loop = asyncio.get_running_loop()
     with _LOCK:
         arrivals = _ARRIVALS.get(loop)
@@ -58,6 +70,28 @@ def awaitable(result: Future[V]) -> asyncio.Future[V]:
             for ended in [each for each in _ARRIVALS if each.is_closed()]:  # what arrived at its end keeps it
                 del _ARRIVALS[ended]
             arrivals = _ARRIVALS[loop] = Arrivals()
-    waiting: asyncio.Future[V] = loop.create_future()
-    result.add_done_callback(partial(arrivals.bring, waiting))
-    return waiting
+    return arrivals
+
+
+def awaitable(result: Future[V]) -> asyncio.Future[V]:
+    """Return what a coroutine of the running loop awaits; cancelling it leaves `result` alone."""
+    return _arrivals().awaitable(result)
+
+
+async def within(result: Future[V], seconds: float) -> V:
+    """Await a result; cancelling this leaves `result` alone.
+
+    :raises TimeoutError: it has not come within this time.
+    """
+    arrivals = _arrivals()
+    waiting = arrivals.awaitable(result)
+    limited = arrivals.limits.add(waiting.get_loop(), waiting, seconds)
+    try:
+        return await waiting
+    finally:
+        limited.discard(waiting)
+
+
+def _time_over(waiting: asyncio.Future[Any]) -> None:
+    if not waiting.done():
+        waiting.set_exception(TimeoutError())

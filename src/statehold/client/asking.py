@@ -25,6 +25,8 @@ from statehold.telemetry.log_events import Log
 
 #: seconds without a request after which a partition of the replies is read no more
 _IDLE: Final = 60.0
+#: seconds between two looks for such partitions
+_LOOK: Final = 1.0
 #: seconds for the acknowledgements at the end
 _CLOSE: Final = 5.0
 
@@ -62,6 +64,7 @@ class OpenRequests:
         #: partitions of the replies that are read, and when each had its last request
         self._lanes: dict[int, ReplyLane] = {}
         self._used: dict[int, float] = {}
+        self._look = 0.0
         #: requests without a reply, by return address
         self._waiting: dict[bytes, RequestInProgress] = {}
         self._process, self._numbers = uuid.uuid4().hex, count()
@@ -229,10 +232,11 @@ class OpenRequests:
 
     def _leave_idle(self) -> None:
         """Stop reading partitions without a request for some time: a reply that comes later is stored by its id."""
+        now = time.monotonic()
+        if now < self._look:
+            return
         with self._lock:
-            now = time.monotonic()
-            if all(now - used < _IDLE for used in self._used.values()):
-                return
+            self._look = now + _LOOK
             busy = {request.where["partition"] for request in self.waiting()}
             for partition in [each for each, used in self._used.items() if now - used >= _IDLE and each not in busy]:
                 del self._used[partition]

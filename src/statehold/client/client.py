@@ -16,7 +16,7 @@ import msgspec
 
 from statehold.api.values import serde
 from statehold.api.values.keys import key_serde
-from statehold.client.arrivals import awaitable
+from statehold.client.arrivals import within
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
@@ -139,7 +139,7 @@ class Client:
         )
         self._stopped.begin()
         try:
-            found = await asyncio.wait_for(awaitable(request.reply), max(0.0, until - time.monotonic()))
+            found = await within(request.reply, max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise no_answer(timeout, request.where) from None
         finally:
@@ -195,7 +195,7 @@ class Client:
         partition = await self._chosen(blob, until)
         receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
-            return await asyncio.wait_for(awaitable(receipt), max(0.0, until - time.monotonic()))
+            return await within(receipt, max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise self._unacknowledged(partition, timeout) from None
 

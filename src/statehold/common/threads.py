@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -83,6 +84,10 @@ class Threads(Protocol):
         """Return a daemon thread that is not started."""
         ...
 
+    def short_thread(self, run: Callable[[], None], name: str) -> Thread:
+        """Return the same for a call that is short: its thread may be one that has made others."""
+        ...
+
     def processor_time(self) -> float:
         """Return the seconds of processor time that the calling thread has used."""
         ...
@@ -103,6 +108,77 @@ class SystemThreads:
     def thread(self, run: Callable[[], None], name: str) -> Thread:
         return threading.Thread(target=run, name=name, daemon=True)
 
+    def short_thread(self, run: Callable[[], None], name: str) -> Thread:
+        return _ShortThread(run, name)
+
+
+class _ShortThread:
+    """One call on a thread that waits for the next one afterwards: a new thread costs more than most of a commit."""
+
+    def __init__(self, run: Callable[[], None], name: str) -> None:
+        self._run: Callable[[], None] | None = run
+        self.name, self._ended = name, threading.Event()
+
+    def start(self) -> None:
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            worker = _ReusedThread()
+        worker.given.put(self)
+
+    def join(self, timeout: float | None = None) -> None:
+        self._ended.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return not self._ended.is_set()
+
+    def make(self) -> None:
+        """Make the call, and keep nothing of it."""
+        run, self._run = self._run, None
+        assert run is not None
+        run()
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+class _ReusedThread:
+    """Makes calls, one after the other, until none comes for a second."""
+
+    def __init__(self) -> None:
+        self.given: queue.SimpleQueue[_ShortThread] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while self._make_next():
+            pass
+
+    def _make_next(self) -> bool:
+        """Return whether to wait for another call. A frame of its own, because a kept error refers to it."""
+        try:
+            call = self.given.get(timeout=_IDLE)
+        except queue.Empty:
+            try:
+                _idle.remove(self)
+            except ValueError:  # it has just been taken, and its call is on its way
+                return True
+            return False
+        self._thread.name = call.name
+        try:
+            call.make()
+            self._thread.name = "idle"
+            _idle.append(self)  # first, because who waits for the end may begin the next call at once
+        finally:
+            call.end()
+        return True
+
+
+#: seconds without a call after which a reused thread ends
+_IDLE: Final = 1.0
+#: those that wait for a call. A fork leaves the threads to the parent
+_idle: Final[list[_ReusedThread]] = []
+os.register_at_fork(after_in_child=_idle.clear)
 
 SYSTEM: Final[Threads] = SystemThreads()
 
@@ -129,7 +205,7 @@ class Background:
     def __init__(self, call: Callable[[], None], name: str, threads: Threads = SYSTEM) -> None:
         self._error: BaseException | None = None
         self._again: BaseException | None = None
-        self._thread = threads.thread(partial(self._run, call), name)
+        self._thread = threads.short_thread(partial(self._run, call), name)
         self._thread.start()
 
     def ended(self, within: float = 0.0) -> bool:

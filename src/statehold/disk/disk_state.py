@@ -12,6 +12,7 @@ from statehold.disk.keys import KeyCodec, key_codec
 from statehold.disk.port import PartitionStore, StoreSnapshot
 from statehold.disk.stored import StoredOnDisk
 from statehold.disk.tables import DiskTable
+from statehold.disk.usage import ScrubNote
 from statehold.state.digest import MODULUS, table_digest
 from statehold.state.partition_table import Changes, PartitionTable, key_decoder
 from statehold.state.state import Frozen, State
@@ -52,6 +53,8 @@ class DiskState(State):
     ) -> None:
         super().__init__(tables, track_delta=track_delta)
         self.store = store
+        #: of the last pass of the scrub over the partition's files; replaced whole, so any thread may read it
+        self.scrubbed: ScrubNote | None = store.last_scrub()
         #: bytes of the changes that the files do not have yet
         self._bytes = 0
         #: of each table what the files do not have yet
@@ -98,6 +101,10 @@ class DiskState(State):
 
     def stored_bytes(self) -> int:
         return self.store.size()
+
+    def decoded_bytes(self) -> int:
+        """Return the estimated bytes of decoded values in memory."""
+        return sum(table.decoded_bytes for table in self.tables.values() if isinstance(table, DiskTable))
 
     def take_reads(self) -> int:
         """Return how many values were fetched from the files since the last call."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import lmdb
 
 from statehold.disk.port import Batch, StoreClosed
-from statehold.disk.usage import Usage
+from statehold.disk.usage import ScrubNote, Usage, scrub_note, write_scrub_note
 from statehold.errors import LocalStoreFailed
 
 _META: Final = b"statehold"
@@ -170,6 +170,16 @@ class LmdbStore:
             return (self.directory / _DATA).stat().st_size
         return 0
 
+    def used(self) -> int:
+        with self._lock:
+            env = self._require_open()
+            try:
+                stats = [env.stat(), *map(self._reader.stat, (self._meta, *self._tables.values()))]
+            except lmdb.Error as error:
+                raise self._failed("read", error) from error
+            pages = sum(each["branch_pages"] + each["leaf_pages"] + each["overflow_pages"] for each in stats)
+            return int((_META_PAGES + pages) * stats[0]["psize"])
+
     def room(self) -> int:
         return max(0, self._limit - self.size())
 
@@ -179,6 +189,14 @@ class LmdbStore:
             if self._env is not None:
                 self._usage.condemn(cause)
         return self._failure("trust", f"{cause}; the files are dropped, and the state is restored from Kafka")
+
+    def scrubbed(self, note: ScrubNote) -> ScrubNote:
+        found = note.after(self.last_scrub())
+        write_scrub_note(self.directory.parent, found)
+        return found
+
+    def last_scrub(self) -> ScrubNote | None:
+        return scrub_note(self.directory.parent)
 
     def proven(self) -> None:
         with self._lock, suppress(OSError):

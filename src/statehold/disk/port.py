@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from statehold.disk.usage import ScrubNote
 from statehold.snapshot.format.partition_identity import Place
 
 #: by table: place of a row -> the row, None deletes it
@@ -65,12 +66,24 @@ class PartitionStore(Protocol):
         """Return the bytes of the files."""
         ...
 
+    def used(self) -> int:
+        """Return the bytes of the files without free pages, which later writes use. Raises as `get`."""
+        ...
+
     def room(self) -> int:
         """Return the bytes by which the files may grow."""
         ...
 
     def damaged(self, cause: str) -> Exception:
         """Drop the label, so that no start uses these files again; return the error to raise."""
+        ...
+
+    def scrubbed(self, note: ScrubNote) -> ScrubNote:
+        """Keep the note of a pass for `statehold doctor`; return it with what an earlier pass found. Any thread."""
+        ...
+
+    def last_scrub(self) -> ScrubNote | None:
+        """Return the note of the last pass over files of this partition on this machine. Any thread."""
         ...
 
     def proven(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
+from sys import getsizeof
 from typing import Any, Final, TypeVar
 
 from statehold.api.values.difference import brief
@@ -18,12 +20,17 @@ from statehold.state.partition_table import ABSENT, Changes, PartitionTable
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: estimated bytes of a decoded value and its key: these, and these for each byte of its stored form
+#: estimated bytes of a decoded value: these, those of its key, and these for each byte of its stored form
 _EACH: Final = 250
 _PER_BYTE: Final = 2
 #: stored values that are kept between two commits, and their bytes
 _FETCHED: Final = 50_000
 _FETCHED_BYTES: Final = 16_000_000
+
+
+def _key_bytes(key: Any) -> int:
+    """Return about the bytes of a key."""
+    return sum(map(getsizeof, key)) if type(key) is tuple else getsizeof(key)
 
 
 class DecodedBudget:
@@ -32,17 +39,26 @@ class DecodedBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._tables: weakref.WeakSet[DiskTable[Any, Any]] = weakref.WeakSet()
+        #: held while tables come and go, because the memory guard counts them on other threads
+        self._lock = threading.Lock()
 
     def join(self, table: DiskTable[Any, Any]) -> None:
-        self._tables.add(table)
+        with self._lock:
+            self._tables.add(table)
 
     def leave(self, table: DiskTable[Any, Any]) -> None:
-        self._tables.discard(table)
+        with self._lock:
+            self._tables.discard(table)
 
     @property
     def share(self) -> int:
         """Return the bytes of one table."""
         return self._limit // max(1, len(self._tables))
+
+    def rest(self) -> int:
+        """Return the bytes that decoded values may still take; any thread."""
+        with self._lock:
+            return max(0, self._limit - sum(table.decoded_bytes for table in self._tables))
 
 
 class DiskTable(PartitionTable[K, V]):
@@ -58,6 +74,10 @@ class DiskTable(PartitionTable[K, V]):
     _fetched: dict[Any, bytes | None]
     #: estimated bytes of `_cache`, and of one value in `_older`
     _weight, _mean = 0, _EACH
+    #: values of `_cache` that `_weight` has; the others were written by the open transaction
+    _weighed = 0
+    #: bytes by which the rows of the last `apply` have grown
+    _grown = 0
     _fetched_bytes = 0
     #: a process with the same types has read all values that are in the files
     proven = False
@@ -77,6 +97,11 @@ class DiskTable(PartitionTable[K, V]):
         """Return the number of decoded values in memory."""
         return len(self._cache) + len(self._older)
 
+    @property
+    def decoded_bytes(self) -> int:
+        """Return the estimated bytes of decoded values and their keys in memory."""
+        return self._weight + self._mean * len(self._older)
+
     def delete(self, key: K) -> None:
         super().delete(key)
         self._older.pop(key, None)
@@ -91,20 +116,21 @@ class DiskTable(PartitionTable[K, V]):
         value = self._older.get(key, ABSENT)
         if value is not ABSENT:
             self._cache[key] = value
-            self._weigh(self._mean)
+            self._weigh(self._mean, 1)
             return value
         data = self._committed(key)
         if data is None:
             return ABSENT
         value = self._cache[key] = self.decoded(key, data)
-        self._weigh(_EACH + _PER_BYTE * len(data))
+        self._weigh(_EACH + _PER_BYTE * len(data) + _key_bytes(key), 1)
         return value
 
-    def _weigh(self, size: int) -> None:
+    def _weigh(self, size: int, values: int) -> None:
         self._weight += size
+        self._weighed += values
         if self._weight > self._budget.share // 2:
             self._mean = self._weight // max(1, len(self._cache))
-            self._older, self._cache, self._weight = self._cache, {}, 0
+            self._older, self._cache, self._weight, self._weighed = self._cache, {}, 0, 0
             self._forget_fetched()
 
     def _forget_fetched(self) -> None:
@@ -147,7 +173,7 @@ class DiskTable(PartitionTable[K, V]):
         self._require_places(list(self._dirty))
         return super().freeze()
 
-    def _require_places(self, keys: list[K]) -> None:
+    def _require_places(self, keys: list[K], advice: str = "use a shorter key, or ", safe: str = "") -> None:
         """:raises UnstorableValue: a key is too long for files that have the order of keys."""
         if not self.whole_keys:
             return
@@ -159,8 +185,8 @@ class DiskTable(PartitionTable[K, V]):
             if length >= LONGEST:
                 raise self._unstorable(
                     key,
-                    f"it takes {length} bytes, and a key of a {self.whole_keys} on disk at most {LONGEST - 1}. Next: "
-                    f"use a shorter key, or declare {brief(self.attribute)} with storage='memory'",
+                    f"it takes {length} bytes, and a key of a {self.whole_keys} on disk at most {LONGEST - 1}. {safe}"
+                    f"Next: {advice}declare {brief(self.attribute)} with storage='memory'",
                 )
 
     def commit(self) -> None:
@@ -172,25 +198,36 @@ class DiskTable(PartitionTable[K, V]):
             elif self._forgets and key not in self._dirty:
                 self._cache.pop(key, None)
                 older.pop(key, None)
-        size = sum(map(len, filter(None, frozen.values())))
         self._frozen = {}
-        self._weigh(_EACH * len(frozen) + _PER_BYTE * size)
+        if frozen:
+            self._weigh_written(frozen)
+
+    def _weigh_written(self, frozen: Mapping[K, bytes | None]) -> None:
+        """Weigh what was written without a read: at most the largest values. A value that is replaced may grow."""
+        fresh, size = len(self._cache) - self._weighed, max(0, self._grown)
+        if fresh > 0:
+            size += sum(sorted(map(len, filter(None, frozen.values())))[-fresh:])
+        each = _EACH + _key_bytes(next(iter(frozen)))
+        self._weigh(each * max(0, fresh) + _PER_BYTE * size, fresh)
 
     def rollback(self) -> None:
         super().rollback()
-        self._older, self._weight = {}, 0
+        self._older, self._weight, self._weighed = {}, 0, 0
         self._forget_fetched()
 
     def apply(self, keys: list[K], values: list[bytes | None]) -> None:
-        stored, born = self.stored, 0
+        stored, fetched, born, grown = self.stored, self._fetched, 0, 0
         for key, value in zip(keys, values, strict=True):
-            born += (value is not None) - (self.before(key) is not None)
+            before = fetched[key] if key in fetched else self.before(key)
+            born += (value is not None) - (before is not None)
+            grown += len(value or b"") - len(before or b"")
+        self._grown = grown
         stored.unwritten.update(zip(keys, values, strict=True))
         stored.count += born
         self._forget_fetched()
 
     def load(self, keys: list[K], values: list[bytes | None]) -> None:
-        self._require_places(keys)
+        self._require_places(keys, "", "The state in Kafka is unchanged. ")
         self.stored.unwritten.update(zip(keys, values, strict=True))
 
     def listed(self, size: int) -> Iterator[list[K]]:

@@ -1,4 +1,4 @@
-"""A file next to the tables' files that says who has used them last, and whether their end was clean."""
+"""Files next to the tables' files: who has used them last, whether their end was clean, what a scrub has found."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import msgspec
 
 #: processes in a row that may end before a commit, because damaged pages may end a process by a signal
 _STARTS: Final = 3
+#: the note of the scrub, next to the directories of a partition, because it outlives files that differ
+SCRUB: Final = "scrub"
 
 
 class UnfitFiles(Exception):
@@ -26,7 +28,27 @@ class _Note(msgspec.Struct, frozen=True):
     damage: str = ""
 
 
+class ScrubNote(msgspec.Struct, frozen=True):
+    """The last pass of the scrub over a partition's files on this machine (rule X7)."""
+
+    #: of its end, in seconds since 1970
+    time: float
+    rows: int
+    #: `equal`: the digest is the commit record's; `rows_only`: each row was checked alone; `differs`
+    outcome: str
+    #: end of the last pass that found a difference, in seconds since 1970, and what it was; 0: none did
+    differed: float = 0.0
+    cause: str = ""
+
+    def after(self, before: ScrubNote | None) -> ScrubNote:
+        """Return this note with what an earlier pass found."""
+        if self.differed or before is None:
+            return self
+        return msgspec.structs.replace(self, differed=before.differed, cause=before.cause)
+
+
 _decode: Final = msgspec.json.Decoder(_Note).decode
+_decode_scrub: Final = msgspec.json.Decoder(ScrubNote).decode
 
 
 class Usage:
@@ -76,6 +98,21 @@ class Usage:
             os.fsync(file.fileno())
         new.replace(self._path)
         self._note = note
+
+
+def scrub_note(base: Path) -> ScrubNote | None:
+    """Return the note in the directory of a partition; None without a readable one."""
+    with suppress(OSError, msgspec.DecodeError):
+        return _decode_scrub((base / SCRUB).read_bytes())
+    return None
+
+
+def write_scrub_note(base: Path, note: ScrubNote) -> None:
+    """Replace the note, without a flush, because no decision of a start depends on it. It may fail."""
+    new = base / f"{SCRUB}.new"
+    with suppress(OSError):
+        new.write_bytes(msgspec.json.encode(note))
+        new.replace(base / SCRUB)
 
 
 def boot_id() -> str:

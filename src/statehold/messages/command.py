@@ -7,6 +7,7 @@ import re
 import socket
 import uuid
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -57,7 +58,7 @@ class BadCommand(ValueError):
     """The header is not a command."""
 
 
-class _Header(msgspec.Struct, omit_defaults=True):
+class _Header(msgspec.Struct, omit_defaults=True, frozen=True):
     name: str
     id: str = ""
     issuer: str = ""
@@ -100,13 +101,15 @@ def renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, byte
 
     A pinned record is always a command. Without today's header, the first header with the same ending is the command.
     """
+    for name, _ in headers:
+        if name == COMMAND_HEADER:
+            return list(headers)
     ending = COMMAND_HEADER[len(_PREFIX) :]
-    if not any(name == COMMAND_HEADER for name, _ in headers):
-        for i, (name, value) in enumerate(headers):
-            if name.endswith(ending):
-                before = b'{"name":"%s.' % name.removesuffix(ending).encode()
-                after = b'{"name":"%s.' % _PREFIX.encode()
-                return [*headers[:i], (COMMAND_HEADER, (value or b"").replace(before, after, 1)), *headers[i + 1 :]]
+    for i, (name, value) in enumerate(headers):
+        if name.endswith(ending):
+            before = b'{"name":"%s.' % name.removesuffix(ending).encode()
+            after = b'{"name":"%s.' % _PREFIX.encode()
+            return [*headers[:i], (COMMAND_HEADER, (value or b"").replace(before, after, 1)), *headers[i + 1 :]]
     return list(headers)
 
 
@@ -119,6 +122,12 @@ def _unpacked(data: bytes) -> _Header:
 
 
 def _parsed(data: bytes, offset: int) -> Command:
+    found = _read(data)
+    return Command(found.name, found.id, found.issuer, offset)
+
+
+@lru_cache(maxsize=64)  # answers and ticks, by the thousand, have one header each
+def _read(data: bytes) -> _Header:
     if len(data) > _LARGEST:
         raise BadCommand(f"header {COMMAND_HEADER}: {len(data)} bytes, more than {_LARGEST}")
     try:
@@ -127,4 +136,4 @@ def _parsed(data: bytes, offset: int) -> Command:
         raise BadCommand(f"header {COMMAND_HEADER}: {error}") from error
     if not found.name or max(map(len, (found.name, found.id, found.issuer))) > _LONGEST:
         raise BadCommand(f"header {COMMAND_HEADER}: name, id and issuer take 1 to {_LONGEST} characters each")
-    return Command(found.name, found.id, found.issuer, offset)
+    return found

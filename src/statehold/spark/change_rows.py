@@ -276,6 +276,8 @@ def _take_base(reader: Reader, plan: FoldPlan, buckets: _Buckets, only: str | No
             chunk = records.unpack(data) if frame.kind_of(data) == b"C" else None
         except frame.BadFrame:
             continue  # the comparison with the manifest reports the chunk as missing
+        if len(checksums) == len(manifest.checksums):
+            break
         if isinstance(chunk, Chunk) and chunk.full == manifest.full and chunk.i == len(checksums):
             name, keys, values = _decoded(chunk.entry)
             checksums.append(frame.body_checksum(data))

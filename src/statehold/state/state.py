@@ -65,7 +65,7 @@ class State:
 
     def stored_bytes(self) -> int:
         """Return the bytes of all stored values."""
-        return sum(sum(map(len, table.stored.values())) for table in self.tables.values())
+        return sum([sum(map(len, table.stored.values())) for table in self.tables.values()])
 
     def freeze(self) -> Frozen:
         """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""

@@ -324,6 +324,15 @@ LOCAL_STORE_SECONDS: Final = _histogram(
     "local_store_write_seconds", "Duration of writing one commit to the files of tables on disk."
 )
 LOCAL_STORE_BYTES: Final = _gauge("local_store_bytes", "Bytes of the files of tables on disk.")
+LOCAL_STORE_USED: Final = _gauge(
+    "local_store_used_bytes",
+    "Bytes of the pages of those files that are in use; the other pages are free, and later writes use them again.",
+)
+LOCAL_STORE_DECODED: Final = _gauge(
+    "local_store_decoded_bytes",
+    "Estimated bytes of the decoded values of tables on disk, and their keys, in memory: at most state.memory for the "
+    "process.",
+)
 LOCAL_STORE_READS: Final = _counter(
     "local_store_reads", "Values that were read from the files of tables on disk, because none was in memory."
 )

@@ -190,6 +190,7 @@ class Wiring:
             full_sink=lambda: MemoryFullSink(self.broker, self.names.snapshot, partition, self._most),
             offsets=self.offsets,
             control=lambda wake: MemoryControl(self.broker, self.names, partition),
+            control_exists=lambda: self.broker.log(self.names.control, partition).end > 0,
             inputs=self._lanes[partition].read if self.names.others else None,
             delayed=lambda topic: MemoryDelayed(self.broker, topic, self.names.inputs, partition),
             membership=lambda: self._membership,

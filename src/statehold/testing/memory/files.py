@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from statehold.disk.port import Batch, StoreClosed
+from statehold.disk.usage import ScrubNote
 from statehold.errors import LocalStoreFailed
 from statehold.snapshot.format.partition_identity import Place
 
@@ -23,6 +24,7 @@ class PartitionFiles:
         #: snapshots may have these dicts, so a write copies them first
         self._shared: set[str] = set()
         self.label: bytes | None = None
+        self.scrub: ScrubNote | None = None
         #: before each of the newest writes
         self._undo: list[_Undo] = []
 
@@ -119,6 +121,9 @@ class MemoryStore:
     def size(self) -> int:
         return sum(len(place) + len(row) for rows in self._open().tables.values() for place, row in rows.items())
 
+    def used(self) -> int:
+        return self.size()
+
     def room(self) -> int:
         return 1 << 40
 
@@ -126,6 +131,13 @@ class MemoryStore:
         if not self._is_closed:
             self._files.clear()
         return self._failure(f"trust: {cause}; the files are dropped, and the state is restored from Kafka")
+
+    def scrubbed(self, note: ScrubNote) -> ScrubNote:
+        self._files.scrub = note.after(self._files.scrub)
+        return self._files.scrub
+
+    def last_scrub(self) -> ScrubNote | None:
+        return self._files.scrub
 
     def proven(self) -> None:
         """Nothing is counted."""

@@ -420,5 +420,7 @@ class TaskThreads:
     def thread(self, run: Callable[[], None], name: str) -> TaskThread:
         return TaskThread(self._scheduler, self._host, run, name)
 
+    short_thread = thread
+
     def processor_time(self) -> float:
         return 0.0
