@@ -172,8 +172,6 @@ class Recovery:
         self._copy = None
         if engine.references:
             engine.renew()
-        if commit_record.pace:
-            tools.speeds.expect(commit_record.pace)
         self._log_restored(restored)
         return Recovered(engine, restored, behind)
 
