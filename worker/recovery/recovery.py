@@ -163,9 +163,7 @@ class Recovery:
         except BaseException as error:
             if store is not None:
                 store.close(flush=False)
-            if isinstance(error, UnstorableValue):  # the files cannot hold a key of the state
-                where = f"{tools.place.input}[{tools.place.partition}]"
-                raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
+            self._name_place(error)
             raise
         finally:
             reader.close()
@@ -174,6 +172,12 @@ class Recovery:
             engine.renew()
         self._log_restored(restored)
         return Recovered(engine, restored, behind)
+
+    def _name_place(self, error: BaseException) -> None:
+        """:raises UnstorableValue: the files cannot hold a key of the state of this partition."""
+        if isinstance(error, UnstorableValue):
+            where = f"{self._tools.place.input}[{self._partition}]"
+            raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
 
     def _continued(self, reader: Reader, copy: Copy | None, store: PartitionStore | None) -> Restored | None:
         """Return the state from the standby copy, or from the files; None if neither can continue."""
