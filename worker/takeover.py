@@ -125,6 +125,8 @@ class Takeover:
         record = recovered.restored.commit_record
         if record.effects:
             require_effects(recovered.engine.handler, self._tools.place, record)
+        if record.pace:
+            self._tools.speeds.expect(record.pace)
         self._took("restore", self._recovered.restored.seconds)
         return Event.RESTORED
 

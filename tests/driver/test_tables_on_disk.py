@@ -14,6 +14,7 @@ from tests.support.files_on_disk import damage_a_row, lose_a_row
 from tests.support.inside import lane, tools
 
 from statehold import Handler, Output, Record, Table
+from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.settings import Settings
 from statehold.disk import label as labels
 from statehold.disk import tables
@@ -214,6 +215,29 @@ def test_files_are_written_after_the_commit_and_with_its_record() -> None:
     assert all(written <= committed for written, committed in seen)
     started_again(driver)
     assert from_files(driver)
+
+
+def test_the_files_are_written_with_deltas_only() -> None:
+    """Rule X1: otherwise a start from them would forget which keys have changed since the last delta."""
+    driver = new()
+    driver = Driver(Bank, settings=replace(driver.settings, snapshot=SnapshotSettings(delta_interval=5.0)))
+    feed(driver, some(40))
+    driver.commit()
+    assert not driver.commit_record().delta
+    label = labels.decoded(driver.files.files[0].label or b"")
+    assert label is not None
+    assert label.record.n < driver.commit_record().n
+    started_again(driver)
+    assert from_files(driver)
+    driver.advance(6.0)
+    feed(driver, some(5, 1))
+    driver.commit()
+    assert driver.commit_record().delta
+    before = state_of(driver)
+    driver.files.files[0].clear()
+    started_again(driver)
+    assert not from_files(driver)
+    assert state_of(driver) == before
 
 
 def newest(driver: Driver) -> int:

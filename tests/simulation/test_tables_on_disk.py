@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final, NamedTuple
 
 import pytest
 from tests.simulation.scenarios import (
@@ -34,7 +35,7 @@ from statehold.testing.simulation.schedule import Schedule
 from statehold.testing.simulation.shrink import shrink, timeline
 from statehold.testing.simulation.simulation import InputRecord, RunReport, RunResult, Scenario, run
 
-SEEDS, MORE = 60, 600
+SEEDS, MORE = 60, 300
 
 
 class Shelf(Book):
@@ -126,41 +127,65 @@ def _same(disk: MemoryStores) -> MemoryStores:
     return disk
 
 
+class World(NamedTuple):
+    """What makes starts from local files, or from a standby replica, common."""
+
+    processes: int
+    standbys: int
+    short: Size
+    #: see `Scenario`
+    restart: tuple[float, float]
+
+
+#: Takeovers by a process that has no files; starts of the only process, from its own; takeovers by the one that has a
+#: replica, because the other starts late.
+WORLDS: Final = (
+    World(2, 0, SHORT, (0.2, 6.0)),
+    World(1, 0, Size(", restarts", 1, 14, 20.0, 4.0), (0.2, 2.0)),
+    World(2, 1, Size(", takeovers", 2, 14, 20.0, 4.0), (12.0, 12.0)),
+    World(2, 1, Size(", takeovers", 2, 14, 20.0, 4.0), (12.0, 12.0)),
+)
+
+
 def scenario(seed: int) -> Scenario:
     """Every third one has tables whose rows are due."""
-    size: Size = LONG if seed % 20 == 0 else SHORT
+    world = WORLDS[seed % len(WORLDS)]
+    size = LONG if seed % 20 == 0 else world.short
     inputs = made(seed, size)
     snapshot = replace(BASE.snapshot, chunk_bytes=4096, keep=1 + seed % 3)
-    if seed % 3 == 2:
+    if seed // len(WORLDS) % 2:
         snapshot = replace(snapshot, delta_interval=size.rare)
-    group = replace(BASE.group, standbys=seed % 2)
+    group = replace(BASE.group, standbys=world.standbys)
     settings = replace(BASE, snapshot=snapshot, group=group)
     kind, verify = (Forgetful, verify_windows) if seed % 3 == 1 else (Shelf, verify_book_and_files)
-    found = partial(verified, verify, inputs)
-    return Scenario(kind, inputs, settings, size.partitions, name="tables on disk", verify=found)
+    return Scenario(
+        kind,
+        inputs,
+        settings,
+        size.partitions,
+        world.processes,
+        name="tables on disk",
+        verify=partial(verified, verify, inputs),
+        restart=world.restart,
+    )
 
 
-def starts(report: RunReport) -> list[bool]:
-    restored = [each for each in report.observer.timeline if "restored" in str(each)]
-    return ["from_files" in str(each) for each in restored]
+def starts(report: RunReport, source: str) -> int:
+    """Return the number of starts that say this in their event `restored`."""
+    return sum(each.text.startswith("restored") and f"{source}=" in each.text for each in report.observer.timeline)
 
 
-def replicas(report: RunReport) -> int:
-    """Return the number of starts from a standby replica."""
-    return sum("from_standby" in str(each) for each in report.observer.timeline if "restored" in str(each))
-
-
-def run_all(seeds: range) -> int:
-    """Return the number of starts from a standby replica, which few schedules have."""
+def run_all(seeds: range) -> None:
+    """A third of the starts after a kill or a stop are from local files, and some from a standby replica."""
     from_files = from_replicas = 0
     for seed in seeds:
         report = run(scenario(seed), Schedule.random(seed))
         if report.violation is not None:
             pytest.fail(f"seed {seed}, shrunk:\n{timeline(shrink(report))}", pytrace=False)
-        from_files += sum(starts(report))
-        from_replicas += replicas(report)
-    assert from_files
-    return from_replicas
+        from_files += starts(report, "from_files")
+        from_replicas += starts(report, "from_standby")
+    assert from_files > len(seeds) / 4
+    assert from_replicas > len(seeds) / 60
 
 
 @pytest.fixture(autouse=True)
@@ -172,10 +197,10 @@ def _free_memory() -> Iterator[None]:
 
 
 def test_schedules() -> None:
-    assert run_all(range(SEEDS))
+    run_all(range(SEEDS))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(SEEDS, MORE, 90))
+@pytest.mark.parametrize("block", range(SEEDS, MORE, 80))
 def test_more_schedules(block: int) -> None:
-    run_all(range(block, block + 90))
+    run_all(range(block, block + 80))

@@ -111,6 +111,7 @@ def test_only_one_at_a_time(look: Looking) -> None:
         lock.check()
 
 
+@pytest.mark.long  # tests/driver/test_counterexamples_snapshots.py does it without Spark
 def test_a_restore_that_is_overtaken_by_a_truncation_plans_again(
     look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_damaged_changelog_is_named_and_other_partitions_are_compacted(
     assert "\tat " not in capfd.readouterr().err, "Java's stack is not shown"
 
 
+@pytest.mark.long
 def test_damage_before_the_full_snapshot_keeps_nothing_from_a_restore(
     look: Looking, view: TopicView, spark_broker: Cluster
 ) -> None:

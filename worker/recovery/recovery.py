@@ -116,9 +116,6 @@ class Recovery:
                     if standby is None or not standby.give_way():
                         raise
                 return recheck(self._restore_once, self._tools, self._signals)
-        except UnstorableValue as error:  # the files cannot hold a key of the state
-            where = f"{self._tools.place.input}[{self._partition}]"
-            raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
         finally:
             left, self._copy = self._copy, None  # a partition that fails holds no state
             if left is not None:
@@ -163,19 +160,24 @@ class Recovery:
                 keep(tools.place, restored)
             if len(commit_record.positions) > 1:
                 log_unread_retries(tools, engine, reader, commit_record)
-        except BaseException:
+        except BaseException as error:
             if store is not None:
                 store.close(flush=False)
+            self._name_place(error)
             raise
         finally:
             reader.close()
         self._copy = None
         if engine.references:
             engine.renew()
-        if commit_record.pace:
-            tools.speeds.expect(commit_record.pace)
         self._log_restored(restored)
         return Recovered(engine, restored, behind)
+
+    def _name_place(self, error: BaseException) -> None:
+        """:raises UnstorableValue: the files cannot hold a key of the state of this partition."""
+        if isinstance(error, UnstorableValue):
+            where = f"{self._tools.place.input}[{self._partition}]"
+            raise UnstorableValue(f"{where}: restore: {error}", error.table, error.key) from error
 
     def _continued(self, reader: Reader, copy: Copy | None, store: PartitionStore | None) -> Restored | None:
         """Return the state from the standby copy, or from the files; None if neither can continue."""

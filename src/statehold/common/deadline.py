@@ -51,7 +51,7 @@ class SharedTimers(Generic[W]):
         self._waits: dict[tuple[int, int], set[W]] = {}
 
     def add(self, loop: asyncio.AbstractEventLoop, wait: W, seconds: float) -> set[W]:
-        """Let a wait end after this time, by a hundredth of it too late at most, unless the set has it no more."""
+        """Let a wait end a hundredth of this time too late at most, or 2 ms, unless the set has it no more."""
         seconds = min(seconds, _LONGEST)
         power = math.frexp(max(seconds, _SHORTEST))[1] - _PRECISION
         tick = power, math.ceil(math.ldexp(loop.time() + seconds, -power))

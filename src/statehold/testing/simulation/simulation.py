@@ -35,8 +35,6 @@ from statehold.worker.common.lifecycle import Phase
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.sinks.position import note_of
 
-#: seconds until a process that has ended starts again, at least, and what chance adds at most
-_RESTART: Final = 0.2, 6.0
 #: seconds between two starts of the first processes, and between two retries of failed partitions by an operator
 _STAGGER, _RETRY = 0.4, 15.0
 #: seconds between two moments at which something may happen to the cluster
@@ -85,6 +83,8 @@ class Scenario:
     verify: Callable[[RunResult], None] = lambda outcome: None
     #: seconds of virtual time after the last commit, for timers that are due then
     rest: float = 0.0
+    #: seconds until a process that has ended starts again, at least, and what chance adds at most
+    restart: tuple[float, float] = (0.2, 6.0)
     #: called before the run
     begin: Callable[[], None] = lambda: None
     #: what may happen to the cluster besides stops and kills of processes
@@ -432,7 +432,7 @@ class Simulation:
         """Start a new life some time after this one has ended, as systemd does."""
         if not life.running:
             if name in self._wanted:
-                least, most = _RESTART
+                least, most = self.scenario.restart
                 share = mix(self.schedule.order, f"restart {life.name}") * 2.0**-32
                 self.kafka.timers.after(least + share**2 * most, lambda: self._restart(name, life))
             if life.failure is not None:
