@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Header
+from fastapi import FastAPI, Header, Query
 from fastapi.responses import FileResponse
 
 from statehold import Handler, Receipt, Record, Replies, Service, Table
@@ -54,7 +54,9 @@ answer_errors(app)
 
 @app.post("/payments/{account}")
 async def pay(
-    account: str, cents: int, idempotency_key: Annotated[str, Header(min_length=1, max_length=200)]
+    account: str,
+    cents: Annotated[int, Query(ge=1, le=1_000_000_000)],
+    idempotency_key: Annotated[str, Header(min_length=1, max_length=200)],
 ) -> dict[str, Any]:
     """Book a payment. The same Idempotency-Key again gets the same answer, and books nothing."""
     paid = await client.ask_with_receipt(Payment(account, cents), key=account, reply=Booked, id=idempotency_key)

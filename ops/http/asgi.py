@@ -118,7 +118,8 @@ async def _send_stream(stream: EventStream, receive: Receive, send: Send, thread
             if (piece := taking.result()) is None:
                 await send({"type": "http.response.body", "body": b""})
                 return
-            await asyncio.wait_for(send({"type": "http.response.body", "body": piece, "more_body": True}), _PATIENCE)
+            async with asyncio.timeout(_PATIENCE):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
     finally:
         gone.cancel()
 

@@ -68,6 +68,10 @@ class Routes:
         self._guard.check(request)
         return self._route(request)
 
+    def close(self) -> None:
+        """End the streams, which would otherwise live until their next event."""
+        self._watches.close()
+
     def sample(self) -> None:
         """Take a sample for the console; call it every second or two."""
         with self._lock:

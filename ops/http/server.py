@@ -30,6 +30,7 @@ class OpsServer:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._server: BoundedServer | None = None
+        self._routes: Routes | None = None
         self._sampling: Sampling | None = None
         #: such as http://127.0.0.1:8470; empty while it is closed or off
         self.url = ""
@@ -42,7 +43,7 @@ class OpsServer:
         settings = self._service.settings.ops
         if settings.listen == "off":
             return ""
-        routes = Routes(self._service, RequestGuard(settings, exposed=not settings.local_only))
+        routes = self._routes = Routes(self._service, RequestGuard(settings, exposed=not settings.local_only))
         self._server = listen(settings.listen, routes.answer)
         self.url = url_of(self._server)
         self._service.url = settings.advertised or reachable(self._server)
@@ -55,6 +56,8 @@ class OpsServer:
         server, self._server = self._server, None
         if server is None:
             return
+        if self._routes is not None:
+            self._routes.close()
         server.end()
         if self._sampling is not None:
             self._sampling.end()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
+from itertools import takewhile
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -33,6 +34,7 @@ _SLOW: Final = 5.0
 #: seconds without an event after which the position is sent, which also finds readers that are gone
 _QUIET: Final = 5.0
 _SOON: Final = {"Retry-After": "1"}
+_STOPS: Final = "this instance stops"
 
 
 class WatchRoutes:
@@ -43,6 +45,18 @@ class WatchRoutes:
         self._room = threading.BoundedSemaphore(MOST)
         self._lock = threading.Lock()
         self._watches: Watches | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """End all streams soon, and begin no other."""
+        with self._lock:
+            self._closed, watches = True, self._watches
+        if watches is not None:
+            watches.close()
+
+    @property
+    def _ending(self) -> bool:
+        return self._closed or self._service.stopping
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """Begin a stream. It waits for the first look at the changelog, which finds errors of the position.
@@ -52,6 +66,8 @@ class WatchRoutes:
         order, partitions = self._order(request)
         if request.method == "HEAD":
             return _stream_of(EventStream(b"", _nothing(), lambda: None))
+        if self._ending:
+            raise Rejected(503, f"{_STOPS}; ask another instance", _SOON)
         if not self._room.acquire(blocking=False):
             raise Rejected(503, f"{MOST} watches are open here; ask again, or ask another instance", _SOON)
         try:
@@ -101,7 +117,7 @@ class WatchRoutes:
         piece: list[bytes] = []
         size = 0
         try:
-            for position, change in looks:
+            for position, change in takewhile(lambda _: not self._ending, looks):
                 if change is not None:
                     piece.append(change_event(change))
                     size += len(piece[-1])
@@ -120,6 +136,9 @@ class WatchRoutes:
                     meters.inc(metrics.WATCHES_SLOW)
                     yield as_event("end", position, {"error": "the reader is too slow; continue by the last id"})
                     return
+            if position:
+                piece.append(as_event("end", position, {"error": f"{_STOPS}; continue by the last id elsewhere"}))
+                yield b"".join(piece)
         except StateholdError as error:
             if not position:
                 raise
@@ -140,7 +159,7 @@ def _rejected(error: BaseException) -> BaseException:
     """Return what a reader gets whose stream cannot begin."""
     match error:
         case StopIteration():
-            return Rejected(503, "the server ends", _SOON)
+            return Rejected(503, f"{_STOPS}; ask another instance", _SOON)
         case ChangesLost():
             return Rejected(410, str(error))
         case UsageError():

@@ -266,13 +266,18 @@ class Service:
             "waiting": self._manager.waiting if self._manager is not None and running else None,
             # True if this member is idle: live members own every partition.
             "idle": running and self._manager is not None and self._manager.idle,
-            # True after `start`; true after `stop` or a stop signal.
+            # True after `start`.
             "begun": self._thread is not None,
-            "stopping": self._stop_asked or (self._manager is not None and self._manager.stopping),
+            "stopping": self.stopping,
         }
         if self._topic_monitor is not None:
             self._topic_monitor.report(status)
         return self._shutdown.report(status, running) if self._shutdown is not None else status
+
+    @property
+    def stopping(self) -> bool:
+        """True after `stop` or a stop signal."""
+        return self._stop_asked or (self._manager is not None and self._manager.stopping)
 
     def __enter__(self) -> Self:
         self.start()

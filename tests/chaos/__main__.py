@@ -40,6 +40,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--inputs", type=int, choices=(1, 2), help="of the service; by the seed if not given")
     parser.add_argument("--rekeyed", action="store_true", help="trades move money between accounts of other partitions")
+    parser.add_argument("--asked", action="store_true", help="three processes ask the service, and ask again")
     parser.add_argument("--target", choices=TARGETS, default="statehold")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break statehold on purpose; each must be caught")
@@ -125,7 +126,7 @@ def run_soak(options: argparse.Namespace, seed: int) -> int:
 
 def one_run(options: argparse.Namespace, seed: int) -> Result:
     """The shape, the schedule and the mode come from the options and the seed."""
-    fails = options.failing > 0
+    fails = options.failing > 0 or options.asked
     title, settings = schedule.mode(seed, failing=fails) if options.target == "statehold" else (options.target, {})
     several = options.target == "statehold" and not fails and not options.rekeyed
     inputs, more, order = schedule.inputs(seed) if several else (1, "", {})
@@ -133,6 +134,8 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
         inputs, more, order = options.inputs, f", {options.inputs} inputs", {}
     if options.calls:
         inputs, more, order = 1, ", a call for each record", calling.SETTINGS
+    if options.asked:
+        more = ", asked"
     shape = Shape(
         options.brokers,
         options.workers,
@@ -144,6 +147,7 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
         inputs=inputs,
         calls=options.calls,
         rekeyed=options.rekeyed,
+        askers=3 if options.asked else 0,
     )
     codes = options.faults.split(",") if options.faults else schedule.usual(shape)
     title += ", re-keying" if options.rekeyed else more
@@ -164,7 +168,7 @@ def _given(options: argparse.Namespace) -> list[str]:
     given |= {"--failing": options.failing or None, "--inputs": options.inputs}
     given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
     words = [f"{name} {value}" for name, value in given.items() if value is not None]
-    flags = {"--rekeyed": options.rekeyed, "--calls": options.calls}
+    flags = {"--rekeyed": options.rekeyed, "--calls": options.calls, "--asked": options.asked}
     return [*words, *(name for name, chosen in flags.items() if chosen)]
 
 

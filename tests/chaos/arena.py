@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos import targets
+from tests.chaos.askers import Askers
 from tests.chaos.failing import DELAYS
 from tests.chaos.history import History, Patience
 from tests.chaos.observer import PATIENT, Observer, committed, read_all
@@ -23,6 +24,7 @@ from tests.chaos.operating import Operator
 from tests.chaos.points import Points
 from tests.chaos.rekeyed import rekeyed
 from tests.chaos.remote import Remote
+from tests.chaos.rows import Row
 from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
@@ -86,6 +88,8 @@ class Shape:
     calls: bool = False
     #: each trade moves money between two accounts of other partitions (`tests.chaos.rekeyed`)
     rekeyed: bool = False
+    #: number of processes that ask the service (`tests.chaos.asker`); 0: it answers no requests
+    askers: int = 0
 
     @property
     def answers(self) -> int:
@@ -113,6 +117,7 @@ class Arena:
         self.fed = self.names.inputs[: shape.inputs]
         self.points = Points(directory / "points")
         self.calls = directory / "calls"
+        self.askers = Askers(self)
         self.other_system = Remote(free_ports(1)[0] if shape.calls else 0, directory / "remote")
         self.workers: list[Worker] = []
         self.proxies: dict[int, Proxy] = {}
@@ -171,6 +176,7 @@ class Arena:
         self._stack.callback(self._end_workers)
         for number in range(shape.workers):
             self.add_worker(f"w{number}")
+        self.askers.add()
 
     def _brokers(self, advertised: Mapping[int, int]) -> Cluster:
         """Retry with other ports: free ports may be taken a moment later by another process of this machine."""
@@ -200,15 +206,17 @@ class Arena:
                 pause(0.5)
 
     def _end_workers(self) -> None:
-        for worker in self.workers:
+        for worker in [*self.workers, *self.askers.processes]:
             worker.close()
         self.other_system.kill()
         self.feeder.finish(0.0)
 
     def _create_topics(self) -> None:
         if self.shape.target == "statehold":
-            settings = load(env={k: v for k, v in self._environment().items() if k.startswith("STATEHOLD_")})
-            self._create_ours(ServiceTopics(settings, self.names, [self.output, *self.dead_letter_topics]))
+            settings = load(env={k: v for k, v in self.environment().items() if k.startswith("STATEHOLD_")})
+            self._create_ours(
+                ServiceTopics(settings, self.names, [self.output, *self.dead_letter_topics, *self.askers.topics])
+            )
             return
         new = [NewTopic(topic, self.shape.partitions) for topic in (self.names.input, self.output)]
         for future in self.admin.create_topics(new).values():
@@ -233,7 +241,7 @@ class Arena:
             assert all(finding.good for finding in findings), findings
             return
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         base = {**SETTINGS, "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": self.servers}
         if self.shape.settings.get("STATEHOLD_GROUP__PROTOCOL") != "consumer":
             base |= CLASSIC
@@ -248,6 +256,7 @@ class Arena:
             "input": self.names.input,
             "others": self.fed[1:],
             "rekeyed": self.shape.rekeyed,
+            "effects": self.askers.effects if self.shape.askers else "",
             "output": self.output,
             "points": str(self.points.directory),
             "calls": str(self.calls),
@@ -259,12 +268,15 @@ class Arena:
         }
         job.write_bytes(job_of(**targets.job(self.shape.target, reported)))
         command = targets.command(self.shape.target, job)
-        worker = Worker(name, self.directory, command, self._environment(), self.history)
+        worker = Worker(name, self.directory, command, self.environment(), self.history)
         self.workers.append(worker)
         return worker
 
     def worker(self, number: int) -> Worker:
         return self.workers[number % len(self.workers)]
+
+    def asker(self, number: int) -> Worker:
+        return self.askers.processes[number % len(self.askers.processes)]
 
     def broker(self, number: int) -> int:
         return 1 + number % self.shape.brokers
@@ -281,7 +293,7 @@ class Arena:
         for point in os.listdir(self.points.directory):
             if "." not in point:
                 self.points.disarm(point)
-        for worker in self.workers:
+        for worker in [*self.workers, *self.askers.processes]:
             worker.signal(signal.SIGCONT)
             worker.start()
 
@@ -297,7 +309,11 @@ class Arena:
         Raises AssertionError or KafkaException when it cannot be read.
         """
         for index, topic in enumerate(self.fed):
-            self.feeder.learn(read_all(self.servers, topic, self.history, 20.0), index)
+            self.learn(read_all(self.servers, topic, self.history, 20.0), index)
+
+    def learn(self, rows: Sequence[Row], index: int) -> None:
+        """Keep what is on an input: the askers' records apart from those of the feeder."""
+        self.feeder.learn(self.askers.learn(rows), index)
 
     def committed_positions(self, timeout: float = 30.0, index: int = 0) -> dict[int, int]:
         """The group's offsets of an input; asked of a consumer that joins nothing. Raises KafkaException."""
@@ -339,7 +355,7 @@ class Arena:
 
     def revive(self) -> None:
         """Start workers that ended by themselves, as a supervisor does; let the operator act on waiting trades."""
-        for worker in self.workers:
+        for worker in [*self.workers, *self.askers.unfinished()]:
             if worker.starts and worker.ended_by_itself() is not None:
                 self.history.tell(f"{worker.name} ended by itself with {worker.ended_by_itself()}; started again")
                 worker.start()

@@ -101,8 +101,13 @@ def check_calls(verdict: Verdict, arena: Arena, expected: Fold, rows: Sequence[R
     verdict.add("result without an answer", [one for one in booked if not said[one]])
     asked = sum(said.values())
     verdict.figures |= {"calls": len(said), "calls_repeated": asked - len(said)}
+    check_transactions(verdict, arena, rows)
+
+
+def check_transactions(verdict: Verdict, arena: Arena, outputs: Sequence[Row]) -> None:
+    """Each transaction is whole, also its outputs."""
     origins: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
+    for row in outputs:
         if row.origin is not None:
             origins[row.origin[0]].append(row.origin[1:])
     marks = 0
@@ -110,11 +115,11 @@ def check_calls(verdict: Verdict, arena: Arena, expected: Fold, rows: Sequence[R
     for row in read_all(arena.servers, arena.names.changelog, arena.history):
         changelog[row.partition].append(row)
     for partition in range(arena.shape.partitions):
-        marks += _check_transactions(verdict, arena, partition, changelog[partition], origins[partition])
+        marks += _check_partition(verdict, arena, partition, changelog[partition], origins[partition])
     verdict.figures["marks"] = marks
 
 
-def _check_transactions(
+def _check_partition(
     verdict: Verdict, arena: Arena, partition: int, rows: Sequence[Row], origins: Sequence[tuple[int, int]]
 ) -> int:
     chain = Chain(partition, arena.names.inputs, arena.feeder.sent[partition])

@@ -32,6 +32,7 @@ class Catch:
     failing: int = 0
     inputs: int = 1
     rekeyed: bool = False
+    askers: int = 0
 
     def shape(self, mutant: str) -> Shape:
         return Shape(
@@ -44,6 +45,7 @@ class Catch:
             failing=self.failing,
             inputs=self.inputs,
             rekeyed=self.rekeyed,
+            askers=self.askers,
         )
 
     def plan(self, seed: int) -> list[Planned]:
@@ -82,6 +84,8 @@ def rebalanced(draw: random.Random) -> list[Fault]:
 FAILED = frozenset({"letter duplicated", "tried later", "partition failed", "foreign"})
 #: a replay after each start
 SELDOM = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "60", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
+#: of requests
+ASKED = frozenset({"took effect again", "unequal answers", "wrong effect", "partition failed"})
 #: of several inputs
 ORDERED = frozenset({"order lost", "not merged by time"})
 TWICE = frozenset({"duplicated", "lost", "wrong value", "digest differs", "broken chain", "two owners"})
@@ -101,4 +105,5 @@ CATCHES: dict[str, Catch] = {
     "input-skipped": Catch(several(AllKilled, 3), ORDERED, inputs=2),
     "ties-by-chance": Catch(several(AllKilled, 3), ORDERED, inputs=2),
     "hop-uncommitted": Catch(several(AllKilled, 3), TWICE | {"sum", "foreign"}, settings=OPEN, rekeyed=True),
+    "id-forgotten": Catch(several(AllKilled, 3), ASKED, askers=3),
 }

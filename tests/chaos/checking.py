@@ -11,7 +11,8 @@ import msgspec
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.chaos.arena import ORDER, Arena
-from tests.chaos.calling import check_calls
+from tests.chaos.asking import Diaries, check_asked, due_of
+from tests.chaos.calling import check_calls, check_transactions
 from tests.chaos.chain import Chain
 from tests.chaos.failing import LATE, STOPS, check_dead_letters, check_tries
 from tests.chaos.history import Patience
@@ -57,7 +58,7 @@ class Verdict:
 def judge(arena: Arena, verdict: Verdict) -> None:
     """Everything has stopped: read it all, and compare."""
     for index, topic in enumerate(arena.fed):
-        arena.feeder.learn(read_all(arena.servers, topic, arena.history), index)
+        arena.learn(read_all(arena.servers, topic, arena.history), index)
     if arena.shape.rekeyed:
         judge_rekeyed(arena, verdict)
         return
@@ -80,12 +81,25 @@ def judge(arena: Arena, verdict: Verdict) -> None:
     if arena.shape.calls:
         check_calls(verdict, arena, expected, rows)
         check_logs(verdict, arena)
+    elif arena.shape.askers:
+        judge_asked(arena, verdict, rows)
+        check_logs(verdict, arena)
     elif ours:
         everything = [*rows, *(row for found in aside.values() for row in found)]
         owed = check_chains(verdict, arena, inputs, everything, orders)
         check_effects(verdict, arena, expected, owed)
         check_logs(verdict, arena)
     verdict.figures |= {"records": expected.times.total(), "outputs": len(rows)}
+
+
+def judge_asked(arena: Arena, verdict: Verdict, rows: Sequence[Row]) -> None:
+    """Requests: what each had to do and to answer against effects, replies and what the askers have seen."""
+    effects, replies, dead = (read_all(arena.servers, topic, arena.history) for topic in arena.askers.topics)
+    due, lines = due_of(arena.askers.records.values()), arena.askers.lines()
+    check_asked(verdict.add, due, effects, replies, Diaries(arena.seed, arena.askers.end, lines))
+    check_transactions(verdict, arena, [*rows, *effects, *replies, *dead])
+    seen = Counter(line.what for each in lines.values() for line in each)
+    verdict.figures |= {"requests": due.requests, "ids": len(due.kept), "replies": len(replies), "seen": dict(seen)}
 
 
 def judge_rekeyed(arena: Arena, verdict: Verdict) -> None:
@@ -183,6 +197,7 @@ def check_stable(verdict: Verdict, arena: Arena, seconds: float = 90.0) -> None:
     topics = [arena.output]
     if arena.shape.target == "statehold":
         topics += [arena.names.changelog, arena.names.snapshot, *arena.names.rekeys, *arena.dead_letter_topics]
+        topics += arena.askers.topics
     patience = Patience(arena.history, seconds)
     while True:
         open_ = [text for topic in topics for text in _unstable(arena, topic)]

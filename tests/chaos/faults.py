@@ -35,6 +35,8 @@ class Fault(ABC):
     only_statehold: ClassVar[bool] = False
     #: it touches the other system of a service that makes calls
     calls: ClassVar[bool] = False
+    #: it touches processes that ask, or is for them
+    asks: ClassVar[bool] = False
     #: drawn when no list of faults is given
     usual: ClassVar[bool] = True
 

@@ -290,6 +290,28 @@ def hop_uncommitted() -> None:
     InputFeed._config = uncommitted  # type: ignore[method-assign]
 
 
+def id_forgotten() -> None:
+    """An owner knows only the ids that it has handled itself: those of its predecessor take effect again."""
+    from statehold.api.output import StoredReply
+    from statehold.messages.request import value_hash
+    from statehold.worker.handler.request_book import RequestBook
+
+    take, known = RequestBook._take, set[tuple[int, Any]]()
+
+    def forgetful(self: RequestBook, call: Any, record: Any) -> None:
+        asked, mine = record.asked, (id(self), record.request)
+        if asked is None or mine in known or asked.request not in self.replies:
+            known.add(mine)
+            take(self, call, record)
+        else:
+            known.add(mine)
+            row = StoredReply(value_hash(record.message.value()), record.offset, waiting=(asked.address,))
+            self.replies.keep(asked.request, row)
+            call(record)
+
+    RequestBook._take = forgetful  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-fence": no_fence,
     "mark-before-fence": commit_record_before_fence,
@@ -306,4 +328,5 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "input-skipped": input_skipped,
     "ties-by-chance": ties_by_chance,
     "hop-uncommitted": hop_uncommitted,
+    "id-forgotten": id_forgotten,
 }

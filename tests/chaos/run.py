@@ -108,6 +108,7 @@ def _begin(arena: Arena) -> None:
         arena.revive()
         pause(0.1)
     arena.history.tell("every partition answers")
+    arena.askers.start()
 
 
 def _play(arena: Arena, planned: Sequence[Planned], meanwhile: Callable[[Arena], None]) -> None:
@@ -134,6 +135,7 @@ def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
     if not arena.feeder.finish(_FEED):
         arena.history.tell("the feeder waits for missing acknowledgements: the input shows what was written")
     healed = arena.history.now()
+    arena.askers.finish(recovery)
     if not arena.may_stop and not arena.await_quiet(recovery):
         missing = arena.feeder.acknowledged * arena.shape.answers - len(arena.observer.seen)
         verdict.add("stuck", [f"{missing} answers are missing, and none came for {recovery:.0f} s after the faults"])

@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.chaos import broker_faults as _  # noqa: F401  registers its faults
+from tests.chaos import asking as _a  # noqa: F401  registers its faults
+from tests.chaos import broker_faults as _  # noqa: F401  and this
 from tests.chaos import calling as _r  # noqa: F401  and this
 from tests.chaos import coordinators as _c  # noqa: F401  so does this
 from tests.chaos.arena import ORDER, Shape
@@ -84,7 +85,7 @@ def inputs(seed: int) -> tuple[int, str, dict[str, str]]:
 
 
 def _fits(kind: type[Fault], shape: Shape) -> bool:
-    if kind.calls and not shape.calls:
+    if (kind.calls and not shape.calls) or (kind.asks and not shape.askers):
         return False
     enough = shape.brokers >= kind.brokers and (shape.proxied or not kind.proxied)
     return enough and (shape.target == "statehold" or not kind.only_statehold)

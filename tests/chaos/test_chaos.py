@@ -76,6 +76,16 @@ def test_a_ledger_that_re_keys_loses_and_makes_no_money(tmp_path: Path, seed: in
 
 
 @pytest.mark.long
+def test_each_request_takes_effect_once_and_all_get_its_answer(tmp_path: Path, seed: int) -> None:
+    title, settings = schedule.mode(seed, failing=True)
+    shape = Shape(1, 3, 4, 100, settings=settings, askers=3)
+    planned = schedule.plan(seed, 90, schedule.usual(shape), shape)
+    result = run(shape, planned, tmp_path, seed=seed, title=f"{title}, asked")
+    assert result.good, "\n".join(result.verdict.lines())
+    assert result.verdict.figures["ids"] > 100
+
+
+@pytest.mark.long
 def test_three_brokers_under_any_schedule(tmp_path: Path, seed: int) -> None:
     result = chaos(tmp_path, seed, 240, None, brokers=3)
     assert result.good, "\n".join(result.verdict.lines())

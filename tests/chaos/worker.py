@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 import structlog
 from tests.chaos import clock, failing, mutants, points
+from tests.chaos.answering import answering
 from tests.chaos.caller import caller
 from tests.chaos.rekeyed import rekeyed
 from tests.chaos.workload import EVERYTHING, Running, Trade, linked
@@ -152,11 +153,14 @@ def service_of(job: dict[str, Any]) -> Service:
         (second,) = job["others"]
         kind = both(job["input"], second, job["output"], job["calls"])
         return Service(job["service"], inputs=[job["input"], second], handler=kind, settings=load())
+    if job["effects"]:
+        handler = answering(job["output"], job["effects"])
+        return Service(job["service"], input=job["input"], handler=handler, settings=load())
     if job.get("remote"):
         calling = caller(job["output"], job["remote"])
         return Service(job["service"], input=job["input"], handler=calling, settings=load())
-    handler = totals(job["output"], job["calls"], job["fixed"])
-    return Service(job["service"], input=job["input"], handler=handler, settings=load())
+    totalling = totals(job["output"], job["calls"], job["fixed"])
+    return Service(job["service"], input=job["input"], handler=totalling, settings=load())
 
 
 def log_lines() -> None:

@@ -3,6 +3,7 @@ service's own topic of replies (W3)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
@@ -16,6 +17,7 @@ from statehold import Handler, Json, Record, Rekey, Replies, StoredReply, Table,
 from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.api.record import Request
 from statehold.common.partitioner import murmur2
+from statehold.config.sections.connection import KafkaSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import (
@@ -235,6 +237,20 @@ def test_an_id_that_took_effect_is_answered_if_a_copy_of_its_record_fails() -> N
     assert [each.offset for each in driver.dead_letters()] == [1]
 
 
+def test_an_error_whose_text_is_no_utf_8_is_a_dead_letter_as_any_other() -> None:
+    """The name of a file may be such a text."""
+
+    class Raising(Dying):
+        def on_record(self, record: Record[Payment]) -> None:
+            raise Unlucky("caf\udce9.csv")
+
+    driver = Driver(Raising)
+    with pytest.raises(RequestFailed) as failed:
+        driver.ask(Payment("ann", 5), "ann")
+    assert (failed.value.error, failed.value.text) == ("Unlucky", "caf?.csv")
+    assert [each.offset for each in driver.dead_letters()] == [0]
+
+
 def test_a_redriven_dead_letter_answers_and_its_id_counts_once() -> None:
     class Fixed(Dying):
         def book(self, payment: Payment) -> int:
@@ -425,6 +441,26 @@ def test_a_bad_reply_fails_the_record_before_anything_is_sent(value: Any, error:
     with pytest.raises(HandlerFailed, match=error):
         driver.ask(Payment("ann", 1), "ann")
     assert sent(driver) == []
+
+
+def test_a_replay_accepts_an_answer_that_was_within_the_limit_of_its_time() -> None:
+    """Its record is committed, so a check could only stop the restore after kafka.message_max_bytes was lowered."""
+
+    class Long(Handler[Payment]):
+        replies = Replies(str, keep=60)
+
+        def on_record(self, record: Record[Payment]) -> None:
+            record.reply("x" * 10_000)
+
+    driver = Driver(Long, delta_interval="off")
+    assert driver.ask(Payment("ann", 1), "ann", id="1") == "x" * 10_000
+    driver.crash()
+    small = replace(driver.settings.snapshot, chunk_bytes=4096)
+    driver.settings = replace(driver.settings, kafka=KafkaSettings(message_max_bytes=16_384), snapshot=small)
+    driver.restore()
+    assert driver.ask(Payment("ann", 1), "ann", id="1") == "x" * 10_000
+    with pytest.raises(HandlerFailed, match="10000 bytes, the limit is 4096"):
+        driver.ask(Payment("ann", 1), "ann", id="2")
 
 
 def test_only_the_method_of_the_first_input_answers() -> None:

@@ -15,13 +15,14 @@ import threading
 import uuid
 from collections.abc import Iterator
 from functools import partial
-from itertools import cycle
+from itertools import accumulate, cycle
 from pathlib import Path
 
 import pytest
 from examples.microservice.app import service as declared
 from tests.support.browser import Browser, missing
 from tests.support.desk import TOKEN, Reply, ask, await_true
+from tests.support.round_robin import RoundRobin
 
 from statehold.admin.topics import ServiceTopics
 from statehold.bound.topics import output_topics
@@ -45,7 +46,7 @@ class Web:
     """One uvicorn with the application."""
 
     def __init__(self, servers: str, namespace: str, directory: Path) -> None:
-        port = free_ports(1)[0]
+        port = self.port = free_ports(1)[0]
         self.url = f"http://127.0.0.1:{port}"
         environment = {
             **os.environ,
@@ -102,8 +103,9 @@ class Web:
         self._log.close()
 
 
-@pytest.fixture
-def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
+@contextlib.contextmanager
+def started(kafka: Cluster, directory: Path, count: int) -> Iterator[list[Web]]:
+    """Start this number of instances with topics of their own."""
     namespace = f"web-{uuid.uuid4().hex[:8]}."
     environment = {
         "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
@@ -114,12 +116,18 @@ def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
         "end", partitions=PARTITIONS
     )
     assert all(finding.good for finding in findings), findings
-    started = Web(kafka.bootstrap_servers, namespace, tmp_path), Web(kafka.bootstrap_servers, namespace, tmp_path)
+    webs = [Web(kafka.bootstrap_servers, namespace, directory) for _ in range(count)]
     try:
-        yield started
+        yield webs
     finally:
-        for web in started:
+        for web in webs:
             web.end()
+
+
+@pytest.fixture
+def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
+    with started(kafka, tmp_path, 2) as (first, second):
+        yield first, second
 
 
 def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
@@ -146,6 +154,7 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
         assert reply is not None
         assert reply.status == status, reply  # no Idempotency-Key, no receipt
     assert first.pay(ACCOUNTS[0], 1, "").status == 422, "an empty Idempotency-Key would book each time"
+    assert first.pay(ACCOUNTS[0], 10**26, "order-4").status == 422, "no table could store it"
 
     second.process.send_signal(signal.SIGKILL)
     second.process.wait()
@@ -249,6 +258,84 @@ def test_a_follower_misses_no_change_while_instances_are_killed_in_turn(webs: tu
         follower.end()
     assert follower.seen == dict.fromkeys(ACCOUNTS, expected), "each balance once, in order"
     assert follower.streams > 2
+
+
+class Customer:
+    """Pays through the proxy, one payment after the other; what fails it sends again with the same key."""
+
+    def __init__(self, port: int, account: str) -> None:
+        self.url, self.account = f"http://127.0.0.1:{port}", account
+        #: the receipt and the balance of each payment
+        self.paid: list[tuple[str, int]] = []
+        self.sent_again = 0
+        self.balances: list[int] = []
+        self.failure: BaseException | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"customer-{account}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End after the payment that is under way."""
+        self._ended.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        if self.failure is not None:
+            raise self.failure
+
+    def pay(self, number: int) -> Reply:
+        return self._until_answered(
+            f"/payments/{self.account}?cents={number + 1}", "POST", {"Idempotency-Key": f"order-{number}"}
+        )
+
+    def balance(self, receipt: str) -> int:
+        return int(self._until_answered(f"/balances/{self.account}?after={receipt}", "GET", {}).json["balance"])
+
+    def _until_answered(self, path: str, method: str, headers: dict[str, str]) -> Reply:
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                reply = ask(self.url, path, "", method, None, **headers)
+                if reply.status == 200:
+                    return reply
+                assert reply.status in (503, 504), reply
+                assert reply.headers["retry-after"] == "1"
+            self.sent_again += 1
+            self._ended.wait(0.05)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                paid = self.pay(len(self.paid)).json
+                self.paid.append((paid["receipt"], paid["balance"]))
+                self.balances.append(self.balance(paid["receipt"]))
+        except BaseException as error:  # noqa: BLE001  `end` raises it
+            self.failure = error
+
+
+@pytest.mark.long
+def test_three_behind_a_plain_proxy_are_killed_in_turn_and_each_payment_counts_once(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    with started(kafka, tmp_path, 3) as webs, RoundRobin([web.port for web in webs]) as proxy:
+        for web in webs:
+            await_true(lambda: web.says("/ops/ready", 200), "all are ready")  # noqa: B023
+        customers = [Customer(proxy.port, account) for account in ACCOUNTS[:6]]
+        try:
+            for web in webs:
+                before = [len(customer.paid) for customer in customers]
+                await_true(lambda: all(len(c.paid) > n + 1 for c, n in zip(customers, before, strict=True)), "all pay")  # noqa: B023
+                web.kill_and_start()
+                await_true(lambda: web.says("/ops/ready", 200), "it is ready again")  # noqa: B023
+        finally:
+            for customer in customers:
+                customer.end()
+        assert sum(customer.sent_again for customer in customers) > 0
+        for customer in customers:
+            count = len(customer.paid)
+            totals = list(accumulate(range(1, count + 1)))
+            assert [balance for _, balance in customer.paid] == totals, "each payment once, in order"
+            assert customer.balances == totals, "a balance includes the payment of its receipt"
+            assert customer.pay(0).json["balance"] == 1, "a payment that is posted again has its first answer"
+            assert customer.balance(customer.paid[-1][0]) == totals[-1]
 
 
 def open_stream(web: Web, path: str) -> http.client.HTTPConnection:

@@ -31,6 +31,7 @@ PRIVATE = {
         "_config": "a defect planted on purpose",
         "_offset_behind": "a defect planted on purpose",
         "_side_inputs": "a defect planted on purpose",
+        "_take": "a defect planted on purpose",
     },
     "tests/cli/test_control.py": {"_candidates": "leaves out root's directory, which a test must not use"},
     "tests/dev/test_cluster.py": {"_brokers": "the broker's pid, to read what it has mapped; no user needs it"},

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.support.snapshot_records import PLACE, commit_record, header, manifest, part
 
 from statehold import Table
+from statehold.api.values.serde import Json, MsgPack
 from statehold.errors import DigestMismatch, UsageError
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Header, Part
 from statehold.snapshot.restore.discovery import LocatedCommitRecord, LocatedManifest
-from statehold.snapshot.spark.export.columns import Columns, arrow_schema, partition_column
+from statehold.snapshot.spark.export.columns import Columns, Untyped, arrow_schema, narrow_decoder, partition_column
 from statehold.snapshot.spark.fold.newest import Keys, Newest
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport
@@ -196,6 +197,21 @@ def test_rows_that_wait_in_memory_and_in_a_file_leave_once(
     assert sorted(rows) == sorted((f"k{i}", 4711 if i == 3 else i, "") for i in range(100))
 
 
+def test_strings_and_other_keys_wait_together() -> None:
+    stored = Stored()
+    stored.chunk("t", ["a", "b"])
+    stored.chunk("t", [1, "c"])
+    stored.chunk("t", ["d"])
+    columns = Untyped("t")
+    arrow = arrow_schema(columns.schema)
+
+    def batch(keys: Keys, values: list[bytes]) -> pa.RecordBatch:
+        return columns.batch(partition_column(0, len(keys)), keys, list(map(pack, values)), arrow)
+
+    batches = rows_of(stored.reader, StateTask(stored.plan(), "t", verify=False), lambda keys: None, batch)
+    assert sorted(row["key"] for each in batches for row in each.to_pylist()) == ['"a"', '"b"', '"c"', '"d"', "1"]
+
+
 def test_a_value_that_does_not_fit_is_an_error_only_if_the_state_is_proven() -> None:
     stored = typed(10, value=["no Value"])
     plan = stored.plan()
@@ -205,3 +221,63 @@ def test_a_value_that_does_not_fit_is_an_error_only_if_the_state_is_proven() -> 
     task = StateTask(msgspec.structs.replace(plan, goal=wrong), "t", text={"t": True})
     with pytest.raises(DigestMismatch):
         next(rows_of(stored.reader, task, lambda keys: None, convert))
+
+
+class Inner(msgspec.Struct, frozen=True):
+    deep: int
+
+
+class Renamed(msgspec.Struct, frozen=True, rename="camel"):
+    first_name: str
+    inner: Inner
+    tags: list[str] = msgspec.field(default_factory=list)
+    limit: int = 7
+
+
+@pytest.mark.parametrize("form", [MsgPack, Json])
+def test_a_field_is_decoded_alone_with_its_name_type_and_default(form: Any) -> None:
+    serde = form(Renamed)
+    data = serde.encode(Renamed("ann", Inner(3)))
+    for names in (["first_name"], ["inner", "limit"], ["tags"]):
+        decode = narrow_decoder(serde, names)
+        assert decode is not None
+        assert msgspec.structs.asdict(decode(data)) == {name: getattr(serde.decode(data), name) for name in names}
+    old = form(dict).encode({"firstName": "ann"})
+    assert narrow_decoder(serde, ["limit"])(old).limit == 7  # type: ignore[misc]
+    with pytest.raises(msgspec.ValidationError):
+        narrow_decoder(serde, ["first_name"])(form(dict).encode({"firstName": 1}))  # type: ignore[misc]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    amount: int
+
+    def __post_init__(self) -> None:
+        if self.amount < 0:
+            raise ValueError("negative")
+
+
+class Listed(msgspec.Struct, frozen=True, array_like=True):
+    first: int
+    second: int
+
+
+class Tagged(msgspec.Struct, frozen=True, tag=True):
+    first: int
+
+
+class Exact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    first: int
+    second: int
+
+
+@pytest.mark.parametrize("kind", [Checked, Listed, Tagged, Exact, int, dict[str, int]])
+def test_a_class_that_sees_the_whole_value_is_decoded_whole(kind: Any) -> None:
+    assert narrow_decoder(MsgPack(kind), ["first"]) is None
+
+
+def test_only_the_asked_fields_of_a_value_are_decoded() -> None:
+    data, keys = pack({"amount": "no number", "note": "n"}), ["a"]
+    asked = pa.schema([field for field in ARROW if field.name in ("key", "note")])
+    assert COLUMNS.batch(partition_column(0, 1), keys, [data], asked).to_pylist() == [{"key": "a", "note": "n"}]
+    with pytest.raises(UsageError, match="amount"):
+        COLUMNS.batch(partition_column(0, 1), keys, [data], ARROW)

@@ -1,4 +1,4 @@
-"""Compaction and export on the oldest and the newest PySpark that `pyproject.toml` allows; the lock has one between."""
+"""Compaction, export and Spark tables on the oldest and newest PySpark of pyproject.toml; the lock has one between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.environments import find_uv
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("test_session.py", "test_export.py", "test_compact.py", "test_pure.py")
+FILES = ("test_session.py", "test_export.py", "test_compact.py", "test_pure.py", "test_tables.py")
 
 
 def requirement() -> str:
@@ -32,7 +32,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("resolution", ["lowest-direct", "highest"], ids=["oldest", "newest"])
-def test_compaction_and_export_run_on(resolution: str, tmp_path: Path) -> None:
+def test_compaction_export_and_tables_run_on(resolution: str, tmp_path: Path) -> None:
     target = tmp_path / "pyspark"
     install = ("pip", "install", "--quiet", "--no-deps", "--resolution", resolution, "--target", str(target))
     done = run(find_uv(), *install, "--python", sys.executable, requirement())

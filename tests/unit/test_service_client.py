@@ -141,6 +141,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, bytes]] = []
+        self.delivered: list[Callable[[int, str], None]] = []
         self.room = threading.Event()
         self.room.set()
 
@@ -148,6 +149,10 @@ class Requests:
         if not self.room.wait(max(0.0, arguments[-1] - time.monotonic())):
             raise KafkaTrouble("the client's queue is full")
         self.sent.append(dict(arguments[3]))
+        self.delivered.append(arguments[4])
+
+    def partitions(self, seconds: float) -> int:
+        return PARTITIONS
 
     def close(self, seconds: float) -> None:
         """It has nothing open."""
@@ -216,6 +221,55 @@ def test_a_full_queue_does_not_block_the_event_loop(kafka: Kafka) -> None:
             assert await request == 2
 
     asyncio.run(ask())
+
+
+@pytest.mark.parametrize("call", ["ask", "send"])
+def test_a_call_that_is_cancelled_as_its_result_comes_ends_as_cancelled(kafka: Kafka, call: str) -> None:
+    """Otherwise a task that asks in a loop would not end, and with it the program that waits for the task."""
+    requests, readers = kafka
+
+    async def run() -> None:
+        with Client("s", Settings()) as client:
+            started: Any = (
+                client.ask(b"1", key="ann", reply=int, timeout=20, id="a")
+                if call == "ask"
+                else client.send(b"1", key="ann", timeout=20)
+            )
+            task = asyncio.create_task(started)
+            while not requests.delivered:
+                await asyncio.sleep(0.001)
+            requests.delivered[0](0, "")
+            if call == "ask":
+                readers[0].take(Reply("a", requests.sent[0]["statehold-reply-to"], "answered", 0, b"1"))
+            await asyncio.sleep(0)  # the event loop has the result, and the task has not seen it
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(run())
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"key": None}, UsageError, "key=None: a request needs a key"),
+    ({"id": 17}, UsageError, "id=17: an id is text. Nothing was sent. Next: id='17'"),
+    ({"id": "a\ud800"}, UsageError, r"id='a\\ud800': no UTF-8 text"),
+    ({"id": "x" * 201}, UsageError, "201 characters"),
+    ({"reply": 17}, TypeError, "Type '17' is not supported"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "text"), WRONG)
+def test_a_request_that_the_service_could_not_take_is_rejected_before_it_is_sent(
+    kafka: Kafka, wrong: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    """A request without a key would be written, and fail its partition."""
+    given: dict[str, Any] = {"key": "ann", "reply": int, "timeout": 0.5} | wrong
+    with Client("s", Settings()) as client:
+        with pytest.raises(kind, match=text):
+            client.ask_blocking(b"1", **given)
+        with pytest.raises(kind, match=text):
+            asyncio.run(client.ask(b"1", **given))
+    assert kafka[0].sent == []
 
 
 def test_an_answer_of_another_type_names_its_request(kafka: Kafka) -> None:

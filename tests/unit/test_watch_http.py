@@ -25,6 +25,7 @@ from statehold.ops.http.asgi import OpsApplication
 from statehold.ops.http.bounded_server import BoundedServer
 from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.routes import Routes
+from statehold.ops.http.server import OpsServer
 from statehold.telemetry import metrics
 from statehold.testing import Driver
 from statehold.testing.memory.clients import StableMemoryReader
@@ -307,6 +308,30 @@ def test_a_slow_reader_gets_a_last_event_and_continues(watched: Watching, monkey
     assert [each.data["key"] for each in watched.open(**{"Last-Event-ID": end.id}).changes(1)] == ["bob"]
 
 
+def test_streams_end_soon_when_the_service_stops(watched: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = watched.open()
+    begun = stream.event()
+    assert begun is not None
+    monkeypatch.setattr(Service, "stopping", True)
+    ends = [event for event in iter(stream.event, None) if event.kind == "end"]
+    assert ends == [Event("end", begun.id, {"error": "this instance stops; continue by the last id elsewhere"})]
+    await_true(lambda: watched.left == 1, "its stream has ended")
+    refused = watched.open().answer
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+    assert b"ask another instance" in refused.read()
+
+
+def test_streams_end_soon_when_the_ops_server_closes(watched: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their threads and Kafka clients go with it; they would live until the next event finds no reader."""
+    monkeypatch.setattr(watch, "_QUIET", 3600.0)
+    server = OpsServer(watched.service)
+    stream = Stream(int(server.open().rpartition(":")[2]), "/watch/balances")
+    assert stream.event() is not None
+    server.close()
+    await_true(lambda: watched.left == 1, "the stream has ended")
+    stream.close()
+
+
 def test_a_reader_that_takes_nothing_is_cut_off(watched: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_server, "_PATIENCE", 0.5)
     stream = watched.open()
@@ -350,3 +375,25 @@ def test_a_mounted_application_streams_until_its_reader_is_gone(watched: Watchin
     assert (sent[0]["status"], b"event: position" in sent[1]["body"]) == (200, True)
     assert all(message["more_body"] for message in sent[1:])
     await_true(lambda: watched.left == 1, "its stream has ended")
+
+
+def test_a_mounted_stream_that_is_cancelled_as_its_reader_takes_a_piece_ends(watched: Watching) -> None:
+    """A server that stops cancels its requests once."""
+    application = OpsApplication(watched.service)
+    taking, taken = asyncio.Event(), []
+
+    async def send(message: Any) -> None:
+        if "body" in message:
+            await taking.wait()
+            taken.append(message)
+
+    async def run() -> None:
+        request = asyncio.ensure_future(application(scope_of("GET"), never, send))
+        taking.set()
+        while not taken:
+            await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.wait([request], timeout=20)
+        assert request.cancelled()
+
+    asyncio.run(run())

@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from inspect import signature
@@ -40,6 +40,7 @@ from statehold.snapshot.spark.fold.newest import Keys, as_msgpack
 from statehold.state.partition_table import PartitionTable
 
 Convert = Callable[[Any], Any]
+_field: Final[Callable[..., Any]] = msgspec.field
 
 
 class Kind(NamedTuple):
@@ -271,9 +272,19 @@ class Columns:
     def _by_name(self) -> dict[str, tuple[Kind, str | None]]:
         return {name: (kind, field) for name, kind, field in self._parts}
 
+    @cached_property
+    def _decoders(self) -> dict[tuple[str, ...], Callable[[bytes], Any] | None]:
+        return {}
+
     def _decoder(self, asked: tuple[str, ...]) -> Callable[[bytes], Any] | None:
         """Return the function that decodes a value for these columns; None if none of them is of the value."""
-        return self._table.serde.decode if self._by_name.keys() & set(asked) else None
+        if asked not in self._decoders:
+            fields = {self._by_name[name][1] for name in asked if name in self._by_name}
+            decode: Callable[[bytes], Any] | None = self._table.serde.decode if fields else None
+            if fields and len(fields) < len(self._parts):
+                decode = narrow_decoder(self._table.serde, fields) or decode
+            self._decoders[asked] = decode
+        return self._decoders[asked]
 
     def _column(self, found: list[Any], kind: Kind, field: str | None) -> list[Any]:
         convert = _nullable(kind.convert)
@@ -282,6 +293,31 @@ class Columns:
         if convert is _same and found and not isinstance(found[0], dict):
             return list(map(attrgetter(field), found))
         return [convert(_get(value, 0, field)) for value in found]
+
+
+def narrow_decoder(given: Serde[Any], names: Collection[str | None]) -> Callable[[bytes], Any] | None:
+    """Return what decodes only these fields of a Struct; None for other types.
+
+    Also None if the class sees each value that is decoded, or the place of a field in it has a meaning.
+    """
+    if not isinstance(given, serde.Json | serde.MsgPack):
+        return None
+    cls = given.type
+    if not isinstance(cls, type) or not issubclass(cls, msgspec.Struct) or hasattr(cls, "__post_init__"):
+        return None
+    config = cls.__struct_config__
+    if config.array_like or config.tag is not None or config.forbid_unknown_fields:
+        return None
+    fields = [
+        (
+            each.name,
+            each.type,
+            _field(default=each.default, default_factory=each.default_factory, name=each.encode_name),
+        )
+        for each in msgspec.structs.fields(cls)
+        if each.name in names
+    ]
+    return type(given)(msgspec.defstruct(cls.__name__, fields, kw_only=True, gc=False)).decode
 
 
 class Untyped:

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import IO, Final
 
+import pyarrow as pa
+
 from statehold.snapshot.spark.fold.newest import REPORT, Columns, KeyBlock, latest, unpacked
 from statehold.snapshot.spark.fold.proof import Sums
 from statehold.snapshot.spark.fold.report import decode_report
@@ -21,8 +23,8 @@ Rows = tuple[int, str, list[bytes], list[bytes]]
 #: Bytes of blocks that are merged at a time, and bytes that stay in memory until then.
 _AT_A_TIME: Final = 48_000_000
 _IN_MEMORY: Final = 64_000_000
-#: Place of a block in the file, in the order in which blocks are merged: rank, stretch, offset, length.
-_Located = tuple[int, int, int, int]
+#: Place of a block in the file, in the order in which blocks are merged: rank, stretch, offset, length; its bucket.
+_Located = tuple[int, int, int, int, int]
 
 
 def merge(blocks: Iterable[KeyBlock], changes: Collection[int] = ()) -> Iterator[Rows]:
@@ -39,7 +41,7 @@ def merge(blocks: Iterable[KeyBlock], changes: Collection[int] = ()) -> Iterator
                 sound = sound and not decode_report(data).finding
                 yield partition, REPORT, [b""], [data]
                 continue
-            places.setdefault(bucket, []).append((rank, stretch, file.tell(), len(data)))
+            places.setdefault(bucket, []).append((rank, stretch, file.tell(), len(data), bucket))
             file.write(data)
         if sound:
             for some in _portions(places):
@@ -51,7 +53,7 @@ def _portions(places: dict[int, list[_Located]]) -> Iterator[list[_Located]]:
     some: list[_Located] = []
     for bucket in sorted(places):
         some += places[bucket]
-        if sum(length for *_, length in some) >= _AT_A_TIME:
+        if sum(length for *_, length, _ in some) >= _AT_A_TIME:
             yield sorted(some)
             some = []
     if some:
@@ -60,12 +62,17 @@ def _portions(places: dict[int, list[_Located]]) -> Iterator[list[_Located]]:
 
 def _merged(partition: int, file: IO[bytes], some: Sequence[_Located], *, deleted: bool) -> Iterator[Rows]:
     tables: dict[str, list[Columns]] = {}
-    for _, _, offset, length in some:
+    buckets: dict[str, list[int]] = {}
+    for _, _, offset, length, bucket in some:
         file.seek(offset)
         table, columns = unpacked(file.read(length))
         tables.setdefault(table, []).append(columns)
+        buckets.setdefault(table, []).append(bucket)
     for table, parts in tables.items():
-        keys, values = latest(parts)
+        if len(parts) == len({*buckets[table]}):  # the keys of one block are different ones
+            keys, values = map(pa.concat_arrays, zip(*parts, strict=True))
+        else:
+            keys, values = latest(parts)
         if values.null_count and not deleted:
             held = values.is_valid()
             keys, values = keys.filter(held), values.filter(held)

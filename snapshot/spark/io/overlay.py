@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import chain, compress, islice
+from itertools import chain, compress
 from typing import Any, Final
 
 import msgspec
@@ -144,7 +144,8 @@ class _Deltas:
     def rows(self) -> Iterator[TableRows]:
         """Yield what the deltas wrote, without deleted keys."""
         for name, written in self._tables.items():
-            held = iter([(key, value) for key, value in written.items() if value is not None])
-            while some := list(islice(held, _PORTION)):
-                keys, values = zip(*some, strict=True)
-                yield name, list(keys), list(values)
+            held = [value is not None for value in written.values()]
+            keys: Any = list(compress(written, held))
+            values: Any = list(compress(written.values(), held))
+            for low in range(0, len(keys), _PORTION):
+                yield name, keys[low : low + _PORTION], values[low : low + _PORTION]

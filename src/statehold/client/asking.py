@@ -25,6 +25,9 @@ from statehold.telemetry.log_events import Log
 
 #: seconds without a request after which a partition of the replies is read no more
 _IDLE: Final = 60.0
+#: seconds after which a write counts the partitions again, and which that may take
+_COUNT_AGAIN: Final = 5.0
+_COUNTING: Final = 1.0
 #: seconds between two looks for such partitions
 _LOOK: Final = 1.0
 #: seconds for the acknowledgements at the end
@@ -59,6 +62,8 @@ class OpenRequests:
         self._lock = threading.Lock()
         self._admin: Admin | None = None
         self._partitions = 0
+        #: monotonic time from which on a write counts again
+        self._stale = float("-inf")
         self._producer: RequestProducer | None = None
         self._feed: ReplyFeed | None = None
         #: partitions of the replies that are read, and when each had its last request
@@ -87,6 +92,27 @@ class OpenRequests:
                     f"and input, or run `statehold topics create {self._names.options} --start-at end --partitions N`"
                 )
             self._partitions = found.partitions
+        return self._partitions
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `partitions_now` returns at once."""
+        return self._partitions > 0 and time.monotonic() < self._stale
+
+    def partitions_now(self, until: float) -> int:
+        """Return the number of partitions for a write; ask the brokers if they were counted some seconds ago.
+
+        One caller asks at a time, and the others continue with the number that is known. It is kept if no broker
+        answers, because none can add partitions then. Raises as `partitions`.
+        """
+        known = self.partitions(until)
+        with self._lock:
+            if self.fresh:
+                return known
+            self._stale = time.monotonic() + _COUNT_AGAIN
+        seconds = min(_COUNTING, max(0.0, until - time.monotonic()))
+        # By the producer's own client, which knows no partition that it has not seen itself.
+        self._partitions = max(known, self.producer().partitions(seconds))
         return self._partitions
 
     @property

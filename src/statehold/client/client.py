@@ -132,7 +132,7 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), self._key(key), _checked(id) or self._asking.new_id()
+        data, blob, name, serde_of_reply = self._request(value, key, reply, id)
         partition = await self._prepared(blob, until)
         address, request = await self._handed_over(
             self._asking.ask, (data, blob, partition, name), until, lambda asked: self._asking.forget(asked[0])
@@ -144,7 +144,7 @@ class Client:
             raise no_answer(timeout, request.where) from None
         finally:
             self._asking.forget(address)
-        return self._answer(found, reply, request)
+        return self._answer(found, serde_of_reply, request)
 
     @overload
     def ask_blocking(
@@ -171,8 +171,8 @@ class Client:
     ) -> Answered[Any]:
         """Do the same as `ask_with_receipt`, on this thread."""
         until = time.monotonic() + timeout
-        data, blob, name = self._encoded(value), self._key(key), _checked(id) or self._asking.new_id()
-        partition = murmur2(blob, self._asking.partitions(until))
+        data, blob, name, serde_of_reply = self._request(value, key, reply, id)
+        partition = murmur2(blob, self._asking.partitions_now(until))
         self._asking.read(partition, until)
         address, request = self._asking.ask(data, blob, partition, name, until)
         self._stopped.begin()
@@ -182,7 +182,7 @@ class Client:
             raise no_answer(timeout, request.where) from None
         finally:
             self._asking.forget(address)
-        return self._answer(found, reply, request)
+        return self._answer(found, serde_of_reply, request)
 
     # Write
 
@@ -202,7 +202,7 @@ class Client:
     def send_blocking(self, value: Any, *, key: Any, timeout: float = _TIMEOUT) -> Receipt:
         """Do the same as `send`, on this thread."""
         until, data, blob = time.monotonic() + timeout, self._encoded(value), self._key(key)
-        partition = murmur2(blob, self._asking.partitions(until))
+        partition = murmur2(blob, self._asking.partitions_now(until))
         try:
             return self._asking.send(data, blob, partition, until).result(max(0.0, until - time.monotonic()))
         except FutureTimeout:
@@ -617,7 +617,9 @@ class Client:
         return partition
 
     async def _chosen(self, key: bytes, until: float) -> int:
-        return murmur2(key, await self._count(until))
+        """Return the partition of a record that is about to be written."""
+        count = self._asking.partitions_now
+        return murmur2(key, count(until) if self._asking.fresh else await _on(self._preparers, count, until))
 
     async def _count(self, until: float) -> int:
         """Return the number of partitions of the input."""
@@ -664,8 +666,19 @@ class Client:
             found = self._serdes[kind, topic] = serde.for_messages(kind, topic)
         return found
 
-    def _answer(self, found: Reply, reply: Any, request: RequestInProgress) -> Answered[Any]:
-        value = answer_in(found, self._serde_of(reply, self.names.replies), request.where)
+    def _request(self, value: Any, key: Any, reply: Any, id: str) -> tuple[bytes | None, bytes, str, serde.Serde[Any]]:
+        """Return value, key and id of a request, and the serde of its answer; check all before anything is sent.
+
+        :raises UsageError:
+        """
+        blob = self._key(key)
+        if blob is None:
+            raise UsageError("key=None: a request needs a key, whose partition keeps its id. Nothing was sent")
+        name = _checked(id) or self._asking.new_id()
+        return self._encoded(value), blob, name, self._serde_of(reply, self.names.replies)
+
+    def _answer(self, found: Reply, reply: serde.Serde[Any], request: RequestInProgress) -> Answered[Any]:
+        value = answer_in(found, reply, request.where)
         return Answered(value, Receipt(self.names.input, request.where["partition"], found.offset))
 
     def _unacknowledged(self, partition: int, seconds: float) -> KafkaTrouble:
@@ -690,6 +703,13 @@ def _forgotten(forget: Callable[[V], None], done: Future[V]) -> None:
 
 
 def _checked(id: str) -> str:
+    """:raises UsageError: it is no id; the service would reject the record."""
+    if not isinstance(id, str):
+        raise UsageError(f"id={id!r:.100}: an id is text. Nothing was sent. Next: id={str(id)!r:.100}")
     if len(id) > LONGEST_ID:
         raise UsageError(f"id={id!r:.100}: {len(id)} characters, an id has at most {LONGEST_ID}. Nothing was sent")
+    try:
+        id.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"id={id!r:.100}: no UTF-8 text: {error}. Nothing was sent") from error
     return id

@@ -341,6 +341,7 @@ def failure_of(error: BaseException, attempts: int, *, ordered: bool = False) ->
     """Return the failure of a handler call. A `RecordError` wraps the cause, and the failure names the cause."""
     cause = error.__cause__ if isinstance(error, RecordError) else None
     text = str(error) if cause is None else f"{type(cause).__name__}: {cause}"
+    text = text.encode(errors="replace").decode()  # such as the name of a file, which need not be UTF-8
     return Failure(type(error).__name__, text, attempts, ordered)
 
 

@@ -97,43 +97,48 @@ class _WaitingRows:
     def __init__(self, file: IO[bytes], convert: Convert) -> None:
         self._file, self._convert = file, convert
         self._error: UsageError | None = None
-        #: Batches that become one.
-        self._some: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
+        #: Rows that become a batch, and their bytes.
+        self._keys: list[Any] = []
+        self._values: list[bytes] = []
+        self._bytes = 0
         self._kept: list[pa.RecordBatch] = []
         self._held = 0
         self._stream: Any = None
 
     def add(self, keys: Keys, values: list[bytes]) -> None:
-        for low in range(0, len(keys) if self._error is None else 0, BATCH):
-            some = slice(low, low + BATCH)
-            try:
-                batch = self._convert(keys[some], values[some])
-            except UsageError as error:
-                self._error = error  # a state that is not proven is the worse fault
-                return
-            self._some.append(batch)
-            self._rows, self._bytes = self._rows + len(batch), self._bytes + batch.nbytes
-            if self._rows >= BATCH or self._bytes >= _BATCH_BYTES:
-                self._join()
+        if self._keys and keys and isinstance(keys[0], str) != isinstance(self._keys[0], str):
+            self._end_batch()
+        for low in range(0, len(keys), BATCH):
+            self._keys += keys[low : low + BATCH]
+            self._values += values[low : low + BATCH]
+            self._bytes += sum(map(len, values[low : low + BATCH]))
+            if len(self._keys) >= BATCH or self._bytes >= _BATCH_BYTES:
+                self._end_batch()
 
-    def _join(self) -> None:
-        for batch in pa.Table.from_batches(self._some).combine_chunks().to_batches():
-            if self._stream is None and self._held < _IN_MEMORY:
-                self._held += batch.nbytes
-                self._kept.append(batch)
-                continue
-            if self._stream is None:
-                self._stream = pa.ipc.new_stream(self._file, batch.schema)
-            self._stream.write_batch(batch)
-        self._some, self._rows, self._bytes = [], 0, 0
+    def _end_batch(self) -> None:
+        keys, values = self._keys, self._values
+        self._keys, self._values, self._bytes = [], [], 0
+        if not keys or self._error is not None:
+            return
+        try:
+            self._keep(self._convert(keys, values))
+        except UsageError as error:
+            self._error = error  # a state that is not proven is the worse fault
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if self._stream is None and self._held < _IN_MEMORY:
+            self._held += batch.nbytes
+            self._kept.append(batch)
+            return
+        if self._stream is None:
+            self._stream = pa.ipc.new_stream(self._file, batch.schema)
+        self._stream.write_batch(batch)
 
     def release(self) -> Iterator[pa.RecordBatch]:
         """:raises UsageError: a value does not fit its column."""
+        self._end_batch()
         if self._error is not None:
             raise self._error
-        if self._some:
-            self._join()
         self._kept.reverse()
         while self._kept:
             yield self._kept.pop()

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.common.client_log import quiet
-from statehold.kafka.common.error_actions import translate
+from statehold.kafka.common.error_actions import about, translate
 
 #: seconds of one poll of the thread that takes the acknowledgements
 _POLL: Final = 0.1
@@ -65,7 +65,15 @@ class RequestProducer:
                         f"{self._topic}[{partition}]: the client's queue is full, because the brokers do not answer"
                     ) from None
             except Exception as error:
-                raise translate(error) from error
+                raise about(f"{self._topic}[{partition}]: nothing was sent", translate(error)) from error
+
+    def partitions(self, seconds: float) -> int:
+        """Ask a broker for the number of partitions, which the client then knows; 0: no answer in time."""
+        try:
+            found = self._producer.list_topics(self._topic, seconds).topics.get(self._topic)
+        except KafkaException:
+            return 0
+        return 0 if found is None else len(found.partitions)
 
     def close(self, seconds: float) -> None:
         """Wait for acknowledgements, at most this long, and end the thread."""
