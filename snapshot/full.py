@@ -58,10 +58,9 @@ class FullWriter:
         self._first = self._through = commit_record.n
         self._all_keys = commit_record.keys
         # Freeze the keys now. Each chunk holds their values at the time it is read (rule S2), or of now.
-        self._exact = state.exact_pieces and shared is None
         before = None if shared is None else shared.manifest
         pieces = state.pieces(CHUNK_KEYS) if shared is None else shared.changed.pieces(state.tables, CHUNK_KEYS)
-        self._chunks = _chunks(pieces, chunk_bytes)
+        self._chunks, self._pieces = _chunks(pieces, chunk_bytes), pieces
         self._shared, self._before = shared, before
         self._id = before.full if before else uuid.uuid4().hex[:16]
         self._newest = newest
@@ -105,13 +104,15 @@ class FullWriter:
         :raises KafkaTrouble: abandon the full snapshot.
         :raises FullUnusable: a restore would not load this state from it; abandon it.
         """
-        until, n = clock() + budget, self._first if self._exact else n
+        until = clock() + budget
         while not self._all_sent and (budget < 0 or (clock() < until and not self._sink.crowded)):
             self._slice(n)
         return self._acknowledge(wait)
 
     def _slice(self, n: int) -> None:
         found = next(self._chunks, None)
+        if getattr(self._pieces, "exact", False):
+            n = self._first
         if found is None:
             if self._shared is None and self.keys != self._all_keys and n > self._first:
                 self._through = n  # keys were deleted since, so this is not the state of one boundary

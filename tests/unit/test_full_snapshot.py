@@ -31,13 +31,16 @@ class Owner:
     """A state, its deltas, and a full that is written a chunk at a time."""
 
     def __init__(self, keys: int = 12, size: int = 600) -> None:
-        self.state, self.log = new_state(), MemoryLog(NAMES.snapshot, 0)
+        self.state, self.log = self.new_state(), MemoryLog(NAMES.snapshot, 0)
         self.sink = LogSink(self.log)
         self.n = 0
         self.commit_records: list[CommitRecord] = []
         self.deltas: list[tuple[Changes, ...]] = []
         self.clock = [0.0]
         self.commit({key: bytes([key % 256]) * size for key in range(keys)})
+
+    def new_state(self) -> State:
+        return new_state()
 
     def commit(self, writes: dict[int, bytes | None]) -> None:
         table = self.state.tables["t"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from statehold.disk.dated import DueDiskTable
 from statehold.disk.keys import KeyCodec, key_codec
-from statehold.disk.port import PartitionStore, StoreSnapshot
+from statehold.disk.port import PartitionStore
 from statehold.disk.stored import StoredOnDisk
 from statehold.disk.tables import DiskTable
 from statehold.disk.usage import ScrubNote
@@ -23,6 +23,8 @@ _PIECE: Final = 2048
 #: their bytes
 _SPILL_BYTES: Final = 8_000_000
 _PIECE_BYTES: Final = 1_000_000
+#: A snapshot keeps replaced pages in the file. A new one follows before they take this number of bytes, or part.
+_GROWTH, _PART, _PAGE = 64_000_000, 8, 4096
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -46,8 +48,6 @@ class DiskState(State):
     So the files are never ahead of Kafka (rule X1): until `flush` the layers in memory answer reads.
     """
 
-    exact_pieces = True
-
     def __init__(
         self, tables: Iterable[PartitionTable[Any, Any]], store: PartitionStore, *, track_delta: bool = False
     ) -> None:
@@ -57,6 +57,8 @@ class DiskState(State):
         self.scrubbed: ScrubNote | None = store.last_scrub()
         #: bytes of the changes that the files do not have yet
         self._bytes = 0
+        #: rows written to the files so far
+        self.written = 0
         #: of each table what the files do not have yet
         self._rows: dict[str, StoredOnDisk] = {}
         for name, table in self.tables.items():
@@ -133,6 +135,7 @@ class DiskState(State):
                 batch[table.index] = table.index_rows()
         self.store.apply(batch, label)
         self._bytes = 0
+        self.written += sum(map(len, batch.values()))
         for rows in self._rows.values():
             rows.unwritten = {}
         for table in self._dated.values():
@@ -167,21 +170,9 @@ class DiskState(State):
         self.digest = total % MODULUS
 
     def pieces(self, size: int) -> Iterator[Changes]:
-        """Yield all keys and values of the last `flush`, whatever is committed meanwhile."""
-        return self._snapshot_pieces(self.store.snapshot(), size)
-
-    def _snapshot_pieces(self, snapshot: StoreSnapshot, size: int) -> Iterator[Changes]:
-        try:
-            for name, rows in self._rows.items():
-                dated, indexed = self._dated.get(name), 0
-                for keys, values in _pieces(rows.rows_of(snapshot), size):
-                    if dated is not None:
-                        indexed += dated.index_sum(keys, values)
-                    yield Changes(name, keys, values)
-                if dated is not None:
-                    dated.check_index(snapshot, indexed)
-        finally:
-            snapshot.close()
+        """Yield all keys and values of the last `flush`, or of later ones if the files grow (rule X4)."""
+        view = _View(self)
+        return _FilePieces(view, _read(view, self._rows, self._dated, size))
 
     def differs(self, cause: str) -> None:
         """:raises LocalStoreFailed: the files hold another state than the commit record; the next start restores."""
@@ -201,6 +192,71 @@ class DiskState(State):
     def before(self, changes: Changes) -> list[bytes | None]:
         table = self.tables[changes.table]
         return list(map(table.before, changes.keys)) if isinstance(table, DiskTable) else super().before(changes)
+
+
+class _View:
+    """A snapshot of the files, which a later one replaces when they have grown."""
+
+    def __init__(self, state: DiskState) -> None:
+        self._state = state
+        #: there was one snapshot only
+        self.exact = True
+        self._begin()
+
+    def _begin(self) -> None:
+        self.snapshot, self._most = self._state.store.snapshot(), most_rows(self._state.store)
+        self._before = self._state.written
+
+    def renewed(self) -> bool:
+        """Replace the snapshot if much was written since; return whether."""
+        if self._state.written - self._before <= self._most:
+            return False
+        self.snapshot.close()
+        self.exact = False
+        self._begin()
+        return True
+
+
+class _FilePieces(Iterator[Changes]):
+    """The rows of all tables: of one snapshot of the files, or of several if the files grow meanwhile.
+
+    A snapshot keeps replaced pages in the file. A later one may have keys that were born since, which deltas hold, too.
+    """
+
+    def __init__(self, view: _View, pieces: Iterator[Changes]) -> None:
+        # The generator has no reference to this object, so it ends with it, and closes the snapshot.
+        self._view, self._pieces = view, pieces
+
+    def __next__(self) -> Changes:
+        return next(self._pieces)
+
+    @property
+    def exact(self) -> bool:
+        return self._view.exact
+
+
+def _read(
+    view: _View, tables: Mapping[str, StoredOnDisk], indexes: Mapping[str, DueDiskTable[Any, Any]], size: int
+) -> Iterator[Changes]:
+    try:
+        for name, rows in tables.items():
+            dated, indexed, pairs = indexes.get(name), 0, rows.rows_of(view.snapshot)
+            while piece := next(_pieces(pairs, size), None):
+                keys, values = piece
+                if dated is not None:
+                    indexed += dated.index_sum(keys, values)
+                yield Changes(name, keys, values)
+                if view.renewed():
+                    pairs = rows.rows_of(view.snapshot, keys[-1])
+            if dated is not None and view.exact:
+                dated.check_index(view.snapshot, indexed)
+    finally:
+        view.snapshot.close()
+
+
+def most_rows(store: PartitionStore) -> int:
+    """Return how many rows may be written while a snapshot of now is open: each may replace a page."""
+    return min(max(_GROWTH, store.size() // _PART), store.room() // 2) // _PAGE
 
 
 def _pieces(pairs: Iterator[tuple[Any, bytes]], size: int = _PIECE) -> Iterator[tuple[list[Any], list[Any]]]:

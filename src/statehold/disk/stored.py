@@ -120,10 +120,11 @@ class StoredOnDisk(Mapping[Any, bytes]):
         with closing(self._store.snapshot()) as snapshot:
             yield from self.rows_of(snapshot)
 
-    def rows_of(self, snapshot: StoreSnapshot) -> Iterator[tuple[Any, bytes]]:
-        """Yield what a snapshot holds."""
+    def rows_of(self, snapshot: StoreSnapshot, after: Any = _ABSENT) -> Iterator[tuple[Any, bytes]]:
+        """Yield what a snapshot holds, in the order of places; behind that of `after`."""
         decode = self.codec.decode
-        for place, row in snapshot.rows(self._table):
+        low = None if after is _ABSENT else place_of(self.codec.encode(after)) + b"\0"
+        for place, row in snapshot.rows(self._table, low):
             key, value = self.unpack(place, row)
             yield decode(key), value
 

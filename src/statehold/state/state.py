@@ -35,9 +35,6 @@ class State:
     uses it.
     """
 
-    #: `pieces` are those of the commit at which it was called, whatever is committed meanwhile
-    exact_pieces = False
-
     def __init__(self, tables: Iterable[PartitionTable[Any, Any]], *, track_delta: bool = False) -> None:
         self.tables: dict[str, PartitionTable[Any, Any]] = {}
         self.digest = 0
@@ -138,7 +135,10 @@ class State:
         self.digest %= MODULUS
 
     def pieces(self, size: int) -> Iterator[Changes]:
-        """Yield the keys of now, in pieces, each with the values of the time when it is read; freezing is O(1)."""
+        """Yield the keys of now, in pieces, each with the values of the time when it is read; freezing is O(1).
+
+        With a true attribute `exact` all pieces so far are of the commit at which it was called.
+        """
         frozen = [(table, table.order, len(table.order)) for table in self.tables.values()]
         return _pieces(frozen, size)
 
