@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.support import inside
-from tests.support.handlers import Interval
+from tests.support.handlers import MODES, Interval, Mode, in_mode
 
 from statehold import Dedupe, Handler, Output, Record, Table
 from statehold.bound.attributes import tables_and_outputs
@@ -75,12 +75,12 @@ def fold(steps: Sequence[Step]) -> list[tuple[bool, list[int]]]:
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-@given(steps=STEPS, crash=st.integers(0, 40), moved=st.integers(0, 40))
+@given(steps=STEPS, crash=st.integers(0, 40), moved=st.integers(0, 40), mode=st.sampled_from(MODES))
 @hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_keys_expire_by_record_time_in_any_history(
-    interval: Interval, steps: list[Step], crash: int, moved: int
+    interval: Interval, steps: list[Step], crash: int, moved: int, mode: Mode
 ) -> None:
-    driver = Driver(Sessions, delta_interval=interval, batch=3, autocommit=False)
+    driver = Driver(Sessions, settings=in_mode(mode, interval), batch=3, autocommit=False)
     for at, ((key, _, ends), time) in enumerate(zip(steps, times(steps), strict=True)):
         if at == moved:
             driver.rebalance()  # the next commit is refused once and undone

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.support import inside
-from tests.support.handlers import Interval, commit_records, events
+from tests.support.handlers import MODES, Interval, Mode, commit_records, events, in_mode
 
 from statehold import Handler, Hopping, Json, Output, Record, Session, Table, Timer, Tumbling, dead_letter
 from statehold.bound.attributes import tables_and_outputs
@@ -192,12 +192,12 @@ def heaps_are_rebuilt_often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-@given(steps=STEPS, batch=st.integers(1, 4))
+@given(steps=STEPS, batch=st.integers(1, 4), mode=st.sampled_from(MODES))
 @hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_window_closes_once_and_equals_a_recomputation(
-    interval: Interval, steps: list[tuple[str, float] | float | Event], batch: int
+    interval: Interval, steps: list[tuple[str, float] | float | Event], batch: int, mode: Mode
 ) -> None:
-    driver = Driver(Windowed, delta_interval=interval, batch=batch, autocommit=False)
+    driver = Driver(Windowed, settings=in_mode(mode, interval), batch=batch, autocommit=False)
     for step in steps:
         if isinstance(step, tuple):
             driver.feed(step[0], timestamp=int((driver.clock.wall() + step[1]) * 1000))

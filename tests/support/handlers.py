@@ -10,13 +10,16 @@ import msgspec
 
 from statehold import Handler, Output, Record, Table
 from statehold.api.handler import EffectKey
-from statehold.config.sections.processing import SnapshotSettings
+from statehold.config.sections.processing import CommitSettings, SnapshotSettings
+from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import CommitRecord
 from statehold.testing import Driver
 
 Interval = float | Literal["commit", "off"]
+Mode = Literal["development", "production"]
+MODES: list[Mode] = ["development", "production"]
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -88,6 +91,15 @@ class Caller(Handler[int]):
 
 def call(key: EffectKey, value: int) -> None:
     """An effect that the tests find by its name."""
+
+
+def in_mode(mode: Mode, interval: Interval) -> Settings:
+    """Return the settings of a driver that commits only when `commit` is called. In `development` calls are checked."""
+    return Settings(
+        service=ServiceSettings(mode=mode),
+        snapshot=SnapshotSettings(delta_interval=interval),
+        commit=CommitSettings(max_records=1_000_000, early=False),
+    )
 
 
 def with_interval(driver: Driver, interval: Interval) -> None:
