@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,10 +50,13 @@ class Objects(Store):
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
         self.refuses = False
+        #: seconds that a write takes
+        self.slow = 0.0
 
     def put(self, key: str, data: bytes) -> None:
         if self.refuses:
             raise StoreTrouble(f"{key} cannot be written")
+        threading.Event().wait(self.slow)
         assert key not in self.held, f"{key} is written twice"
         self.held[key] = data
 
@@ -174,6 +178,13 @@ def changed(driver: Driver) -> ChangedKeys:
 def take(driver: Driver) -> Manifest:
     assert driver.take_full() is not None
     return manifests(driver)[-1]
+
+
+def test_a_full_snapshot_of_the_driver_waits_for_a_slow_store(objects: Objects) -> None:
+    driver = new("file:///shared-chunks")
+    filled(driver)
+    objects.slow = 0.5
+    assert take(driver).keys == 40
 
 
 @WHERE

@@ -228,7 +228,7 @@ ALLOWED: dict[str, str] = {
         "errors config.sections config common api.values api state state.kinds messages bound ports telemetry "
         "snapshot.format snapshot.store snapshot snapshot.restore disk.kinds worker.common worker.replicas "
         "worker.handler worker.failures worker.inputs worker.calls worker.sinks worker.recovery worker runtime "
-        "snapshot.inspect snapshot.backup admin.state testing.memory testing.simulation"
+        "snapshot.inspect snapshot.backup worker.full_snapshots admin.state testing.memory testing.simulation"
     ),
 }
 #: cycles between modules, and why each is there

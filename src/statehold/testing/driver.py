@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
@@ -34,6 +35,7 @@ from statehold.messages.dead_letter import ADD, DISCARD, REPLAY, AddRequest, Dea
 from statehold.messages.request import answer_in, headers_of, no_answer, read_reply
 from statehold.runtime.feature_checks import check_combinations, check_storage
 from statehold.snapshot.format.records import CommitRecord, FullRef
+from statehold.snapshot.store.base import StoreTrouble
 from statehold.state.kinds.replies import RepliesTable
 from statehold.testing.backup import BackupPartition, Beginning, write
 from statehold.testing.golden import compare, text_of
@@ -46,6 +48,7 @@ from statehold.testing.replay import Replay
 from statehold.testing.rerun import Past, Seen
 from statehold.testing.stepped import EffectCall
 from statehold.testing.wiring import Wiring
+from statehold.worker.full_snapshots.stages import Writing
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -55,6 +58,8 @@ _TICKS = 50
 _TRANSACTION = 100
 _MANUAL = 1_000_000
 _FULL_TICKS = 1000
+#: seconds until a tick looks again whether a store has written the chunks
+_STORE = 1.0
 
 
 class OutputRecord(NamedTuple, Generic[V]):
@@ -580,6 +585,9 @@ class Driver(Wiring):
             lane.tick()
             if not live.full_snapshots.active and not live.full_snapshots.pending:
                 break
+            if isinstance(stage := live.full_snapshots.stage, Writing):
+                with suppress(StoreTrouble):  # the next tick abandons the full snapshot
+                    stage.sink.acknowledged(_STORE)  # a store writes on a thread of its own
             self.clock.advance(0.5)
         return live.full_snapshots.refs[0] if live.full_snapshots.refs != before else None
 
