@@ -30,6 +30,7 @@ NOT_USED = {
     "local store bytes",
     "local store write seconds: median and 99%",
     "local store reads a second",
+    "decoded values of tables on disk",
     "scrubs of tables on disk",
     "retry waiting records",
     "standby ready",
