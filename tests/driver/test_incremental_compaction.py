@@ -16,6 +16,7 @@ from tests.driver.test_spark_tables import damage
 from tests.support import inside
 from tests.support.compacted import CompactedDriver
 from tests.support.handlers import Op, agrees, events, fold
+from tests.support.snapshot_records import NAMES, PLACE, LogReader, commit_record, manifest
 
 from statehold.api.record import Message
 from statehold.ports import FullSink
@@ -23,12 +24,15 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import cut, kept
+from statehold.snapshot.spark.fold.sharing import Continued
+from statehold.snapshot.spark.io.family import FamilyReading
 from statehold.snapshot.spark.io.readback import fault_of
 from statehold.snapshot.store import by_url
 from statehold.snapshot.store.base import Store, StoreTrouble
 from statehold.snapshot.store.files import FileStore
 from statehold.testing import Driver
 from statehold.testing.memory.clients import StableMemoryReader
+from statehold.testing.memory.log import MemoryLog
 
 
 @pytest.fixture
@@ -65,6 +69,39 @@ def on_topic(driver: Driver) -> list[tuple[int, records.Record]]:
 def some(number: int, count: int = 9) -> list[Op]:
     """Changes of accounts that exist; a delta for each."""
     return [Op(f"k{(7 * number + i) % 40:03}", number, size=1000, close=i == 8) for i in range(count)]
+
+
+def foreign(entry: object) -> tuple[bytes, LocatedManifest]:
+    """A chunk with these bytes as its entry, and a manifest that has its checksum."""
+    data = records.pack(Chunk("f", 0, -1, msgspec.Raw(msgspec.msgpack.encode(entry))))
+    return data, LocatedManifest(1, manifest(commit_record(1), checksums=(frame.body_checksum(data),)))
+
+
+NO_ENTRIES = pytest.mark.parametrize("entry", [7, ["t", [1], 5], ["t", ["a", "b"], [b"x"]]])
+
+
+@NO_ENTRIES
+def test_a_chunk_of_the_base_that_is_no_entry_is_damage(entry: object) -> None:
+    data, base = foreign(entry)
+    reading = FamilyReading(Continued(PLACE, base, 10))
+    reading.note("t", [msgspec.msgpack.encode("a")])
+    reading.read([data], base.manifest.checksums)
+    assert "chunk 0 of 1 is missing or damaged: " in reading.report.finding
+
+
+@NO_ENTRIES
+def test_a_chunk_that_is_no_entry_is_found_when_it_is_read_back(entry: object) -> None:
+    data, found = foreign(entry)
+    log = MemoryLog(NAMES.snapshot, 0)
+    log.append(data)
+    assert fault_of(LogReader(log), PLACE, found).startswith("chunk 0: ")
+
+
+def test_more_changes_than_a_task_may_hold_are_not_held() -> None:
+    reading = FamilyReading(Continued(PLACE, foreign(7)[1], 2))
+    reading.note("t", [b"\x01", b"\x02", b"\x03"])
+    assert reading.finding == "more than 2 keys have changed"
+    assert reading.sums() == {}
 
 
 @WHERE

@@ -146,15 +146,22 @@ def decoded(raw: msgspec.Raw) -> tuple[str, Keys, list[bytes | None]]:
 
     :raises frame.BadFrame: the bytes are not an entry.
     """
-    keys: Any
     try:
         name, keys, values = _text_entry(raw)
     except UNREADABLE:  # keys of another type, mostly
-        try:
-            name, found, values = _entry(raw)
-        except UNREADABLE as error:
-            raise frame.BadFrame(f"entry: {error}") from error
-        keys = list(map(bytes, found))
+        return decoded_packed(raw)
+    if len(keys) != len(values) or name == REPORT:
+        raise _uneven(name, keys, values)
+    return name, keys, values
+
+
+def decoded_packed(raw: msgspec.Raw) -> tuple[str, list[bytes], list[bytes | None]]:
+    """Return as `decoded` an entry with its keys as msgpack. Raises as `decoded`."""
+    try:
+        name, found, values = _entry(raw)
+    except UNREADABLE as error:
+        raise frame.BadFrame(f"entry: {error}") from error
+    keys = list(map(bytes, found))
     if len(keys) != len(values) or name == REPORT:
         raise _uneven(name, keys, values)
     return name, keys, values

@@ -8,7 +8,6 @@ without the hashes of these values, with the hashes of the new ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import msgspec
 
@@ -16,13 +15,11 @@ from statehold.errors import DamagedIncrement
 from statehold.ports import OutOfRange
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk
+from statehold.snapshot.spark.fold.newest import decoded_packed
 from statehold.snapshot.spark.fold.proof import Sums
 from statehold.snapshot.spark.fold.report import TaskReport
 from statehold.snapshot.spark.fold.sharing import Continued
 from statehold.state.digest import MODULUS
-
-_keys_of: Final = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], msgspec.Raw]).decode
-_values_of: Final = msgspec.msgpack.Decoder(list[bytes | None]).decode
 
 
 class FamilyReading:
@@ -41,10 +38,11 @@ class FamilyReading:
 
     def note(self, table: str, keys: Sequence[bytes]) -> None:
         """Note keys that have changed since the base."""
-        self._former.setdefault(table, {}).update(dict.fromkeys(keys))
         self._count += len(keys)
         if self._count > self._continued.most:
             self.finding = f"more than {self._continued.most} keys have changed"
+            return
+        self._former.setdefault(table, {}).update(dict.fromkeys(keys))
 
     def read(self, frames: Iterable[bytes], checksums: Sequence[int]) -> None:
         """Read chunks with these checksums, up to the last one."""
@@ -61,7 +59,7 @@ class FamilyReading:
                     self.report.entries += self._take_former(chunk.entry)
                     self.report.size += len(data)
                 else:
-                    self.take_new(*_decoded(chunk.entry))
+                    self.take_new(*decoded_packed(chunk.entry))
                 seen += 1
         except OutOfRange as error:
             self.report.finding, self.report.overtaken = f"the records were truncated: {error}", True
@@ -81,15 +79,10 @@ class FamilyReading:
 
     def _take_former(self, entry: msgspec.Raw) -> int:
         """Take the values of the changed keys. A later chunk replaces or deletes rows of an earlier one."""
-        table, raw, values = _keys_of(entry)
-        former = self._former.get(table)
-        if former is not None:
-            keys = list(map(bytes, raw))
-            found = [i for i, key in enumerate(keys) if key in former]
-            if found:
-                held = _values_of(values)
-                former.update((keys[i], held[i]) for i in found)
-        return len(raw)
+        table, keys, values = decoded_packed(entry)
+        if former := self._former.get(table):
+            former.update((key, value) for key, value in zip(keys, values, strict=True) if key in former)
+        return len(keys)
 
     def take_new(self, table: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Add new rows; a deleted key adds nothing."""
@@ -106,8 +99,3 @@ class FamilyReading:
             after.packed = (after.packed - before.packed) % MODULUS
             after.keys -= before.keys
         return self._sums
-
-
-def _decoded(entry: msgspec.Raw) -> tuple[str, list[bytes], list[bytes | None]]:
-    table, keys, values = _keys_of(entry)
-    return table, list(map(bytes, keys)), _values_of(values)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
-import msgspec
 from pyspark.sql import SparkSession
 
 from statehold.errors import DamagedIncrement
@@ -15,11 +14,11 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
+from statehold.snapshot.spark.fold.newest import present
 from statehold.snapshot.spark.fold.proof import Sums, proves
 from statehold.snapshot.spark.io.scan import ReaderOf, chunks_of
 from statehold.snapshot.spark.io.source import collect
 
-_entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes]]).decode
 _Asked = tuple[Place, LocatedManifest]
 
 
@@ -90,5 +89,9 @@ class _Reading:
         self.checksums.append(frame.body_checksum(data))
         if not self._summed:
             return
-        table, keys, values = _entry(chunk.entry)
-        self.sums.setdefault(table, Sums()).add(table, list(map(bytes, keys)), values)
+        try:
+            table, keys, values = present(chunk.entry)
+        except frame.BadFrame as error:
+            self.finding = f"chunk {seen}: {error}"
+            return
+        self.sums.setdefault(table, Sums()).add(table, keys, values)

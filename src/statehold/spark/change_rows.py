@@ -24,6 +24,7 @@ from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk
 from statehold.snapshot.spark.fold.merge import scratch
+from statehold.snapshot.spark.fold.newest import decoded_packed
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport, judge_chunks
 from statehold.snapshot.spark.io.scan import ReaderOf, chunks_of
@@ -44,7 +45,6 @@ _CHANGES: Final = "changes"
 #: the transaction of a value that is in the full snapshot
 _BASE: Final = -1
 
-_entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes | None]]).decode
 _encode = msgspec.msgpack.Encoder().encode
 #: transaction, table, key (msgpack), value (as stored; None: deleted)
 _Write = tuple[int, str, bytes, bytes | None]
@@ -178,17 +178,7 @@ def _entries(increment: Increment, table: str) -> Iterator[tuple[list[bytes], li
 
 def _all_entries(increment: Increment) -> Iterator[tuple[str, list[bytes], list[bytes | None]]]:
     for part in increment.parts:
-        yield from map(_decoded, part.entries)
-
-
-def _decoded(raw: msgspec.Raw) -> tuple[str, list[bytes], list[bytes | None]]:
-    try:
-        name, keys, values = _entry(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise frame.BadFrame(f"entry: {error}") from error
-    if len(keys) != len(values):
-        raise frame.BadFrame(f"table {name!r}: {len(keys)} keys, {len(values)} values")
-    return name, list(map(bytes, keys)), values
+        yield from map(decoded_packed, part.entries)
 
 
 def _of(increment: Increment, time: int, place: Place) -> ChangeOrigin:
@@ -279,7 +269,7 @@ def _take_base(reader: Reader, plan: FoldPlan, buckets: _Buckets, only: str | No
         if len(checksums) == len(manifest.checksums):
             break
         if isinstance(chunk, Chunk) and chunk.full == manifest.full and chunk.i == len(checksums):
-            name, keys, values = _decoded(chunk.entry)
+            name, keys, values = decoded_packed(chunk.entry)
             checksums.append(frame.body_checksum(data))
             if only in (None, name):
                 buckets.add(_BASE, name, keys, values)
