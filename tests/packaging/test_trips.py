@@ -141,16 +141,17 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     dead_letter_to_commit: Limits(
-        functions=136,
-        calls=118,
+        functions=138,
+        calls=119,
         files="""
-            api/record.py bound/output.py bound/policies.py errors.py messages/dead_letter.py snapshot/format/frame.py
-            snapshot/format/records.py state/digest.py state/partition_table.py state/state.py telemetry/log_events.py
-            telemetry/registry.py worker/common/mailbox.py worker/failures/decisions.py worker/full_snapshots/deltas.py
-            worker/handler/dead_letters.py worker/handler/engine.py worker/handler/record_failure.py worker/loop.py
-            worker/participants/commands.py worker/participants/dead_letters.py worker/partition.py
-            worker/transaction/kafka_transaction.py worker/transaction/pipeline.py worker/transaction/plan.py
-            worker/transaction/record_buffer.py worker/transaction/rollback.py
+            api/record.py bound/output.py bound/policies.py errors.py messages/command.py messages/dead_letter.py
+            snapshot/format/frame.py snapshot/format/records.py state/digest.py state/partition_table.py state/state.py
+            telemetry/log_events.py telemetry/registry.py worker/common/mailbox.py worker/failures/decisions.py
+            worker/full_snapshots/deltas.py worker/handler/dead_letters.py worker/handler/engine.py
+            worker/handler/record_failure.py worker/loop.py worker/participants/commands.py
+            worker/participants/dead_letters.py worker/partition.py worker/transaction/kafka_transaction.py
+            worker/transaction/pipeline.py worker/transaction/plan.py worker/transaction/record_buffer.py
+            worker/transaction/rollback.py
         """,
     ),
     sink_row: Limits(

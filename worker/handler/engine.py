@@ -281,8 +281,6 @@ class Engine:
 
     def _is_command(self, message: Message) -> bool:
         """Return whether a record is a command: of several inputs only the first has them."""
-        if not message.headers():
-            return False
         return is_command(message) and (self._names is None or message.topic() == self._names.input)
 
     def obey(self, message: Message) -> bool:
