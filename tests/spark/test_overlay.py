@@ -275,6 +275,16 @@ def test_a_class_that_sees_the_whole_value_is_decoded_whole(kind: Any) -> None:
     assert narrow_decoder(MsgPack(kind), ["first"]) is None
 
 
+def test_a_serde_of_the_users_own_decodes_the_whole_value() -> None:
+    class Sealed(MsgPack):
+        def __init__(self, key: int, kind: type) -> None:
+            super().__init__(kind)
+            opened = self.decode
+            self.decode = lambda data: opened(bytes(each ^ key for each in data))
+
+    assert narrow_decoder(Sealed(1, Renamed), ["first_name"]) is None
+
+
 def test_only_the_asked_fields_of_a_value_are_decoded() -> None:
     data, keys = pack({"amount": "no number", "note": "n"}), ["a"]
     asked = pa.schema([field for field in ARROW if field.name in ("key", "note")])

@@ -300,7 +300,7 @@ def narrow_decoder(given: Serde[Any], names: Collection[str | None]) -> Callable
 
     Also None if the class sees each value that is decoded, or the place of a field in it has a meaning.
     """
-    if not isinstance(given, serde.Json | serde.MsgPack):
+    if type(given) is not serde.Json and type(given) is not serde.MsgPack:  # a class of the user's own may do more
         return None
     cls = given.type
     if not isinstance(cls, type) or not issubclass(cls, msgspec.Struct) or hasattr(cls, "__post_init__"):
