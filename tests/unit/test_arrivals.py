@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from statehold.client.arrivals import awaitable, within
+from statehold.client.arrivals import arrivals_here, within
 
 
 def on_a_thread(call: Callable[[], object]) -> None:
@@ -38,7 +38,7 @@ def test_one_wake_up_hands_over_all_that_have_come(monkeypatch: pytest.MonkeyPat
             return threadsafe(*arguments, **options)
 
         monkeypatch.setattr(loop, "call_soon_threadsafe", wake)
-        waiting = [awaitable(result) for result in results]
+        waiting = [arrivals_here().awaitable(result) for result in results]
         on_a_thread(bring)
         return await asyncio.gather(*waiting), len(woken)
 
@@ -54,7 +54,11 @@ def test_errors_arrive_and_what_waits_no_more_is_passed_over() -> None:
         good.set_result(2)
 
     async def main() -> int:
-        cancelled, broken, waiting = awaitable(late), awaitable(failed), awaitable(good)
+        cancelled, broken, waiting = (
+            arrivals_here().awaitable(late),
+            arrivals_here().awaitable(failed),
+            arrivals_here().awaitable(good),
+        )
         cancelled.cancel()
         on_a_thread(bring)
         with pytest.raises(ValueError, match="no"):
@@ -72,7 +76,7 @@ def test_results_come_again_after_a_wake_up_and_one_that_is_there_arrives() -> N
             result = Future[int]()
             if number == 1:
                 result.set_result(number)
-            waiting = awaitable(result)
+            waiting = arrivals_here().awaitable(result)
             if number != 1:
                 on_a_thread(lambda result=result, number=number: result.set_result(number))  # type: ignore[misc]
             found.append(await asyncio.wait_for(waiting, 30))
@@ -86,7 +90,7 @@ def test_a_loop_that_has_ended_is_no_error_and_is_not_kept() -> None:
 
     async def main() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
-        awaitable(results[0])
+        arrivals_here().awaitable(results[0])
 
     asyncio.run(main())
     on_a_thread(lambda: results[0].set_result(1))
@@ -101,7 +105,7 @@ def test_a_loop_that_ends_before_it_has_taken_all_is_forgotten_with_the_next_loo
     async def main(*brought: Future[int]) -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
         for result in brought:
-            awaitable(result)
+            arrivals_here().awaitable(result)
             result.set_result(1)  # its wake-up comes after the end
 
     loop = asyncio.new_event_loop()

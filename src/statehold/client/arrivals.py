@@ -28,7 +28,7 @@ class Arrivals:
         self.limits = SharedTimers(_time_over)
 
     def awaitable(self, result: Future[V]) -> asyncio.Future[V]:
-        """Return what a coroutine of the loop, which runs this, awaits."""
+        """Return what a coroutine of the loop, which runs this, awaits; cancelling it leaves `result` alone."""
         waiting: asyncio.Future[V] = asyncio.get_running_loop().create_future()
         result.add_done_callback(partial(self.bring, waiting))
         return waiting
@@ -61,7 +61,7 @@ _LOCK: Final = threading.Lock()
 _ARRIVALS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Arrivals]] = WeakKeyDictionary()
 
 
-def _arrivals() -> Arrivals:
+def arrivals_here() -> Arrivals:
     """Return those of the running loop."""
     loop = asyncio.get_running_loop()
     with _LOCK:
@@ -73,17 +73,12 @@ def _arrivals() -> Arrivals:
     return arrivals
 
 
-def awaitable(result: Future[V]) -> asyncio.Future[V]:
-    """Return what a coroutine of the running loop awaits; cancelling it leaves `result` alone."""
-    return _arrivals().awaitable(result)
-
-
 async def within(result: Future[V], seconds: float) -> V:
     """Await a result; cancelling this leaves `result` alone.
 
     :raises TimeoutError: it has not come within this time.
     """
-    arrivals = _arrivals()
+    arrivals = arrivals_here()
     waiting = arrivals.awaitable(result)
     limited = arrivals.limits.add(waiting.get_loop(), waiting, seconds)
     try:
