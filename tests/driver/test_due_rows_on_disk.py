@@ -134,6 +134,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dated, "_WRITE", 5)
 
 
+def disturbed(driver: Driver, seed: int, number: int, event: int, count: int, now: int) -> int:
+    """Feed round `number` of a history, whose commit may fail; return the time of its end."""
+    if number and event < 2:
+        driver.broker.fail("commit", (TransactionAborted if event else OutcomeUnknown)("injected"))
+    later = feed_some(driver, 100 * seed + number, count, now, 12 if number % 3 else 60)
+    driver.advance(2.0)
+    return later
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", [1, 2, 4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 3, 5, 6, 7))])
 def test_any_history_is_that_of_tables_in_memory(seed: int) -> None:
@@ -146,10 +155,7 @@ def test_any_history_is_that_of_tables_in_memory(seed: int) -> None:
         event, after, count = rnd.randrange(6), rnd.randrange(6), rnd.randrange(5, 45)
         later = now
         for driver in (disk, memory):
-            if number and event < 2:
-                driver.broker.fail("commit", (TransactionAborted if event else OutcomeUnknown)("injected"))
-            later = feed_some(driver, 100 * seed + number, count, now, 12 if number % 3 else 60)
-            driver.advance(2.0)
+            later = disturbed(driver, seed, number, event, count, now)
             if after == 3:
                 driver.commit()
                 driver.take_full()
@@ -224,10 +230,7 @@ def test_records_that_fail_between_slices_leave_what_they_would_in_memory(
         event, after, count = rnd.randrange(6), rnd.randrange(6), rnd.randrange(5, 30)
         later = now
         for driver in (disk, memory):
-            if number and event < 2:
-                driver.broker.fail("commit", (TransactionAborted if event else OutcomeUnknown)("injected"))
-            later = feed_some(driver, 100 * seed + number, count, now, 12 if number % 3 else 60)
-            driver.advance(2.0)
+            later = disturbed(driver, seed, number, event, count, now)
             driver.commit()
             if after > 3:
                 driver.take_full()
