@@ -8,37 +8,36 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.support.accepting import HOST, Accepting
+
 
 class Door:
     """Clients connect to `address`. It forwards everything to `target`; after `shut` no answer comes back."""
 
     def __init__(self, target: tuple[str, int] | None) -> None:
         self._target = target
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._listening.getsockname()
         self._shut = threading.Event()
-        self._sockets: list[socket.socket] = [self._listening]
+        self._sockets: list[socket.socket] = []
         #: set when a client connected and got no answer
         self.knocked = threading.Event()
         if target is None:
             self.shut()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = Accepting(self._begin, "door")
+        self.address = HOST, self._accepting.port
 
     def shut(self) -> None:
         self._shut.set()
 
     def close(self) -> None:
+        self._accepting.close()
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                self._sockets.append(client)
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+    def _begin(self, client: socket.socket) -> None:
+        self._sockets.append(client)
+        threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-HOST = "127.0.0.1"
+from tests.support.accepting import HOST, Accepting
+
 WAIT_SECONDS = 30.0
 
 
@@ -128,8 +129,6 @@ class Proxy:
     """Listens on a free port at once; `connect` sets the broker's address."""
 
     def __init__(self) -> None:
-        self._listener = socket.create_server((HOST, 0), backlog=200)
-        self.port: int = self._listener.getsockname()[1]
         self.requests: Counter[int] = Counter()
         #: given a request and its answer (after the correlation id): the answer to send instead, None for the true one;
         #: an answer for which it raises OSError is lost
@@ -140,7 +139,8 @@ class Proxy:
         self._sprung: list[Trap] = []
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        self._accepting = Accepting(self._begin, "proxy")
+        self.port = self._accepting.port
 
     def __enter__(self) -> Self:
         return self
@@ -189,25 +189,19 @@ class Proxy:
 
     def close(self) -> None:
         """Stop listening, break all connections, release the requests that wait in a trap."""
-        _shutdown(self._listener)
-        self._listener.close()
+        self._accepting.close()
         self.free()
         self.reset_all()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                broker = socket.create_connection((HOST, self._upstream))
-            except OSError:  # the broker is down: the client sees it as such
-                client.close()
-                continue
-            link = _Link(self, client, broker)
-            for target in (link.upwards, link.downwards):
-                threading.Thread(target=target, name="proxy link", daemon=True).start()
+    def _begin(self, client: socket.socket) -> None:
+        try:
+            broker = socket.create_connection((HOST, self._upstream))
+        except OSError:  # the broker is down: the client sees it as such
+            client.close()
+            return
+        link = _Link(self, client, broker)
+        for target in (link.upwards, link.downwards):
+            threading.Thread(target=target, name="proxy link", daemon=True).start()
 
     def _trap_for(self, request: Request) -> Trap | None:
         with self._lock:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-HOST = "127.0.0.1"
+from tests.support.accepting import HOST, Accepting
+
 _PIECE = 65_536
 
 
@@ -19,11 +20,10 @@ class RoundRobin:
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._next = itertools.cycle(ports)
-        self._listener = socket.create_server((HOST, 0), backlog=100)
-        self.port: int = self._listener.getsockname()[1]
         #: connections for which no server listened
         self.refused = 0
-        threading.Thread(target=self._accept, name="round-robin", daemon=True).start()
+        self._accepting = Accepting(self._begin, "round-robin")
+        self.port = self._accepting.port
 
     def __enter__(self) -> Self:
         return self
@@ -31,17 +31,10 @@ class RoundRobin:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._accepting.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client, next(self._next)), daemon=True).start()
+    def _begin(self, client: socket.socket) -> None:
+        threading.Thread(target=self._serve, args=(client, next(self._next)), daemon=True).start()
 
     def _serve(self, client: socket.socket, port: int) -> None:
         with client:

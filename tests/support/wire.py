@@ -9,7 +9,8 @@ import threading
 from types import TracebackType
 from typing import Literal, Self
 
-HOST = "127.0.0.1"
+from tests.support.accepting import HOST, Accepting
+
 #: the text is not passed on; it is, and its answer is swallowed; it is passed on by `release` only
 How = Literal["before", "after", "held"]
 
@@ -25,9 +26,8 @@ class Wire:
         self._held: list[tuple[socket.socket, bytes]] = []
         #: servers' sides of connections whose next answer goes nowhere
         self._swallowing: set[socket.socket] = set()
-        self._listener = socket.create_server((HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="wire", daemon=True).start()
+        self._accepting = Accepting(self._begin, "wire")
+        self.port = self._accepting.port
 
     def strike(self, text: bytes, how: How) -> None:
         """Apply the fault when a client next sends this text."""
@@ -49,24 +49,19 @@ class Wire:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listener.close()
+        self._accepting.close()
         for server, _ in self._held:
             server.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection((HOST, self.upstream), timeout=30)
-            except OSError:
-                _reset(client)
-                continue
-            server.settimeout(None)
-            threading.Thread(target=self._up, args=(client, server), daemon=True).start()
-            threading.Thread(target=self._down, args=(client, server), daemon=True).start()
+    def _begin(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection((HOST, self.upstream), timeout=30)
+        except OSError:
+            _reset(client)
+            return
+        server.settimeout(None)
+        threading.Thread(target=self._up, args=(client, server), daemon=True).start()
+        threading.Thread(target=self._down, args=(client, server), daemon=True).start()
 
     def _up(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
