@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.peers import rounds
-from benchmarks.peers.workloads import ENRICH, MATCH
+from benchmarks.peers.joins import ENRICH, MATCH
 
 WORKS = {work.name: work for work in (ENRICH, MATCH)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.peers import rounds
-from benchmarks.peers.workloads import CANDLES
+from benchmarks.peers.windows import CANDLES
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 from examples.orders.app import AllOrders, Joined, Orders
 
-from benchmarks.peers.workloads import Candle, Enriched, Fill, Matched, Order, Price, Trade
+from benchmarks.peers.joins import Enriched, Fill, Matched, Order, Price
+from benchmarks.peers.windows import Candle
+from benchmarks.peers.workloads import Trade
 from benchmarks.statehold_app import settings_of
 from statehold import Handler, JoinBuffer, Output, Record, Service, Table, Tumbling, on
 from statehold.admin.topics import ServiceTopics
