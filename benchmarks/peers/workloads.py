@@ -1,4 +1,4 @@
-"""What the works of `join` and `window` have in common: a record of an input, filling the topics, comparing the outputs."""
+"""What the works of `join` and `window` have in common: their records, filling of topics, comparison of outputs."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ class Workload:
     truth: Callable[[Iterable[Item]], Outputs]
     #: what the contenders' job files say
     settings: dict[str, Any] = field(default_factory=dict)
+    #: goals next to Kafka Streams, in long runs: at least this rate, at most this processor time
+    rate: float = 1.6
+    processor: float = 0.4
+    contenders: tuple[str, ...] = ("statehold", "streams", "quix")
+    #: outputs that a peer may lack at the end of the input
+    peers_may_lack: Callable[[tuple[Any, ...]], bool] = lambda row: False
 
 
 def trade_of(index: int, symbol: str, at: int, numbers: random.Random) -> Trade:
@@ -78,7 +84,7 @@ def fill(bootstrap: str, topics: dict[str, int], items: Iterable[Item], inputs: 
     assert producer.flush(LONG_WAIT) == 0, f"{inputs} could not be filled"
 
 
-def verify(bootstrap: str, topic: str, work: Workload, truth: Outputs) -> Outcome:
+def verify(bootstrap: str, topic: str, work: Workload, truth: Outputs, *, peer: bool) -> Outcome:
     """Compare every output with the recomputation: each once, those of a key in order."""
     found, seen = Outcome(), dict.fromkeys(truth, 0)
     decode, fields = msgspec.json.Decoder(work.output).decode, msgspec.structs.astuple
@@ -91,7 +97,8 @@ def verify(bootstrap: str, topic: str, work: Workload, truth: Outputs) -> Outcom
         seen[key] = index + 1
         found.records += 1
         found.stamps.append(message.timestamp()[1])
-    missing = sum(len(outputs) - seen[key] for key, outputs in truth.items())
+    open_rows = (row for key, outputs in truth.items() for row in outputs[seen[key] :])
+    missing = sum(not (peer and work.peers_may_lack(row)) for row in open_rows)
     if missing:
         found.wrong.append(f"{missing} outputs are missing")
     return found
