@@ -192,7 +192,8 @@ def main() -> None:
     handler, inputs = works[job["work"]](job), job["inputs"]
     reads: dict[str, Any] = {"input": inputs[0]} if len(inputs) == 1 else {"inputs": inputs}
     service = Service(job["group"], handler=handler, settings=settings_of(job), **reads)
-    ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")
+    if job.get("prepare", True):
+        ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")
     service.run()
 
 
