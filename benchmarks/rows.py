@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import kafka
-from benchmarks.contender import Running, new_job
+from benchmarks.contender import Running, memory_mb, new_job
 from benchmarks.environments import Skipped
 from benchmarks.kafka import records_of
 from benchmarks.peers import workloads
@@ -78,6 +78,7 @@ def _run_once(bootstrap: str, name: str, items: list[Item], rng: random.Random, 
             return False
         time.sleep(0.2)
     time.sleep(rng.random() * 3)  # the moment of death
+    memory = memory_mb(running.process.pid)
     running.stop(kill=True)
     wait_empty(bootstrap, str(job["group"]))
     before = sum(1 for _ in records_of(bootstrap, target))
@@ -103,7 +104,8 @@ def _run_once(bootstrap: str, name: str, items: list[Item], rng: random.Random, 
         return False
     live.append(messages[0].timestamp()[1] / 1000 - started)
     console.print(
-        f"{contender.title}: live after {live[-1]:.2f} s; {len(found)} pairs right, {before:,} before the kill"
+        f"{contender.title}: live after {live[-1]:.2f} s; {len(found)} pairs right, {before:,} before the kill, "
+        f"when the process held {memory:.0f} MB"
     )
     return True
 
