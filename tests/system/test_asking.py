@@ -231,11 +231,11 @@ def test_the_format_page_asks_without_statehold(desk: Desk) -> None:
     key, servers = desk.key(0), desk.settings.kafka.bootstrap_servers
     ask = partial(names["ask"], servers, desk.service.input, desk.service.names.replies, key)
     for _ in range(2):
-        outcome, value = ask(msgspec.json.encode(Payment(key, 4)), "order-1")
-        assert (outcome, msgspec.json.decode(value, type=Booked)) == (b"answered", Booked(4, 1))
-    assert ask(msgspec.json.encode(Payment(key, 5)), "order-1")[0] == b"conflict"
-    outcome, value = ask(msgspec.json.encode(Payment(key, -1)), "order-2")
-    assert (outcome, msgspec.json.decode(value)["became"]) == (b"failed", "dead letter")
+        headers, value = ask(msgspec.json.encode(Payment(key, 4)), "order-1")
+        assert (headers["statehold-outcome"], msgspec.json.decode(value, type=Booked)) == (b"answered", Booked(4, 1))
+    assert ask(msgspec.json.encode(Payment(key, 5)), "order-1")[0]["statehold-outcome"] == b"conflict"
+    headers, value = ask(msgspec.json.encode(Payment(key, -1)), "order-2")
+    assert (headers["statehold-outcome"], msgspec.json.decode(value)["became"]) == (b"failed", "dead letter")
 
 
 def test_what_strangers_write_to_the_topic_of_replies_answers_nobody(desk: Desk) -> None:
