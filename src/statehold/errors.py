@@ -347,9 +347,21 @@ def of_thread(error: BaseException) -> Exception:
     """Return the error to raise in another thread for an error that ended a thread."""
     if isinstance(error, Exception):
         return error
-    died = ThreadDied(f"{type(error).__name__}: {error} ended a thread")
+    died = ThreadDied(f"{class_and_text(error)} ended a thread")
     died.__cause__ = error
     return died
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of any exception, also of one that has none, because `__str__` of its class raises."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  a class may raise anything
+        return f"its text raises {type(second).__name__}"
+
+
+def class_and_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {text_of(error)}"
 
 
 class CallRejected(StateholdError):

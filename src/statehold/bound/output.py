@@ -16,7 +16,7 @@ from statehold.api.declaration import options_of
 from statehold.api.output import Headers, Output, OutputOptions, Partitioner
 from statehold.api.values import serde
 from statehold.api.values.keys import KeySerde
-from statehold.errors import UsageError
+from statehold.errors import UsageError, text_of
 from statehold.messages.sent import Sent
 
 V = TypeVar("V")
@@ -147,7 +147,9 @@ class PartitionOutput(Output[V, Any]):
         try:
             self._serde.decode(data)
         except (msgspec.ValidationError, ValueError) as error:
-            raise UsageError(f"Output({self.topic!r}): a reader of {value!r:.100} would fail: {error}") from error
+            raise UsageError(
+                f"Output({self.topic!r}): a reader of {value!r:.100} would fail: {text_of(error)}"
+            ) from error
         return data
 
 

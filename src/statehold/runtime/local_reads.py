@@ -11,7 +11,7 @@ import msgspec
 from statehold.client.rows import RowBounds, RowPage, TableRow
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.partitioner import key_bytes
-from statehold.errors import StateUnavailable
+from statehold.errors import StateUnavailable, text_of
 from statehold.runtime.introspection import Overview
 from statehold.state.partition_table import PartitionTable
 from statehold.watch.position import WatchedTo
@@ -93,7 +93,8 @@ def _as_kind(kind: Any, table: str, key: Any) -> Any:
         return make_decoder(msgspec.json.Decoder, kind).decode(msgspec.json.encode(key, enc_hook=str))
     except UNREADABLE as error:
         raise StateUnavailable(
-            f"{table}[{key!r}]: the key is no {kind!r:.100}: {error}. Next: give `key` the type of the table's keys"
+            f"{table}[{key!r}]: the key is no {kind!r:.100}: {text_of(error)}. "
+            f"Next: give `key` the type of the table's keys"
         ) from error
 
 
@@ -107,4 +108,4 @@ def _as_key(kind: Any, key: Any, table: str) -> Any:
             return data
         return data.decode() if kind is str else make_decoder(msgspec.json.Decoder, kind).decode(data)
     except (*UNREADABLE, TypeError, ValueError) as error:
-        raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {error}") from error
+        raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {text_of(error)}") from error
