@@ -62,7 +62,7 @@ StateholdError
 │   ├── RequestConflict        the id and key belong to a request with another value
 │   ├── PartitionStopped       its partition has failed or is paused; it takes effect when the partition continues
 │   └── NoAnswerInTime         it may take effect later: ask again with the same id
-├── StateUnavailable           a `Client` could not read the state within its time
+├── StateUnavailable           a `Client` could not read the state within its time, or its partition is stopped
 ├── ChangesLost                a watch cannot continue without a gap: read the table again, then watch
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
 └── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
@@ -418,7 +418,7 @@ class NoAnswerInTime(NotAnswered):
 
 
 class StateUnavailable(StateholdError):
-    """A read of a `Client` found no instance that could answer within its time; the text has the last cause."""
+    """A read of a `Client` got no answer in time, or its partition has failed or is paused; the text has the cause."""
 
 
 class ChangesLost(StateholdError):

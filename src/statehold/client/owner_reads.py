@@ -15,8 +15,9 @@ import msgspec
 from statehold.client.receipt import Receipt
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.names import Names
+from statehold.common.visible import visible_time
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, StateUnavailable, UsageError
+from statehold.errors import Fenced, KafkaTrouble, Lost, SinkFenced, StateUnavailable, UsageError
 from statehold.kafka.admin.admin import Admin
 
 T = TypeVar("T")
@@ -34,6 +35,10 @@ _MOST_IDLE: Final = 16
 _MOST_KINDS: Final = 256
 #: most bytes of an answer
 _LARGEST: Final = 64_000_000
+#: characters of the cause of a failure
+_CAUSE: Final = 2_000
+#: errors of a partition that another process has by now, or soon: it has not failed
+_MOVED: Final = frozenset(each.__name__ for each in (Fenced, SinkFenced, Lost))
 
 
 class _RowAnswer(msgspec.Struct):
@@ -58,6 +63,8 @@ class RowsAnswer(msgspec.Struct):
     rows: list[_RowAnswer] = []
     truncated: bool = False
     partitions: dict[str, _PartitionAnswer] = {}
+    #: the partition has failed, or is paused before the record that was asked for: another try would not change that
+    stopped: bool = False
 
     def has(self, partition: int) -> bool:
         """Return whether the answer has searched a partition, and is of a release that reads keys and ranges."""
@@ -95,12 +102,24 @@ class PartitionState(msgspec.Struct, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        return self.phase == "failed"
+        return self.phase == "failed" and self.error not in _MOVED
 
     @property
     def stopped(self) -> bool:
         """Whether it handles no record until an operator lets it."""
         return self.failed or bool(self.paused)
+
+    @property
+    def short_cause(self) -> str:
+        return (self.cause or "")[:_CAUSE]
+
+    @property
+    def why(self) -> str:
+        """Why it is stopped, for a text that has named the partition."""
+        if not self.failed:
+            return f"is paused by {self.paused}"
+        since = visible_time(round(self.since * 1000))
+        return f"has failed since {since}: {self.error or 'an error'}: {self.short_cause}"
 
 
 class _Status(msgspec.Struct):
@@ -204,7 +223,10 @@ class OwnerReads:
         here: Callable[[], T | None],
         accept: Callable[[int, RowsAnswer, str], T | None],
     ) -> T:
-        """Ask the owner until `accept` finds a result in its answer; None asks again."""
+        """Ask the owner until `accept` finds a result in its answer; None asks again.
+
+        :raises StateUnavailable: no result in time, or at once if the partition has failed or is paused.
+        """
         counted = self._input.counted
         began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
         while time.monotonic() < until:
@@ -225,6 +247,12 @@ class OwnerReads:
                     cause = f"{url}: {status}: {body.error or body.missing}"
                     if status < 500 and status != 421 and (found := accept(status, body, cause)) is not None:
                         return found
+                    if body.stopped:
+                        raise StateUnavailable(
+                            f"{what}, partition {partition}: {cause}. Next: `statehold status --name "
+                            f"{self._names.service}`; then `statehold retry` once the cause is fixed, or `statehold "
+                            f"resume`"
+                        )
                     if status < 500:
                         self._forget(partition)
             else:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
 
+from statehold.client.arguments import no_receipt
 from statehold.client.owner_reads import OwnerReads, RowsAnswer, key_text
 from statehold.client.receipt import Receipt
 from statehold.common.partitioner import murmur2
@@ -177,6 +178,8 @@ class ManyReads:
         """Return the highest offset of each partition. :raises UsageError: a receipt is of another input."""
         offsets: dict[int, int] = {}
         for each in after:
+            if not isinstance(each, Receipt):
+                raise no_receipt(each)
             if each.topic not in ("", self._input):
                 raise UsageError(f"the receipt {each} is of {each.topic}, not of {self._input}. Nothing was read")
             offsets[each.partition] = max(each.offset, offsets.get(each.partition, -1))
@@ -186,6 +189,8 @@ class ManyReads:
 def receipts(after: Receipt | Iterable[Receipt] | None) -> Iterable[Receipt]:
     if after is None:
         return ()
+    if isinstance(given := cast("object", after), str):
+        raise no_receipt(given)
     return (after,) if isinstance(after, Receipt) else after
 
 

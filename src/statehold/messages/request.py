@@ -186,7 +186,8 @@ def answer_in(reply: Reply, serde: Serde[Any], where: dict[str, Any]) -> Any:
         except UNREADABLE as error:
             raise NotAnswered(
                 f"the answer is of another type than `reply`: {text_of(error)}. The request took effect. Next: give "
-                f"`reply` the type that the handler answers with, and ask again with the same value, key and id={reply.id!r}",
+                f"`reply` the type that the handler answers with, and ask again with the same value, key and "
+                f"id={reply.id!r}",
                 **where,
             ) from error
     problem = reply.problem

@@ -100,8 +100,9 @@ class WatchedTable(NamedTuple):
             raise
         except Exception as error:  # a serde of the user may raise anything
             raise UnreadableValue(
-                f"table {self.name!r}, {where}: the value of the key {key!r:.100} is of another type: {text_of(error)}. "
-                f"Next: give `value` the type of the table's values, and watch from the position of the change before it"
+                f"table {self.name!r}, {where}: the value of the key {key!r:.100} is of another type: "
+                f"{text_of(error)}. Next: give `value` the type of the table's values, and watch from the position of "
+                f"the change before it"
             ) from error
 
     def _keys(self, raw: msgspec.Raw) -> list[Any]:
