@@ -109,11 +109,18 @@ class Owners:
         self.server = BoundedServer(("127.0.0.1", 0), answer)
         self.server.begin("owner")
         self.member = SimpleNamespace(url=f"http://127.0.0.1:{self.server.server_port}", partitions=tuple(range(COUNT)))
+        self.members: tuple[Any, ...] = (self.member,)
         admin = SimpleNamespace(
             describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=self.partitions)),
-            describe_group=lambda _: SimpleNamespace(members=(self.member,)),
+            describe_group=lambda *_: SimpleNamespace(members=self.members),
         )
         monkeypatch.setattr(asking, "Admin", lambda *_: admin)
+
+    def url_of_another(self) -> str:
+        """Let the group have another member, with the same server by another name; return host and port."""
+        other = SimpleNamespace(url=self.member.url.replace("127.0.0.1", "localhost"), partitions=())
+        self.members = (self.member, other)
+        return str(other.url.removeprefix("http://"))
 
     def fill(self) -> None:
         for i, name in enumerate(NAMES):
@@ -319,6 +326,26 @@ def test_a_partition_that_moves_or_restores_is_waited_out(
     with way(owners) as client:
         read(client, timeout=60)
     assert any(each.query["partition"] == "1" for each in owners.asked)
+
+
+@pytest.mark.timeout(60)
+@ways
+@reads
+def test_a_replica_may_answer_for_a_failed_partition(owners: Owners, way: Way, read: Read) -> None:
+    owners.fill()
+    part, replica = owners.parts.pop(1), owners.url_of_another()
+    owners.not_live[1] = not_live("failed", "HandlerFailed", "s[1]@7: no")
+
+    def of_the_replica(request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
+        if request.headers["host"] != replica:
+            return answer
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(owners.parts, 1, part)
+            return answered(owners.queries.answer, request)
+
+    owners.said = of_the_replica
+    with way(owners) as client:
+        assert read(client, max_age=5, timeout=FOR_LONG)
 
 
 @pytest.mark.parametrize("path", ["/state/balances/ann", "/state/balances"])

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from statehold.client.owner_reads import PartitionState
-from statehold.client.rows import RowBounds, RowPage, TableRow
+from statehold.client.rows import RowBounds, RowPage, StoppedHere, TableRow
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.partitioner import key_bytes
 from statehold.errors import StateUnavailable, text_of
@@ -94,25 +94,25 @@ class LocalReads:
     def _has_reached(self, record: CommitRecord, after: int, partition: int) -> bool:
         """Return whether a state includes the record at this offset.
 
-        :raises StateUnavailable: its partition is paused before it.
+        :raises StoppedHere: its partition is paused before it.
         """
         if record.positions.get(self._input, 0) > after:
             return True
         if record.paused is not None:
             why = PartitionState(partition=partition, paused=record.paused.issuer).why
-            raise StateUnavailable(f"partition {partition} {why}, before offset {after}. Next: `statehold resume`")
+            raise StoppedHere(f"partition {partition} {why}, before offset {after}. Next: `statehold resume`")
         return False
 
 
 def _require_running(status: PartitionStatus | None, table: str) -> None:
-    """:raises StateUnavailable: the partition has failed here. A stuck one may have another owner by now."""
+    """:raises StoppedHere: the partition has failed here. A stuck one may have another owner by now."""
     if status is None or status.stuck:
         return
     known = PartitionState(partition=status.partition, phase=status.phase, error=status.error)
     if known.failed:
         known.cause, known.since = status.cause, status.since
         next_ = f"Next: `statehold retry {status.partition}`, once the cause is fixed"
-        raise StateUnavailable(f"{table}: partition {status.partition} {known.why}. {next_}")
+        raise StoppedHere(f"{table}: partition {status.partition} {known.why}. {next_}")
 
 
 def _as_kind(kind: Any, table: str, key: Any) -> Any:
