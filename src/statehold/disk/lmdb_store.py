@@ -25,6 +25,8 @@ _FEW, _MANY, _BYTES = 16, 512, 1_000_000
 _META_PAGES: Final = 2
 #: snapshots at the same time: one of a full snapshot, the others of queries
 _READERS: Final = 1024
+#: at least what their table takes: 64 for each, and its head
+_READERS_BYTES: Final = (_READERS + 64) * 64
 
 #: what LMDB raises for damaged pages, and for what it reads of them
 _DAMAGED: Final = (
@@ -71,7 +73,7 @@ class LmdbStore:
                 self._usage.check()
                 _check_length(directory / _DATA)
             self._usage.begin()
-            (directory / "lock.mdb").unlink(missing_ok=True)  # the readers in it have ended
+            _reserve(directory / "lock.mdb")
             self._env = lmdb.open(
                 str(directory),
                 map_size=limit,
@@ -112,6 +114,18 @@ class LmdbStore:
             except lmdb.Error as error:
                 raise self._failed("read", error) from error
             return found
+
+    def get_each(self, table: str, places: list[bytes]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for first in range(0, len(places), _MANY):  # in pieces, so that other readers wait for one at most
+            with self._lock:
+                self._require_open()
+                try:
+                    get = self._reader.cursor(self._tables[table]).get
+                    found += map(get, places[first : first + _MANY])
+                except lmdb.Error as error:
+                    raise self._failed("read", error) from error
+        return found
 
     def count(self, table: str) -> int:
         with self._lock:
@@ -234,7 +248,10 @@ class LmdbStore:
 
     @staticmethod
     def _write(writer: lmdb.Transaction, table: Any, rows: Mapping[bytes, bytes | None]) -> None:
-        written = sorted((place, row) for place, row in rows.items() if row is not None)
+        if None in rows.values():
+            written = sorted((place, row) for place, row in rows.items() if row is not None)
+        else:
+            written = sorted(rows.items())  # type: ignore[arg-type]
         if written:
             writer.cursor(table).putmulti(written)
         if len(written) < len(rows):
@@ -385,6 +402,19 @@ def _lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
             raise Locked from error
         raise
     return held
+
+
+def _reserve(path: Path) -> None:
+    """Give LMDB's table of readers its room on the disk. LMDB makes it empty when it is opened.
+
+    It is mapped, and a page for which a full disk has no room would end the process by a signal.
+
+    :raises OSError: there is no room.
+    """
+    allocate = getattr(os, "posix_fallocate", None)  # macOS has none
+    with path.open("ab") as file:
+        if allocate is not None:
+            allocate(file.fileno(), 0, max(_READERS_BYTES, os.fstat(file.fileno()).st_size))
 
 
 def _check_length(data: Path) -> None:
