@@ -227,7 +227,7 @@ def test_the_format_page_asks_without_statehold(desk: Desk) -> None:
     page = (Path(__file__).parents[2] / "docs/reference/format.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
-    exec(program, names)  # noqa: S102  it is a page of ours
+    exec(program, names)  # noqa: S102  it is the page of this repository
     key, servers = desk.key(0), desk.settings.kafka.bootstrap_servers
     ask = partial(names["ask"], servers, desk.service.input, desk.service.names.replies, key)
     for _ in range(2):
@@ -238,23 +238,28 @@ def test_the_format_page_asks_without_statehold(desk: Desk) -> None:
     assert (headers["statehold-outcome"], msgspec.json.decode(value)["became"]) == (b"failed", "dead letter")
 
 
-def test_what_strangers_write_to_the_topic_of_replies_answers_nobody(desk: Desk) -> None:
-    """A principal with WRITE on it cannot be told from the service; all else is passed over, and stops no reader."""
+def test_an_asker_passes_over_the_records_of_strangers_in_the_topic_of_replies(desk: Desk) -> None:
+    """None of them has id and return address of a request that waits, and none stops the reader."""
     key, client = desk.key(0), desk.client
     held[key] = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(client.ask_blocking, Payment(key, 4), key=key, reply=Booked, timeout=30, id="order-1")
         await_true(lambda: key in arrived, "the request waits")
         producer = Producer({"bootstrap.servers": desk.settings.kafka.bootstrap_servers})
-        answered = {"statehold-reply": b"order-1", "statehold-outcome": b"answered", "statehold-offset": b"0"}
-        for headers in (
+        answered: dict[str, str | bytes | None] = {
+            "statehold-reply": b"order-1",
+            "statehold-outcome": b"answered",
+            "statehold-offset": b"0",
+        }
+        strangers: list[dict[str, str | bytes | None]] = [
             {},
             {"statehold-reply": b"\xff"},
             {**answered, "statehold-reply-to": b"another asker/1"},
             {**answered, "statehold-outcome": b"\xff"},
             {**answered, "statehold-offset": b"-"},
             {"statehold-reply-to": None},
-        ):
+        ]
+        for headers in strangers:
             producer.produce(desk.service.names.replies, b"\xff", key, 0, headers=headers)
         assert producer.flush(30) == 0
         assert not asked.done()
