@@ -203,6 +203,13 @@ def test_an_attempt_that_fails_is_followed_by_another_one_after_its_wait() -> No
     driver.replay()
 
 
+def test_the_log_has_the_begin_of_a_long_text() -> None:
+    driver = started("ann")
+    driver.fail(driver.calls[0], ConnectionError("x" * 10_000_000))
+    (cause,) = (fields["cause"] for event, fields in driver.events if event == "call_failed")
+    assert cause == f"ConnectionError: {'x' * 10_000_000}"[:500]
+
+
 def test_a_rejected_call_has_no_further_attempt_and_a_delayed_one_waits() -> None:
     driver = started("ann", "bob")
     ann, bob = driver.calls

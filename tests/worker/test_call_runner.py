@@ -309,6 +309,63 @@ def test_an_attempt_ends_with_its_time() -> None:
         assert gated.begun == ["a", "a"]
 
 
+class Stubborn(Gated):
+    """Ends only when a test lets it go, whoever cancels it."""
+
+    async def ignore(self, name: str, text: str) -> str:
+        while True:
+            try:
+                return await self.wait(name, text)
+            except asyncio.CancelledError:
+                pass
+
+
+def test_async_functions_that_ignore_their_end_leave_places_for_others() -> None:
+    gated, loop = Stubborn(), CallLoop(patience=0.01)
+    with world(gated.ignore, loop, timeout=0.05, attempts=1) as here:
+        here.submit(*(f"{number}" for number in range(8)))
+        error = "TimeoutError: no answer within 0.05 s, and the function does not end when it is cancelled"
+        assert {each.error for each in here.outcomes(8)} == {error}
+        here.submit("late")
+        here.settle()
+        assert "late" not in gated.begun, "at most as many of them run as there are places"
+        gated.let_go("0", "late")
+        assert result(here.outcomes(9)[-1]) == "late"
+        gated.let_go("*")
+        gated.until(lambda: gated.running == [])
+
+
+def test_a_lost_partition_gives_its_places_to_others_whatever_its_functions_do() -> None:
+    gated, loop = Stubborn(), CallLoop(patience=0.01)
+    with world(gated.ignore, loop) as one, world(gated.ignore, loop) as two:
+        one.submit("a", "b", "c", "d")
+        gated.until(lambda: len(gated.running) == 4)
+        two.submit("e")
+        one.runner.close(0)
+        gated.until(lambda: "e" in gated.running)
+        gated.let_go("e")
+        assert two.only().id == "e"
+        gated.let_go("*")
+
+
+def test_an_attempt_of_a_call_that_was_dropped_ends_no_attempt_of_its_retry() -> None:
+    gated, loop = Stubborn(), CallLoop(patience=0.05)
+    with world(gated.ignore, loop) as here:
+        here.submit("a")
+        gated.until(lambda: gated.running == ["a"])
+        here.runner.drop(["a"])
+        here.submit("a", "b")
+        gated.until(lambda: gated.running == ["a", "a", "b"])
+        gated.let_go("b")
+        here.outcomes(1)
+        abandoned = threading.Event()
+        loop.soon(loop.loop.call_later, 0.1, abandoned.set)
+        assert abandoned.wait(PATIENCE)
+        gated.let_go("*")
+        assert [(each.id, each.attempts, each.error) for each in here.outcomes(2)] == [("b", 1, ""), ("a", 1, "")]
+        assert here.reports == []
+
+
 def test_plain_functions_that_never_return_leave_threads_for_others() -> None:
     gated = Gated()
     with world(gated.wait_plain, timeout=0.05, attempts=1) as here:
