@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,15 @@ from statehold.worker.common.context import CallFunction, CallSetting
 
 #: seconds that a test waits for what must happen
 PATIENCE = 30.0
+
+
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def loop_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of each, if uvloop is installed."""
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    else:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
 
 
 class World:
@@ -100,6 +110,11 @@ async def upper(name: str, text: str) -> str:
 
 def upper_plain(name: str, text: str) -> str:
     return text.upper()
+
+
+def test_the_loop_is_uvloops_if_it_is_installed(request: pytest.FixtureRequest) -> None:
+    kind = request.node.callspec.params["loop_of"]
+    assert type(CallLoop().loop).__module__.split(".")[0] == kind
 
 
 @pytest.mark.parametrize("function", [upper, upper_plain])
@@ -310,7 +325,7 @@ def test_an_attempt_ends_with_its_time() -> None:
 
 
 class Stubborn(Gated):
-    """Ends only when a test lets it go, whoever cancels it."""
+    """Its function ends only when a test lets it go, and ignores that it is cancelled."""
 
     async def ignore(self, name: str, text: str) -> str:
         while True:
