@@ -374,7 +374,11 @@ def test_an_attempt_of_a_call_that_was_dropped_ends_no_attempt_of_its_retry() ->
         gated.let_go("b")
         here.outcomes(1)
         abandoned = threading.Event()
-        loop.soon(loop.loop.call_later, 0.1, abandoned.set)
+
+        def wait_longer_than_its_patience() -> None:
+            loop.loop.call_later(0.1, abandoned.set)
+
+        loop.soon(wait_longer_than_its_patience)
         assert abandoned.wait(PATIENCE)
         gated.let_go("*")
         assert [(each.id, each.attempts, each.error) for each in here.outcomes(2)] == [("b", 1, ""), ("a", 1, "")]

@@ -285,7 +285,8 @@ def _of_rows(version: int, given: versioned_values.Upcaster) -> versioned_values
     kind = given[0] if isinstance(given, tuple) else versioned_values.old_type(given)
     if kind is Any:
         return lambda row: [step(row[0]), *row[1:]]
-    return PendingCall[kind], lambda row: msgspec.structs.replace(row, argument=step(row.argument))
+    rows: Any = PendingCall[kind]
+    return rows, lambda row: msgspec.structs.replace(row, argument=step(row.argument))
 
 
 def _immutable(kind: Any) -> bool:
