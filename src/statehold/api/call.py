@@ -282,7 +282,7 @@ def _of_rows(version: int, given: versioned_values.Upcaster) -> versioned_values
     step, what = given[1] if isinstance(given, tuple) else given, f"the upcaster of version {version}"
     require_plain(step, what)
     require_parameters(step, what, ("old",))
-    kind = given[0] if isinstance(given, tuple) else versioned_values.old_type(given)
+    kind: Any = given[0] if isinstance(given, tuple) else versioned_values.old_type(given)
     if kind is Any:
         return lambda row: [step(row[0]), *row[1:]]
     rows: Any = PendingCall[kind]
