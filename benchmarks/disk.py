@@ -285,7 +285,7 @@ class _Run:
     def _reach(self, running: Running, count: int, doing: str) -> None:
         """Wait until this number of records is committed. :raises _Stuck:"""
         said, last, moved = time.monotonic(), 0, time.monotonic()
-        # Kafka Streams tells how far a restore has come, and nothing else.
+        # Kafka Streams logs how far a restore has come, and nothing else.
         logged, telling = 0, self._contender.letter == "rocksdb"
         while (now := self._committed.total()) < count:
             size = running.log.stat().st_size if telling else 0
