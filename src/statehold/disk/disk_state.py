@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statehold.disk.dated import DueDiskTable
+from statehold.disk.dated import DatedDiskTable
 from statehold.disk.keys import KeyCodec, key_codec
 from statehold.disk.port import PartitionStore
 from statehold.disk.stored import StoredOnDisk
@@ -66,7 +66,7 @@ class DiskState(State):
                 self._rows[name] = table.stored
             else:
                 self._rows[name] = StoredOnDisk(store, name, codec_of(table.key_type, on_disk=False))
-        self._dated = {name: table for name, table in self.tables.items() if isinstance(table, DueDiskTable)}
+        self._dated = {name: table for name, table in self.tables.items() if isinstance(table, DatedDiskTable)}
 
     # Committed changes
 
@@ -236,7 +236,7 @@ class _FilePieces(Iterator[Changes]):
 
 
 def _read(
-    view: _View, tables: Mapping[str, StoredOnDisk], indexes: Mapping[str, DueDiskTable[Any, Any]], size: int
+    view: _View, tables: Mapping[str, StoredOnDisk], indexes: Mapping[str, DatedDiskTable[Any, Any]], size: int
 ) -> Iterator[Changes]:
     try:
         for name, rows in tables.items():
