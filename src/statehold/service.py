@@ -26,7 +26,7 @@ from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import MOST_INPUTS, Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.errors import Misconfigured, UsageError, of_thread
+from statehold.errors import Misconfigured, UsageError, class_and_text, of_thread
 from statehold.kafka.admin.acl_check import require_rights
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
@@ -226,15 +226,26 @@ class Service:
             raise failure
         return True
 
-    def client(self) -> Client:
-        """Return a new `Client` of this service, with its settings and the types of its (first) input."""
-        from statehold.client.client import Client
+    def client(self, *, in_flight: int = 0) -> Client:
+        """Return a new `Client` of this service, with its settings and the types of its (first) input.
+
+        `in_flight`: most requests without an answer; 0: the client's default.
+        """
+        from statehold.client.client import IN_FLIGHT, Client
         from statehold.runtime.local_reads import LocalReads
 
         value = value_types(class_of(self.handler), self.names)[self.input]
         key = key_types(self.handler, self.names).get(self.input)
         here = LocalReads(lambda: self.overview, self.input)
-        return Client(self.name, self._settings, input=self.input, value=value, key=key, here=here)
+        return Client(
+            self.name,
+            self._settings,
+            input=self.input,
+            value=value,
+            key=key,
+            in_flight=in_flight or IN_FLIGHT,
+            here=here,
+        )
 
     def retry(self, partition: int | None = None) -> None:
         """Restart a failed partition, or all failed ones."""
@@ -334,7 +345,7 @@ class Service:
             self._manager.run()
             self._failure = self._manager.failure
         except BaseException as error:  # raised by wait(), so it sets the exit code (rule A6)
-            log.error("thread_died", thread="manager", cause=f"{type(error).__name__}: {error}", exc_info=True)
+            log.error("thread_died", thread="manager", cause=class_and_text(error), exc_info=True)
             self._failure = of_thread(error)
         finally:
             assert self._wiring is not None

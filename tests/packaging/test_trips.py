@@ -141,8 +141,8 @@ LIMITS: dict[Callable[[], Callable[[], object]], Limits] = {
         """,
     ),
     dead_letter_to_commit: Limits(
-        functions=138,
-        calls=119,
+        functions=140,
+        calls=122,
         files="""
             api/record.py bound/output.py bound/policies.py errors.py messages/command.py messages/dead_letter.py
             snapshot/format/frame.py snapshot/format/records.py state/digest.py state/partition_table.py state/state.py

@@ -8,17 +8,28 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from statehold import Client, Receipt
-from statehold.asgi import lifespan, status_of, stream_changes
-from statehold.client import asking
+from statehold.asgi import client_of, lifespan, status_of, stream_changes
+from statehold.client import asking, owner_reads
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings, load
-from statehold.errors import KafkaTrouble, MessageRefused, NoAnswerInTime, NotAnswered, StateUnavailable, UsageError
+from statehold.errors import (
+    KafkaTrouble,
+    MessageRefused,
+    NoAnswerInTime,
+    NotAnswered,
+    StateUnavailable,
+    TooManyRequests,
+    UsageError,
+)
 from statehold.messages.request import Reply
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
 from statehold.ops.http.bounded_server import BoundedServer
@@ -33,14 +44,25 @@ class Owner:
         self.server = BoundedServer(("127.0.0.1", 0), answer)
         self.server.begin("owner")
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+        #: addresses of members without partitions, and whether Kafka answers no question about the group
+        self.idle: list[str] = []
+        self.away = False
+        #: for how long each question about the group may take
+        self.limits: list[float] = []
 
     def admin(self, *_: Any) -> Any:
-        member = SimpleNamespace(url=self.url, partitions=tuple(range(PARTITIONS)))
         return SimpleNamespace(
             describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=PARTITIONS)),
-            describe_group=lambda _: SimpleNamespace(members=(member,)),
+            describe_group=lambda _, seconds: self.group(seconds),
             bounds=lambda *_: (0, 0),
         )
+
+    def group(self, seconds: float) -> Any:
+        self.limits.append(seconds)
+        if self.away:
+            raise KafkaTrouble("the brokers are away")
+        owner = SimpleNamespace(url=self.url, partitions=tuple(range(PARTITIONS)))
+        return SimpleNamespace(members=(owner, *(SimpleNamespace(url=each, partitions=()) for each in self.idle)))
 
 
 @pytest.fixture
@@ -134,6 +156,85 @@ def test_an_owner_is_asked_again_when_it_says(owned: Owned) -> None:
     with Client("s", Settings()) as client, pytest.raises(StateUnavailable, match="503: restoring"):
         client.get_blocking("balances", "ann", value=int, timeout=0.5)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("status", [503, 421])
+def test_a_standby_replica_answers_for_its_owner_only_if_the_read_allows_its_age(owned: Owned, status: int) -> None:
+    ages: list[str] = []
+
+    def copied(request: HttpRequest) -> HttpAnswer:
+        ages.append(request.query["max_age"])
+        rows = [{"key": "ann", "value": 7, "index": 0}] if "keys" in request.query else []
+        return as_json(
+            {"value": 7, "partition": 0, "rows": rows, "partitions": {each: {"watch": "0:1:a"} for each in "01"}}
+        )
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        ages.append(request.query["max_age"])
+        return as_json({"error": "restoring", "partition": 0}, status)
+
+    standby = Owner(copied)
+    owned(answer).idle = [standby.url]
+    try:
+        with Client("s", Settings()) as client:
+            with pytest.raises(StateUnavailable, match=f"{status}: restoring"):
+                client.get_blocking("balances", "ann", value=int, timeout=0.2)
+            assert set(ages) == {"0"}, "a member that owned the partition before must not answer from its replica"
+            ages.clear()
+            assert client.get_blocking("balances", "ann", value=int, timeout=20, max_age=1.5) == 7
+            assert set(ages) == {"1.5"}
+            assert client.get_many_blocking("balances", ["ann"], value=int, timeout=20, max_age=2) == {"ann": 7}
+            assert client.get_range_blocking("balances", value=int, timeout=20, max_age=2).rows == []
+    finally:
+        standby.server.end()
+
+
+def test_a_standby_replica_answers_for_an_owner_that_hangs(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_reads, "_HANGS", 0.1)
+    held, standby = threading.Event(), Owner(lambda _: as_json({"value": 7, "partition": 0}))
+
+    def answer(_: HttpRequest) -> HttpAnswer:
+        held.wait(60)
+        return as_json({"value": 1, "partition": 0})
+
+    owned(answer).idle = [standby.url]
+    try:
+        with Client("s", Settings()) as client:
+            assert client.get_blocking("balances", "ann", value=int, timeout=20, max_age=5) == 7
+    finally:
+        held.set()
+        standby.server.end()
+
+
+def test_a_read_finds_the_next_owner_while_the_one_before_hangs(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is frozen or cut off, whose connections stay open, is replaced in the group after a while."""
+    monkeypatch.setattr(owner_reads, "_HANGS", 0.1)
+    held, following = threading.Event(), Owner(lambda _: as_json({"value": 7, "partition": 0}))
+
+    def answer(_: HttpRequest) -> HttpAnswer:
+        owner.url = following.url  # the group gives its partitions to another member
+        held.wait(60)
+        return as_json({"value": 1, "partition": 0})
+
+    owner = owned(answer)
+    try:
+        with Client("s", Settings()) as client:
+            assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
+    finally:
+        held.set()
+        following.server.end()
+
+
+def test_the_last_known_owner_is_read_while_kafka_is_away(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = owned(lambda _: as_json({"value": 7, "partition": 0}))
+    with Client("s", Settings()) as client:
+        assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
+        owner.away = True
+        monkeypatch.setattr(owner_reads, "_KEPT", 0.0)
+        monkeypatch.setattr(owner_reads, "_ASK_AGAIN", 0.0)
+        assert client.get_blocking("balances", "ann", value=int, timeout=2) == 7
+        assert 19 < owner.limits[0] <= 20, "a question about the group takes no longer than its read may"
+        assert owner.limits[-1] <= 2
 
 
 class Requests:
@@ -249,6 +350,10 @@ def test_a_call_that_is_cancelled_as_its_result_comes_ends_as_cancelled(kafka: K
     asyncio.run(run())
 
 
+class Question(msgspec.Struct, frozen=True):
+    amount: int
+
+
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"key": None}, UsageError, "key=None: a request needs a key"),
     ({"id": 17}, UsageError, "id=17: an id is text. Nothing was sent. Next: id='17'"),
@@ -269,6 +374,91 @@ def test_a_request_that_the_service_could_not_take_is_rejected_before_it_is_sent
             client.ask_blocking(b"1", **given)
         with pytest.raises(kind, match=text):
             asyncio.run(client.ask(b"1", **given))
+    assert kafka[0].sent == []
+
+
+def test_a_client_with_too_many_requests_sends_no_further_one(kafka: Kafka) -> None:
+    async def ask() -> None:
+        with Client("s", Settings(), in_flight=2) as client:
+            first, second = (asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=20)) for _ in range(2))
+            while len(kafka[0].sent) < 2:
+                await asyncio.sleep(0.001)
+            with pytest.raises(TooManyRequests, match=r"2 requests of this client wait .* Nothing was sent") as many:
+                await client.ask(b"1", key="ann", reply=int, timeout=20)
+            assert status_of(many.value) == (429, {"Retry-After": "1"})
+            first.cancel()
+            await asyncio.wait([first])
+            third = asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=20))
+            while len(kafka[0].sent) < 3:
+                await asyncio.sleep(0.001)
+        for each in (second, third):
+            with pytest.raises(NoAnswerInTime):
+                await each
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    [None, "5", b"5", -1, -0.001, float("nan"), float("inf"), 10**400, 1j, 604_801, timedelta(seconds=5), [5]],
+    ids=str,
+)
+def test_a_timeout_that_is_none_is_rejected_by_every_call(kafka: Kafka, timeout: Any) -> None:
+    with Client("s", Settings()) as client:
+        calls: list[partial[Any]] = [
+            partial(client.ask, b"1", key="ann", reply=int),
+            partial(client.ask_with_receipt, b"1", key="ann", reply=int),
+            partial(client.send, b"1", key="ann"),
+            partial(client.get, "balances", "ann", value=int),
+            partial(client.get_many, "balances", ["ann"], value=int),
+            partial(client.get_range, "balances", value=int),
+        ]
+        blocking = [
+            partial(getattr(client, f"{each.func.__name__}_blocking"), *each.args, **each.keywords) for each in calls
+        ]
+        text = r"timeout=.*give the seconds after which the call ends, from 0 to 604800 \(a week\). Nothing was sent"
+        for call in calls:
+            with pytest.raises(UsageError, match=text):
+                asyncio.run(call(timeout=timeout))
+        for call in blocking:
+            with pytest.raises(UsageError, match=text):
+                call(timeout=timeout)
+    assert kafka[0].sent == []
+
+
+@pytest.mark.parametrize("timeout", [604_800, 604_800.0, 86_400])
+def test_a_timeout_of_days_waits_for_the_answer(kafka: Kafka, timeout: float) -> None:
+    async def ask() -> None:
+        with Client("s", Settings()) as client:
+            request = asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=timeout, id="a"))
+            while not kafka[0].sent:
+                await asyncio.sleep(0.001)
+            kafka[1][0].take(Reply("a", kafka[0].sent[0]["statehold-reply-to"], "answered", 1, b"7"))
+            assert await request == 7
+
+    asyncio.run(ask())
+
+
+def test_the_text_of_a_receipt_is_no_receipt(owned: Owned) -> None:
+    owned(lambda _: as_json({"value": 7, "partition": 0}))
+    with Client("s", Settings()) as client:
+        after: Any = "1:7"
+        for read in (
+            partial(client.get_blocking, "balances", "ann", value=int),
+            partial(client.get_many_blocking, "balances", ["ann"], value=int),
+            partial(client.get_range_blocking, "balances", value=int),
+        ):
+            with pytest.raises(UsageError, match=r"after='1:7': give what `send`"):
+                read(after=after)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(int, 1.5), (str, 7), (Question, {"amount": 1}), (Question, None)])
+def test_a_value_of_another_type_than_the_client_declares_is_not_sent(kafka: Kafka, kind: Any, value: Any) -> None:
+    with Client("s", Settings(), value=kind) as client:
+        with pytest.raises(UsageError, match=r"is of type .* the client is declared with value="):
+            client.ask_blocking(value, key="ann", reply=int)
+        with pytest.raises(UsageError, match="Nothing was sent"):
+            client.send_blocking(value, key="ann")
     assert kafka[0].sent == []
 
 
@@ -305,8 +495,9 @@ def test_a_service_stops_although_its_client_cannot_close() -> None:
     both: Any = Both()
 
     async def run() -> None:
-        async with lifespan(both, both)(None):
-            pass
+        async with lifespan(both, both)(None) as state:
+            request: Any = SimpleNamespace(state=SimpleNamespace(**state))
+            assert client_of(request) is both
 
     with pytest.raises(RuntimeError, match="cannot close"):
         asyncio.run(run())

@@ -6,15 +6,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
 
+from statehold.client.arguments import no_receipt
 from statehold.client.owner_reads import OwnerReads, RowsAnswer, key_text
 from statehold.client.receipt import Receipt
 from statehold.common.partitioner import murmur2
-from statehold.errors import UsageError
+from statehold.errors import StateUnavailable, UsageError
 from statehold.watch.changes import as_prefix
 
 T = TypeVar("T")
@@ -68,6 +69,20 @@ class LocalState(Protocol):
         ...
 
 
+class StoppedHere(StateUnavailable):
+    """The partition is owned by this process, and has failed or is paused."""
+
+
+def unless_stopped(read: Callable[[], T | None], max_age: float) -> T | None:
+    """Return what a `LocalState` reads; None also if the partition is stopped, and a standby replica may answer."""
+    try:
+        return read()
+    except StoppedHere:
+        if max_age > 0:
+            return None
+        raise
+
+
 class RowBounds(NamedTuple):
     """Keys that begin with `prefix`, from `start` on and below `end`; None: no bound."""
 
@@ -94,14 +109,21 @@ class ManyReads:
         self._owners, self._input, self._key, self._here = owners, input, key, here
 
     def of_keys(
-        self, table: str, keys: Iterable[Key], kind: Any, after: Iterable[Receipt], count: int, until: float
+        self,
+        table: str,
+        keys: Iterable[Key],
+        kind: Any,
+        after: Iterable[Receipt],
+        max_age: float,
+        count: int,
+        until: float,
     ) -> list[Callable[[], dict[Any, Any]]]:
         """Return jobs whose results together are the values of the keys that the table has."""
         offsets, homes = self._offsets(after), dict[int, list[Key]]()
         for key in dict.fromkeys(keys):
             homes.setdefault(murmur2(self._key(key), count), []).append(key)
         return [
-            partial(self._values, table, some, kind, home, offsets.get(home, -1), until)
+            partial(self._values, table, some, kind, home, offsets.get(home, -1), max_age, until)
             for home, wanted in homes.items()
             for some in _pieces(wanted)
         ]
@@ -113,6 +135,7 @@ class ManyReads:
         kinds: tuple[Any, Any],
         limit: int,
         after: Iterable[Receipt],
+        max_age: float,
         count: int,
         until: float,
     ) -> list[Callable[[], RowPage[Any]]]:
@@ -129,15 +152,17 @@ class ManyReads:
             raise UsageError(f"limit={limit}: a page has 1 to {MOST_ROWS} rows. Nothing was read")
         offsets = self._offsets(after)
         return [
-            partial(self._rows, table, bounds, kinds, limit, home, offsets.get(home, -1), until)
+            partial(self._rows, table, bounds, kinds, limit, home, offsets.get(home, -1), max_age, until)
             for home in range(count)
         ]
 
     def _values(
-        self, table: str, keys: list[Key], kind: Any, partition: int, after: int, until: float
+        self, table: str, keys: list[Key], kind: Any, partition: int, after: int, max_age: float, until: float
     ) -> dict[Any, Any]:
         def here() -> dict[Any, Any] | None:
-            found = None if self._here is None else self._here.values(table, keys, partition, after)
+            here = self._here
+            read = None if here is None else partial(here.values, table, keys, partition, after)
+            found = None if read is None else unless_stopped(read, max_age)
             return None if found is None else {k: v for k, v in zip(keys, found, strict=True) if v is not None}
 
         def accept(answer: RowsAnswer) -> dict[Any, Any] | None:
@@ -146,7 +171,7 @@ class ManyReads:
             return {keys[row.index]: answer.decoded(kind, row.value) for row in answer.rows}
 
         fields = {"keys": ",".join(map(key_text, keys))}
-        return self._owners.rows(table, fields, partition, after, until, here, accept)
+        return self._owners.rows(table, fields, partition, after, max_age, until, here, accept)
 
     def _rows(
         self,
@@ -156,12 +181,15 @@ class ManyReads:
         limit: int,
         partition: int,
         after: int,
+        max_age: float,
         until: float,
     ) -> RowPage[Any]:
         key, value = kinds
 
         def here() -> RowPage[Any] | None:
-            return None if self._here is None else self._here.page(table, bounds, key, partition, after, limit)
+            here = self._here
+            read = None if here is None else partial(here.page, table, bounds, key, partition, after, limit)
+            return None if read is None else unless_stopped(read, max_age)
 
         def accept(answer: RowsAnswer) -> RowPage[Any]:
             rows = [
@@ -171,12 +199,14 @@ class ManyReads:
             return RowPage(rows, answer.truncated, answer.position(partition))
 
         fields = {**bounds.fields(), "limit": str(limit)}
-        return self._owners.rows(table, fields, partition, after, until, here, accept)
+        return self._owners.rows(table, fields, partition, after, max_age, until, here, accept)
 
     def _offsets(self, after: Iterable[Receipt]) -> dict[int, int]:
         """Return the highest offset of each partition. :raises UsageError: a receipt is of another input."""
         offsets: dict[int, int] = {}
         for each in after:
+            if not isinstance(each, Receipt):
+                raise no_receipt(each)
             if each.topic not in ("", self._input):
                 raise UsageError(f"the receipt {each} is of {each.topic}, not of {self._input}. Nothing was read")
             offsets[each.partition] = max(each.offset, offsets.get(each.partition, -1))
@@ -186,6 +216,8 @@ class ManyReads:
 def receipts(after: Receipt | Iterable[Receipt] | None) -> Iterable[Receipt]:
     if after is None:
         return ()
+    if isinstance(given := cast("object", after), str):
+        raise no_receipt(given)
     return (after,) if isinstance(after, Receipt) else after
 
 

@@ -16,7 +16,7 @@ from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.reference import references
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
-from statehold.errors import UsageError
+from statehold.errors import UsageError, class_and_text
 from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
@@ -129,7 +129,7 @@ class SplitMerge:
             found = self._function(old, new)
             frozen = after.freeze()
         except (Exception, SystemExit) as error:  # the user's function may raise anything
-            raise self._raised(partition, error, f"raised {type(error).__name__}: {error}") from error
+            raise self._raised(partition, error, f"raised {class_and_text(error)}") from error
         if inspect.isawaitable(found) or inspect.isgenerator(found):
             raise self._wrong(partition, "returned a generator or a coroutine, which did not run")
         for name in {table.attribute for table in after.state.tables.values()}:
@@ -330,7 +330,7 @@ def _old_release(function: TablesFunction, new: type[Handler[Any]]) -> type[Hand
         hints = typing.get_type_hints(called)
     except Exception as error:  # an annotation is evaluated, which may raise anything
         raise UsageError(
-            f"{name}: its annotations cannot be read: {type(error).__name__}: {error}. Next: import their classes "
+            f"{name}: its annotations cannot be read: {class_and_text(error)}. Next: import their classes "
             f"where the program can, not under TYPE_CHECKING"
         ) from error
     kinds: list[Any] = []
@@ -347,7 +347,7 @@ def _old_release(function: TablesFunction, new: type[Handler[Any]]) -> type[Hand
         kinds[0]()
     except Exception as error:  # the user's __init__ may raise anything
         raise UsageError(
-            f"{name}: {kinds[0].__name__}() raises {type(error).__name__}: {error}. Next: annotate `old` with a class "
+            f"{name}: {kinds[0].__name__}() raises {class_and_text(error)}. Next: annotate `old` with a class "
             f"that is made without arguments, such as one that has the tables only"
         ) from error
     return kinds[0]

@@ -145,6 +145,13 @@ class JoinDiskTable(JoinTable[K, L, R], DatedDiskTable[Row[K], BufferedRecord[L,
             return None
         return super().before(key)
 
+    def before_each(self, keys: list[Any]) -> list[bytes | None]:
+        if not self._all_new:
+            return super().before_each(keys)
+        frozen = self._frozen
+        found = iter(super().before_each([key for key in keys if frozen.get(key) is None]))
+        return [next(found) if frozen.get(key) is None else None for key in keys]
+
     # The index
 
     def _due_in(self, key: Row[K], data: bytes) -> int:
