@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +22,8 @@ from tests.support.inside import lane, place
 from statehold import BufferedRecord, Call, CallResult, Handler, JoinBuffer, Output, Record, Table, Timer, Tumbling
 from statehold.admin.inspection.local_files import LocalTables, verify_files
 from statehold.config.settings import Settings
-from statehold.disk import dated, tables
+from statehold.disk import dated, disk_state, tables
+from statehold.disk.disk_state import WriteBehind
 from statehold.disk.kinds.joins import JoinDiskTable
 from statehold.disk.kinds.placed import placed_on_disk
 from statehold.disk.rows import check_of, packed, unpacked
@@ -173,6 +175,12 @@ def disturbed(driver: Driver, seed: int, number: int, event: int, now: int) -> i
     return later
 
 
+def _waiting(waits: int, rows: int) -> WriteBehind:
+    """Make what a state makes that has no other."""
+    assert rows == 0
+    return WriteBehind(waits, seconds=math.inf)
+
+
 def move_on(driver: Driver, after: str) -> None:
     """Do what follows a round."""
     if after in ("full", "standby", "keep"):
@@ -186,10 +194,16 @@ def move_on(driver: Driver, after: str) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("mode", ["development", "production"])
+@pytest.mark.parametrize(("mode", "waits"), [("development", 0), ("production", 0), ("production", 40)])
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 10))])
-def test_any_history_is_that_of_joins_in_memory(seed: int, mode: Literal["development", "production"]) -> None:
-    """With kills, aborts, files of an earlier transaction, standbys, full snapshots, and deltas that wait."""
+def test_any_history_is_that_of_joins_in_memory(
+    seed: int, mode: Literal["development", "production"], waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With kills, aborts, files of an earlier transaction, standbys, full snapshots, and deltas that wait.
+
+    `waits`: rows that wait in memory until the files have them.
+    """
+    monkeypatch.setattr(disk_state, "WriteBehind", partial(_waiting, waits))
     rnd = random.Random(seed)
     interval = "commit" if seed % 2 else 5.0
     Joins.failed = JoinsAgain.failed = False
