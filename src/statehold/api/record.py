@@ -48,7 +48,7 @@ class Message(Protocol):
 
 
 class MemoryMessage:
-    """A `Message` that does not come from the Kafka client."""
+    """A `Message` that does not come from the Kafka client, such as a record of a backup or a pinned command."""
 
     __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
 
