@@ -50,8 +50,8 @@ ALLOWED: dict[str, str] = {
     ),
     "watch": "errors common api.values ports snapshot.format snapshot.restore",
     "client": (
-        "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.clients kafka.feeds "
-        "kafka.tools watch"
+        "errors config common api.values api messages ports telemetry kafka.common kafka.admin kafka.clients "
+        "kafka.feeds kafka.tools watch"
     ),
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "

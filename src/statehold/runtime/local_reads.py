@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from statehold.api.record import key_bytes
 from statehold.client.rows import RowBounds, RowPage, TableRow
 from statehold.common.decoding import UNREADABLE, make_decoder
-from statehold.common.partitioner import key_bytes
 from statehold.errors import StateUnavailable
 from statehold.runtime.introspection import Overview
 from statehold.state.partition_table import PartitionTable
