@@ -88,7 +88,7 @@ ALLOWED: dict[str, str] = {
         "snapshot.restore disk worker.common worker.transaction"
     ),
     "worker.recovery": (
-        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore disk worker.common "
+        "errors api state messages bound ports telemetry snapshot.format snapshot.restore disk worker.common "
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (
