@@ -21,11 +21,6 @@ class Frozen(msgspec.Struct, frozen=True):
     #: the tables that have no keys after them
     emptied: tuple[str, ...] = ()
 
-    @property
-    def tables(self) -> list[str]:
-        """The tables that it changes."""
-        return [change.table for change in self.changes]
-
 
 class State:
     """The state of one partition: freeze, then commit or roll back. Deltas and full snapshots hold committed writes.
@@ -37,6 +32,7 @@ class State:
 
     def __init__(self, tables: Iterable[PartitionTable[Any, Any]], *, track_delta: bool = False) -> None:
         self.tables: dict[str, PartitionTable[Any, Any]] = {}
+        self.key_types: dict[str, Any] = {}
         self.digest = 0
         #: odd while a commit changes the stored values, for readers on other threads
         self.version = 0
@@ -46,7 +42,8 @@ class State:
         #: notes what has changed since the newest full snapshot began; None: nothing asks for it
         self.changed: ChangedKeys | None = None
         for table in tables:
-            self.tables[table.name], self._since_delta[table.name] = table, {}
+            self.tables[table.name], self.key_types[table.name] = table, table.key_type
+            self._since_delta[table.name] = {}
 
     @property
     def keys(self) -> int:
@@ -62,7 +59,10 @@ class State:
 
     def stored_bytes(self) -> int:
         """Return the bytes of all stored values."""
-        return sum([sum(map(len, table.stored.values())) for table in self.tables.values()])
+        size = 0
+        for table in self.tables.values():
+            size += sum(map(len, table.stored.values()))
+        return size
 
     def freeze(self) -> Frozen:
         """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
@@ -190,7 +190,10 @@ def _pieces(frozen: list[tuple[PartitionTable[Any, Any], list[Any], int]], size:
 
 def _values_digest(values: list[bytes | None], key_seeds: list[int]) -> tuple[int, int]:
     """Return the sum of the hashes of the values that are there, and their number."""
-    if None in values:
-        key_seeds = [seed for seed, value in zip(key_seeds, values, strict=True) if value is not None]
-        values = [value for value in values if value is not None]
-    return sum(map(hash128, values, key_seeds)), len(values)  # type: ignore[arg-type]
+    if None not in values:
+        return sum(map(hash128, values, key_seeds)), len(values)  # type: ignore[arg-type]
+    total = count = 0
+    for value, seed in zip(values, key_seeds, strict=True):
+        if value is not None:
+            total, count = total + hash128(value, seed), count + 1
+    return total, count

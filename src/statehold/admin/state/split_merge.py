@@ -113,11 +113,12 @@ class SplitMerge:
         self._require_readable(partition, after.state)
         reading = _hand_over(before)
         frozen = self._called(partition, before, after)
-        self._require_time(partition, after.state, frozen)
+        written = [change.table for change in frozen.changes]
+        self._require_time(partition, after.state, written)
         after.state.commit(frozen, delta=False)
         self._require_read(partition, stored, reading)
         counts, keys = _counted(stored, after.state), _keys(stored, after.state)
-        return MovedTables(after.state, counts, keys, self._same, frozenset(frozen.tables), after.handler)
+        return MovedTables(after.state, counts, keys, self._same, frozenset(written), after.handler)
 
     def _called(self, partition: int, before: Engine, after: Engine) -> Frozen:
         """Call the function. Return what it has written."""
@@ -167,12 +168,12 @@ class SplitMerge:
                 shown = ", ".join(map(str, sorted(versions)))
                 raise self._wrong(partition, f"keeps table {name!r}, with values of version {shown} without upcaster")
 
-    def _require_time(self, partition: int, state: State, frozen: Frozen) -> None:
+    def _require_time(self, partition: int, state: State, written: Iterable[str]) -> None:
         """Require the partition's time where the function has written keys that expire: without one they would at 0."""
         clock = by_default_name(state.tables).get(CLOCK)
         if clock is None or clock.stored:
             return
-        for name in frozen.tables:
+        for name in written:
             if isinstance(state.tables[name], DedupeTable) or default_name(name).startswith(EXPIRY):
                 raise self._wrong(
                     partition,
