@@ -57,6 +57,8 @@ class PartitionTable(Table[K, V]):
 
     #: whether a decoded value is what the handler gets and gives: nothing notes or copies it
     plain = True
+    #: whether the values of a serde of the user's own are stored without a comparison with what would come back
+    _trusts_serdes = True
     #: whether it keeps a part of the digest for each segment of its keys, so that it computes what changes add
     segmented = False
 
@@ -77,7 +79,7 @@ class PartitionTable(Table[K, V]):
         self._exact_types = EXACT_TYPES.intersection((self.key_type,))
         self._are_exact = exact_check(self.key_type)
         self.serde = options.serde
-        #: None for a serde of the user's own, whose values only a traced table compares
+        #: returns whether values need no comparison with what would come back; None for a serde of the user's own
         self._certainly_same = quick_check(options.serde)
         #: the type of its values, if each instance of it comes back
         self._exact_values = exact_types(options.serde)
@@ -329,9 +331,6 @@ class PartitionTable(Table[K, V]):
             self.serde.unreadable(self.stored.values()) if isinstance(self.serde, versioned_values.Versioned) else set()
         )
 
-    def check_in_place(self) -> None:
-        """Do nothing, because only traced tables detect a value that was changed in place."""
-
     def check_keys(self, keys: list[K]) -> None:
         """Require keys that come back from a snapshot as the same keys, with the same bytes.
 
@@ -358,16 +357,13 @@ class PartitionTable(Table[K, V]):
         if self._exact_values.issuperset(map(type, values)):
             return
         try:
-            if self._surely_come_back(values):
+            certainly_same = self._certainly_same
+            if self._trusts_serdes if certainly_same is None else certainly_same(values):
                 return
         except RecursionError:  # a value is nested more deeply than Python's functions may be
             pass
         for key, value in self._dirty.items():
             self._check_value(key, value)
-
-    def _surely_come_back(self, values: Collection[Any]) -> bool:
-        """Return whether no value needs a comparison with what would come back."""
-        return self._certainly_same is None or self._certainly_same(values)
 
     def _check_value(self, key: K, value: Any) -> None:
         if value is ABSENT:
@@ -448,6 +444,7 @@ class TracedTable(PartitionTable[K, V]):
     """Detects values that were changed in place or would not survive a snapshot: for development and tests, slower."""
 
     plain = False
+    _trusts_serdes = False
     #: stored form of each value that the open transaction has read; the class's own stays empty
     _reads: dict[Any, bytes] = {}  # noqa: RUF012
 
@@ -518,10 +515,6 @@ class TracedTable(PartitionTable[K, V]):
                     f"Next: put() a new value instead, best of a frozen type"
                 )
         self._reads = {}
-
-    def _surely_come_back(self, values: Collection[Any]) -> bool:
-        """Compare each value that only the user's own serde knows."""
-        return self._certainly_same is not None and self._certainly_same(values)
 
     def _difference(self, live: Any, back: Any) -> str | None:
         """Also compare values that only the user's own serde knows: by their types and bytes."""
