@@ -2,10 +2,11 @@
 
 All read the same topic: each key once, then accesses of which 90 % go to 5 % of the keys, then uniform ones. An access
 reads the row of a key, 100 bytes, and writes it with the number of its puts so far. The process on disk and that on
-RocksDB have at most `--limit` bytes of memory, pages of files included, if the system lets a benchmark limit it;
-tables in memory have all. Then the process is killed while it handles uniform accesses, starts with its files, is
-killed again and starts without them. At the end statehold takes two full snapshots, of which the second has nothing to
-write. Rates are those of the second half of the accesses, from the committed offsets.
+RocksDB have at most `--memory`: pages of their files included, where the system lets a benchmark make a cgroup,
+otherwise what they allocate (RLIMIT_DATA). Tables in memory have no limit. Then the process is killed while
+it handles uniform accesses, starts with its files, is killed again and starts without them. At the end statehold takes
+two full snapshots, of which the second has nothing to write. Rates are those of the second half of the accesses, from
+the committed offsets.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.keys import Put, answers, key_of
 from benchmarks.limits import MemoryLimit
 from benchmarks.report import Figures, console, show
 from benchmarks.restore import restore_seconds, wait_empty
+from statehold.config.common.units import parse_size
 from statehold.dev import Cluster
 
 #: bytes of a text, so that a row has 100 with its number
@@ -107,7 +109,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `disk`."""
     parser.add_argument("--keys", type=int, default=20_000_000)
     parser.add_argument("--accesses", type=int, default=0, help="of each kind [default: a quarter of the keys]")
-    parser.add_argument("--limit", type=int, default=1_500_000_000, help="bytes of memory on disk and RocksDB")
+    parser.add_argument("--memory", type=parse_size, default="1.5GB", help="of the process on disk, and on RocksDB")
     parser.add_argument("--only", default=",".join(CONTENDERS), help=f"comma-separated: {', '.join(CONTENDERS)}")
     parser.add_argument("--no-restarts", action="store_true", help="measure the rates alone")
     parser.add_argument("--state-dir", default="", help="a directory on the disk to measure [default: a temporary one]")
@@ -118,9 +120,11 @@ def main(options: argparse.Namespace) -> int:
     """Run it; 1 when a number was wrong."""
     accesses = options.accesses or max(options.keys // 4, 200_000)
     results, right = [], True
-    with Cluster() as cluster, MemoryLimit(options.limit) as limit:
+    with Cluster() as cluster, MemoryLimit(options.memory) as limit:
         if limit.missing:
-            console.print(f"[yellow]memory is not limited: {limit.missing}. Pages of files stay in memory[/yellow]")
+            console.print(f"[yellow]memory is not limited: {limit.missing}[/yellow]")
+        elif limit.pages:
+            console.print(f"[yellow]only allocations are limited, no pages of files: {limit.pages}[/yellow]")
         bootstrap = cluster.bootstrap_servers
         source = kafka.create(bootstrap, "accesses")
         accessing = Accesses(bootstrap, source, options.keys, options.seed)
@@ -393,7 +397,9 @@ def _report(results: list[Result], keys: int, limit: MemoryLimit) -> None:
         cells = [f"{result.live[how]:.1f}" if how in result.live else "" for how in ("kept", "lost")]
         cells += [f"{each:.2f}" for each in result.fulls]
         times.append([result.contender.title, *cells, *[""] * (4 - len(cells))])
-    bound = "memory not limited" if limit.missing else f"disk and RocksDB within {limit.size / 1e6:,.0f} MB"
+    bound = f"disk and RocksDB within {limit.size / 1e6:,.0f} MB{', pages of files not counted' if limit.pages else ''}"
+    if limit.missing:
+        bound = "memory not limited"
     title = f"{keys:,} keys of 100 bytes, {bound}"
     show(title, ["records/s", "fill", "skewed", "uniform", "CPU s/M", "uniform", "own MB", "files MB"], rows)
     if any(any(row[1:]) for row in times):
@@ -404,5 +410,6 @@ def _report(results: list[Result], keys: int, limit: MemoryLimit) -> None:
         if disk and other:
             figures.add(f"{kind} disk/{peer}", disk / other, "ratio")
             console.print(f"{kind}: disk / {CONTENDERS[peer].title} = {disk / other:.2f} (at least {reach})")
+    figures.add("limit of pages", 0 if limit.pages else 1, "")
     figures.add("limit", 0 if limit.missing else limit.size / 2**20, "MB")
     figures.write()

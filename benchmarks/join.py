@@ -1,19 +1,19 @@
-"""`script/bench join`: a stream-table and a stream-stream join by statehold, Kafka Streams and quixstreams."""
+"""`script/bench join`: stream-table, inner and outer stream-stream joins by statehold and two peers."""
 
 from __future__ import annotations
 
 import argparse
 
 from benchmarks.peers import rounds
-from benchmarks.peers.workloads import ENRICH, MATCH
+from benchmarks.peers.joins import ENRICH, MATCH, PAIRS
 
-WORKS = {work.name: work for work in (ENRICH, MATCH)}
+WORKS = {work.name: work for work in (ENRICH, MATCH, PAIRS)}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `join`."""
     rounds.arguments(parser)
-    parser.add_argument("--work", default=",".join(WORKS), help="which of the joins, comma-separated")
+    parser.add_argument("--work", default=f"{ENRICH.name},{MATCH.name}", help=f"comma-separated: {','.join(WORKS)}")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,9 +1,10 @@
-"""Limits the memory of a contender, pages of its files included: by a cgroup of version 2, or by systemd."""
+"""Limits the memory of a contender: with pages of its files by a cgroup of version 2 or by systemd, else its own."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -13,20 +14,41 @@ from typing import Self
 _ROOT = Path("/sys/fs/cgroup")
 #: enters the group and becomes the contender, so that its process id stays
 _ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+#: limits what the process allocates; shared mappings of files, as LMDB's, do not count
+_ALLOCATIONS = 'ulimit -d "$0" && exec "$@"'
 
 
 class MemoryLimit:
-    """`prefix` begins the command line of a process with at most this memory; `missing` says why it has no limit."""
+    """`prefix` begins the command line of a process with at most this memory.
+
+    `pages` says why pages of its files do not count, and `missing` why it has no limit at all.
+    """
 
     def __init__(self, size: int) -> None:
-        self.size, self.prefix, self.missing = size, list[str](), ""
+        self.size, self.prefix, self.pages, self.missing = size, list[str](), "", ""
         self._group: Path | None = None
 
     def __enter__(self) -> Self:
-        missing = self._by_cgroup() and self._by_systemd()
-        if missing:
-            self.missing = missing
+        self.pages = self._by_cgroup() and self._by_systemd()
+        if self.pages:
+            self.prefix = ["sh", "-c", _ALLOCATIONS, str(self.size // 1024)]
+            self.missing = self._not_enforced()
         return self
+
+    def _not_enforced(self) -> str:
+        """Return "" if a process with the limit gets less than it, and no more."""
+        for part, gets in ((0.5, True), (1.1, False)):
+            program = f"bytearray({round(self.size * part)})"
+            tried = subprocess.run(
+                [*self.prefix, sys.executable, "-c", program],
+                capture_output=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+            if (tried.returncode == 0) != gets:
+                self.prefix = []
+                return f"this system does not enforce RLIMIT_DATA, and {self.pages}"
+        return ""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

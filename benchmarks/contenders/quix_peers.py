@@ -67,7 +67,13 @@ elif job["work"] == "match":
         forward_ms=within,
     )
 else:
-    window = frames[0].tumbling_window(timedelta(milliseconds=job["size_ms"]), grace_ms=grace)
+    size, every = (timedelta(milliseconds=job[name]) for name in ("size_ms", "every_ms"))
+    frame = frames[0]
+    window = (
+        frame.tumbling_window(size, grace_ms=grace)
+        if every == size
+        else frame.hopping_window(size, every, grace_ms=grace)
+    )
     frame = window.reduce(add, first).final(closing_strategy=job.get("closing", "key")).apply(closed, metadata=True)
 frame.to_topic(application.topic(job["output"], value_serializer="json"))
 application.run()

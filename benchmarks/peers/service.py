@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 from examples.orders.app import AllOrders, Joined, Orders
 
-from benchmarks.peers.workloads import Candle, Enriched, Fill, Matched, Order, Price, Trade
+from benchmarks.peers.joins import Enriched, Fill, Matched, Order, Price
+from benchmarks.peers.windows import Candle, Passed, Visit
+from benchmarks.peers.workloads import Trade
 from benchmarks.statehold_app import settings_of
-from statehold import Handler, JoinBuffer, Output, Record, Service, Table, Tumbling, on
+from statehold import Dedupe, Handler, Hopping, JoinBuffer, Output, Record, Service, Session, Table, Tumbling, on
 from statehold.admin.topics import ServiceTopics
 
 
@@ -25,6 +27,16 @@ class Prices(msgspec.Struct, frozen=True, array_like=True, gc=False):
     low: int
     close: int
     volume: int
+
+
+class Counted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An open session, as the table keeps it."""
+
+    trades: int
+    volume: int
+
+
+NOTHING = Counted(0, 0)
 
 
 def enrich(job: dict[str, Any]) -> type[Handler[Any]]:
@@ -86,10 +98,14 @@ def match(job: dict[str, Any]) -> type[Handler[Any]]:
 
 def candles(job: dict[str, Any]) -> type[Handler[Any]]:
     """Return a handler that makes a candle of each window."""
-    size, grace = timedelta(milliseconds=job["size_ms"]), timedelta(milliseconds=job["grace_ms"])
+    size, every, grace = (timedelta(milliseconds=job[name]) for name in ("size_ms", "every_ms", "grace_ms"))
 
     class Candles(Handler[Trade]):
-        open = Tumbling(size, grace=grace, key=str, value=Prices)
+        open = (
+            Tumbling(size, grace=grace, key=str, value=Prices)
+            if every == size
+            else Hopping(size, every, grace=grace, key=str, value=Prices)
+        )
         closed = Output(job["output"], value=Candle)
 
         def on_record(self, record: Record[Trade]) -> None:
@@ -112,6 +128,50 @@ def candles(job: dict[str, Any]) -> type[Handler[Any]]:
     return Candles
 
 
+def visits(job: dict[str, Any]) -> type[Handler[Any]]:
+    """Return a handler that counts the trades of each session."""
+    gap, grace = timedelta(milliseconds=job["gap_ms"]), timedelta(milliseconds=job["grace_ms"])
+
+    class Visits(Handler[Trade]):
+        open = Session(
+            gap,
+            merge=lambda a, b: Counted(a.trades + b.trades, a.volume + b.volume),
+            grace=grace,
+            key=str,
+            value=Counted,
+        )
+        closed = Output(job["output"], value=Visit)
+
+        def on_record(self, record: Record[Trade]) -> None:
+            trade = record.value
+
+            def add(so_far: Counted | None) -> Counted:
+                before = so_far or NOTHING
+                return Counted(before.trades + 1, before.volume + trade.quantity)
+
+            self.open.update(record, trade.symbol, add)
+
+        def on_window(self, name: str, key: str, start: int, end: int, value: Counted) -> None:
+            self.closed.send(Visit(key, start, end - job["gap_ms"], value.trades, value.volume), key)
+
+    return Visits
+
+
+def once(job: dict[str, Any]) -> type[Handler[Any]]:
+    """Return a handler that passes each id once."""
+
+    class Once(Handler[Trade]):
+        ids = Dedupe(key=str, ttl=timedelta(milliseconds=job["ttl_ms"]))
+        passed = Output(job["output"], value=Passed)
+
+        def on_record(self, record: Record[Trade]) -> None:
+            trade = record.value
+            if not self.ids.seen(trade.id):
+                self.passed.send(Passed(trade.id, trade.symbol, trade.ts), trade.id)
+
+    return Once
+
+
 def foreign(job: dict[str, Any]) -> type[Handler[Any]]:
     """Return the foreign-key join of the example, whose inputs have fixed names."""
 
@@ -127,11 +187,13 @@ def foreign(job: dict[str, Any]) -> type[Handler[Any]]:
 def main() -> None:
     """Create the topics, run until SIGTERM."""
     job = json.loads(Path(sys.argv[1]).read_text())
-    works = {"enrich": enrich, "match": match, "candles": candles, "foreign": foreign}
+    works = {"enrich": enrich, "match": match, "candles": candles, "hops": candles, "visits": visits, "once": once}
+    works |= {"pairs": match, "foreign": foreign}
     handler, inputs = works[job["work"]](job), job["inputs"]
     reads: dict[str, Any] = {"input": inputs[0]} if len(inputs) == 1 else {"inputs": inputs}
     service = Service(job["group"], handler=handler, settings=settings_of(job), **reads)
-    ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")
+    if job.get("prepare", True):
+        ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")
     service.run()
 
 

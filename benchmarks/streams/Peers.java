@@ -18,12 +18,18 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.WindowStoreIterator;
 
 /** Kafka Streams' own joins and windows, by the settings of Totals. Run: java Peers JOB.json */
 public final class Peers {
@@ -74,6 +80,16 @@ public final class Peers {
     public static final class Candle {
         public String symbol;
         public long start, open, high, low, close, volume;
+    }
+
+    public static final class Visit {
+        public String symbol;
+        public long start, last, trades, volume;
+    }
+
+    public static final class Passed {
+        public String id, symbol;
+        public long ts;
     }
 
     /** JSON by Jackson; a null stays null. */
@@ -177,7 +193,7 @@ public final class Peers {
         Duration size = millis(job, "size_ms"), grace = millis(job, "grace_ms");
         return builder.stream(inputs.get(0), Consumed.with(Serdes.String(), json(Trade.class)))
             .groupByKey(Grouped.with(Serdes.String(), json(Trade.class)))
-            .windowedBy(TimeWindows.ofSizeAndGrace(size, grace))
+            .windowedBy(TimeWindows.ofSizeAndGrace(size, grace).advanceBy(millis(job, "every_ms")))
             .aggregate(
                 () -> null,
                 Peers::add,
@@ -208,6 +224,68 @@ public final class Peers {
             candle[0], Math.max(candle[1], price), Math.min(candle[2], price), price, candle[4] + trade.quantity};
     }
 
+    static KStream<String, Visit> visits(StreamsBuilder builder, Map<?, ?> job, List<String> inputs) {
+        Duration gap = millis(job, "gap_ms"), grace = millis(job, "grace_ms");
+        // RocksDB, the default: the in-memory store took twice as long here.
+        return builder.stream(inputs.get(0), Consumed.with(Serdes.String(), json(Trade.class)))
+            .groupByKey(Grouped.with(Serdes.String(), json(Trade.class)))
+            .windowedBy(SessionWindows.ofInactivityGapAndGrace(gap, grace))
+            .aggregate(
+                () -> new long[] {0, 0},
+                (symbol, trade, counted) -> new long[] {counted[0] + 1, counted[1] + trade.quantity},
+                (symbol, one, other) -> new long[] {one[0] + other[0], one[1] + other[1]},
+                Materialized.<String, long[]>as(Stores.persistentSessionStore("open", gap.plus(grace).multipliedBy(10)))
+                    .withKeySerde(Serdes.String())
+                    .withValueSerde(numbers()))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
+            .toStream()
+            .map((window, counted) -> {
+                Visit closed = new Visit();
+                closed.symbol = window.key();
+                closed.start = window.window().start();
+                closed.last = window.window().end();
+                closed.trades = counted[0];
+                closed.volume = counted[1];
+                return KeyValue.pair(window.key(), closed);
+            });
+    }
+
+    /** Kafka Streams has no deduplication: this is the processor with a window store that its documentation gives. */
+    static KStream<String, Passed> once(StreamsBuilder builder, Map<?, ?> job, List<String> inputs) {
+        Duration ttl = millis(job, "ttl_ms");
+        builder.addStateStore(Stores.windowStoreBuilder(
+            Stores.persistentWindowStore("seen", ttl, ttl, false), Serdes.String(), Serdes.Long()));
+        return builder.stream(inputs.get(0), Consumed.with(Serdes.String(), json(Trade.class)))
+            .processValues(() -> new ContextualFixedKeyProcessor<String, Trade, Trade>() {
+                private WindowStore<String, Long> seen;
+
+                @Override
+                public void init(FixedKeyProcessorContext<String, Trade> context) {
+                    super.init(context);
+                    seen = context.getStateStore("seen");
+                }
+
+                @Override
+                public void process(FixedKeyRecord<String, Trade> record) {
+                    long at = record.timestamp();
+                    try (WindowStoreIterator<Long> before = seen.fetch(record.key(), at - ttl.toMillis() + 1, at)) {
+                        if (before.hasNext()) {
+                            return;
+                        }
+                    }
+                    seen.put(record.key(), at, at);
+                    context().forward(record);
+                }
+            }, "seen")
+            .mapValues(trade -> {
+                Passed passed = new Passed();
+                passed.id = trade.id;
+                passed.symbol = trade.symbol;
+                passed.ts = trade.ts;
+                return passed;
+            });
+    }
+
     static Duration millis(Map<?, ?> job, String name) {
         return Duration.ofMillis(((Number) job.get(name)).longValue());
     }
@@ -220,8 +298,10 @@ public final class Peers {
         StreamsBuilder builder = new StreamsBuilder();
         switch ((String) job.get("work")) {
             case "enrich" -> enrich(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Enriched.class)));
-            case "match" -> match(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Matched.class)));
+            case "match", "pairs" -> match(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Matched.class)));
             case "foreign" -> foreign(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Joined.class)));
+            case "visits" -> visits(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Visit.class)));
+            case "once" -> once(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Passed.class)));
             default -> candles(builder, job, inputs).to(output, Produced.with(Serdes.String(), json(Candle.class)));
         }
         Totals.run(builder, job);

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Header, Query
+from fastapi import Depends, FastAPI, Header, Query
 from fastapi.responses import FileResponse
 
-from statehold import Handler, Receipt, Record, Replies, Service, Table
-from statehold.asgi import answer_errors, lifespan, stream_changes
+from statehold import Client, Handler, Receipt, Record, Replies, Service, Table
+from statehold.asgi import answer_errors, client_of, lifespan, stream_changes
 from statehold.config import load
 from statehold.ops import OpsApplication
 
@@ -46,10 +46,10 @@ class Payments(Handler[Payment]):
 
 
 service = Service("payments", input="payments", handler=Payments, settings=load())
-client = service.client()
-app = FastAPI(lifespan=lifespan(service, client))
+app = FastAPI(lifespan=lifespan(service, service.client()))
 app.mount("/ops", OpsApplication(service))
 answer_errors(app)
+PaymentsClient = Annotated[Client, Depends(client_of)]
 
 
 @app.post("/payments/{account}")
@@ -57,6 +57,7 @@ async def pay(
     account: str,
     cents: Annotated[int, Query(ge=1, le=1_000_000_000)],
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200)],
+    client: PaymentsClient,
 ) -> dict[str, Any]:
     """Book a payment. The same Idempotency-Key again gets the same answer, and books nothing."""
     paid = await client.ask_with_receipt(Payment(account, cents), key=account, reply=Booked, id=idempotency_key)
@@ -64,7 +65,7 @@ async def pay(
 
 
 @app.get("/balances/{account}")
-async def balance(account: str, after: str = "") -> dict[str, Any]:
+async def balance(client: PaymentsClient, account: str, after: str = "") -> dict[str, Any]:
     """Return a committed balance, which includes the payment of the receipt `after`."""
     receipt = Receipt.of(after) if after else None
     return {"account": account, "balance": await client.get("balances", account, value=int, after=receipt) or 0}
@@ -77,7 +78,7 @@ async def page() -> FileResponse:
 
 
 @app.get("/balances")
-async def balances(start: str = "") -> dict[str, Any]:
+async def balances(client: PaymentsClient, start: str = "") -> dict[str, Any]:
     """Return a page of balances, where the next one starts, and the position from which their changes continue.
 
     Of several pages the first one's position counts.
@@ -88,6 +89,6 @@ async def balances(start: str = "") -> dict[str, Any]:
 
 
 @app.get("/changes")
-async def changes(after: str = "", last_event_id: Annotated[str, Header()] = "") -> Any:
+async def changes(client: PaymentsClient, after: str = "", last_event_id: Annotated[str, Header()] = "") -> Any:
     """Stream the committed changes of balances. A browser that comes back continues by its last event."""
     return stream_changes(client.watch("balances", value=int, after=last_event_id or after))

@@ -119,7 +119,10 @@ PAGES: dict[str, Page] = {
             Entry("statehold.TableChange", made=False),
             Entry("statehold.TableWatch", frozenset({"position"}), made=False),
             Entry("statehold.BlockingTableWatch", frozenset({"position"}), made=False),
-            *(Entry(f"statehold.asgi.{name}") for name in ("lifespan", "answer_errors", "status_of", "stream_changes")),
+            *(
+                Entry(f"statehold.asgi.{name}")
+                for name in ("lifespan", "client_of", "answer_errors", "status_of", "stream_changes")
+            ),
         ],
     ),
     "failures": Page(

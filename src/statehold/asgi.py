@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from statehold.client.client import Client
@@ -21,6 +21,7 @@ from statehold.errors import (
     RequestFailed,
     StateholdError,
     StateUnavailable,
+    TooManyRequests,
     TopicMissing,
     UsageError,
 )
@@ -28,37 +29,49 @@ from statehold.service import Service
 from statehold.watch.changes import TableChange
 from statehold.watch.events import as_event, change_event
 
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+else:
+    try:  # at run time, because FastAPI reads the annotation
+        from starlette.requests import HTTPConnection
+    except ImportError:
+        HTTPConnection = Any
+
 #: what each error is to the caller of an application; the first class that fits counts
 _STATUS: Final[tuple[tuple[type[StateholdError], int], ...]] = (
     (RequestConflict, 409),
     (RequestFailed, 422),
     (PartitionStopped, 503),
     (NoAnswerInTime, 504),
+    (TooManyRequests, 429),
     (StateUnavailable, 503),
     (MessageRefused, 400),
     (KafkaTrouble, 503),
     (TopicMissing, 503),
     (UsageError, 400),
 )
+#: the name of the client in the state of a lifespan
+_CLIENT: Final = "statehold_client"
 #: seconds after which a caller may try again
 _RETRY_AFTER: Final = "1"
 #: what is streamed now; an answer that is never sent leaves it with its last reference
 _streamed: Final[WeakSet[AsyncGenerator[Any, None]]] = WeakSet()
 
 
-def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """Return the lifespan of an application: it starts the service, and stops it and closes the client at the end.
 
         app = FastAPI(lifespan=lifespan(service, client))
 
     Both run on threads, because they may take seconds. A service that cannot start ends the application with its error.
+    `client_of` gives the client to a route.
     """
 
     @asynccontextmanager
-    async def run(_: Any) -> AsyncIterator[None]:
+    async def run(_: Any) -> AsyncIterator[dict[str, Any]]:
         await asyncio.to_thread(service.start)
         try:
-            yield
+            yield {_CLIENT: client}
         finally:
             try:
                 await asyncio.to_thread(client.close)
@@ -66,6 +79,15 @@ def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncC
                 await asyncio.to_thread(service.stop)
 
     return run
+
+
+def client_of(connection: HTTPConnection) -> Client:
+    """Return the client of `lifespan`: a dependency of FastAPI, which a test can override, or called with a request.
+
+    Payments = Annotated[Client, Depends(client_of)]
+    """
+    client: Client = getattr(connection.state, _CLIENT)
+    return client
 
 
 def stream_changes(changes: AsyncGenerator[TableChange[Any], None], *, most: int = 32) -> Any:
@@ -104,12 +126,12 @@ def stream_changes(changes: AsyncGenerator[TableChange[Any], None], *, most: int
 def status_of(error: StateholdError) -> tuple[int, dict[str, str]]:
     """Return the HTTP status of an error of a `Client`, and the headers that belong to it.
 
-    409: the id has another value. 422: the handler has failed at the request. 504: no answer in time. 503: the
-    partition has failed or is paused, or Kafka or the owner cannot be reached now. 400: a wrong argument, or a record
-    that Kafka rejects. Any other error is 500.
+    409: the id has another value. 422: the handler has failed at the request. 429: too many requests wait. 504: no
+    answer in time. 503: the partition has failed or is paused, or Kafka or the owner cannot be reached now. 400: a
+    wrong argument, or a record that Kafka rejects. Any other error is 500.
     """
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
-    return status, {"Retry-After": _RETRY_AFTER} if status in (503, 504) else {}
+    return status, {"Retry-After": _RETRY_AFTER} if status in (429, 503, 504) else {}
 
 
 def answer_errors(app: Any) -> None:

@@ -62,6 +62,7 @@ StateholdError
 │   ├── RequestConflict        the id and key belong to a request with another value
 │   ├── PartitionStopped       its partition has failed or is paused; it takes effect when the partition continues
 │   └── NoAnswerInTime         it may take effect later: ask again with the same id
+├── TooManyRequests            too many requests of a `Client` wait for their answers: nothing was sent
 ├── StateUnavailable           a `Client` could not read the state within its time
 ├── ChangesLost                a watch cannot continue without a gap: read the table again, then watch
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
@@ -403,6 +404,10 @@ class PartitionStopped(NotAnswered):
 
 class NoAnswerInTime(NotAnswered):
     """No answer came in time. The request may be written, and may take effect later."""
+
+
+class TooManyRequests(StateholdError):
+    """A `Client` has as many requests without an answer as it may have. Nothing was sent."""
 
 
 class StateUnavailable(StateholdError):

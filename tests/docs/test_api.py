@@ -55,7 +55,7 @@ PUBLIC: dict[str, set[str]] = {
     "statehold.config": {"Settings", "SettingsError", "load"},
     "statehold.ops": set(ops.__all__),
     "statehold.spark": {"StateholdSource", "views"},
-    "statehold.asgi": {"lifespan", "answer_errors", "status_of", "stream_changes"},
+    "statehold.asgi": {"lifespan", "client_of", "answer_errors", "status_of", "stream_changes"},
 }
 #: members without underscore that are no part of the API, and why
 INTERNAL = {

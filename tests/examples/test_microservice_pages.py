@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from examples.microservice import app
 
 from statehold.client.rows import RowPage, TableRow
@@ -14,7 +14,7 @@ from statehold.client.rows import RowPage, TableRow
 ACCOUNTS = [f"account-{number:02}" for number in range(7)]
 
 
-def test_all_pages_and_the_position_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_pages_and_the_position_of_the_first() -> None:
     asked: list[Any] = []
 
     async def of_three(_: str, *, value: type[int], start: str | None, limit: int) -> RowPage[int]:
@@ -22,10 +22,10 @@ def test_all_pages_and_the_position_of_the_first(monkeypatch: pytest.MonkeyPatch
         found = [each for each in ACCOUNTS if start is None or each >= start]
         return RowPage([TableRow(each, 1, 0) for each in found[:3]], len(found) > 3, f"0:{len(asked)}:01234567")
 
-    monkeypatch.setattr(app.client, "get_range", of_three)
-    pages = [asyncio.run(app.balances())]
+    client: Any = SimpleNamespace(get_range=of_three)
+    pages = [asyncio.run(app.balances(client))]
     while pages[-1]["next"]:
-        pages.append(asyncio.run(app.balances(pages[-1]["next"])))
+        pages.append(asyncio.run(app.balances(client, pages[-1]["next"])))
     assert [account for page in pages for account in page["rows"]] == ACCOUNTS
     assert pages[0]["position"] == "0:1:01234567"
     page = Path(app.__file__).with_name("page.html").read_text()

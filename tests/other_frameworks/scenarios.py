@@ -6,7 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from benchmarks.load import FIRST_MS
-from benchmarks.peers.workloads import Fill, Item, Order, Price, Trade
+from benchmarks.peers.joins import Fill, Order, Price
+from benchmarks.peers.workloads import Item, Trade
 
 #: within 60 s, grace 10 s
 MINUTE = 60_000

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from benchmarks import environments
 from benchmarks.load import FIRST_MS
-from benchmarks.peers.workloads import CANDLES, ENRICH, MATCH
+from benchmarks.peers.joins import ENRICH, MATCH
+from benchmarks.peers.windows import CANDLES
 from tests.other_frameworks import scenarios
 from tests.other_frameworks.contenders import Filled, fill, outputs
 from tests.support.brokers import started

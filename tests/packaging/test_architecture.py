@@ -175,7 +175,7 @@ ALLOWED: dict[str, str] = {
     "testing.kafka.clients": "errors config common api messages bound ports testing.memory testing.kafka",
     "testing.simulation": (
         "errors config common api.values api state messages bound ports telemetry health snapshot.format "
-        "snapshot.store snapshot snapshot.restore disk.kinds balancer worker.common worker.replicas worker.calls "
+        "snapshot.store snapshot snapshot.restore disk disk.kinds balancer worker.common worker.replicas worker.calls "
         "worker.sinks worker testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",

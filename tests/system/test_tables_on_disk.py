@@ -26,8 +26,10 @@ pytestmark = pytest.mark.kafka
 SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "50"}
 
 
-def on_disk(directory: Path, **more: str) -> dict[str, str]:
-    return {"STATEHOLD_STATE__STORAGE": "disk", "STATEHOLD_STATE__DIR": str(directory), **SMALL, **more}
+def on_disk(directory: Path, rows: int = 0, **more: str) -> dict[str, str]:
+    """`rows` wait before they are written; without them each delta is."""
+    state = {"STATEHOLD_STATE__STORAGE": "disk", "STATEHOLD_STATE__DIR": str(directory)}
+    return {**state, "PROBE_ROWS_THAT_WAIT": str(rows), **SMALL, **more}
 
 
 def starts(process: Process) -> list[bool]:
@@ -79,7 +81,7 @@ def test_kills_at_random_between_two_processes_with_one_directory(stages: StageF
     stage = stages(2).create_topics()
     rng = random.Random(seed)
     directory = stage.directory / "state"
-    pair = [stage.process(name, **on_disk(directory)) for name in ("a", "b")]
+    pair = [stage.process(name, **on_disk(directory, rows=300)) for name in ("a", "b")]
     for _ in range(4):
         victim = rng.choice(pair)
         victim.await_that(victim.live, "a live partition")

@@ -96,7 +96,7 @@ class Owners:
         self.member = SimpleNamespace(url=f"http://127.0.0.1:{self.server.server_port}", partitions=tuple(range(COUNT)))
         admin = SimpleNamespace(
             describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=self.partitions)),
-            describe_group=lambda _: SimpleNamespace(members=(self.member,)),
+            describe_group=lambda *_: SimpleNamespace(members=(self.member,)),
         )
         monkeypatch.setattr(asking, "Admin", lambda *_: admin)
 

@@ -14,11 +14,19 @@ from typing import Any
 import pytest
 
 from statehold import Client, Receipt
-from statehold.asgi import lifespan, status_of, stream_changes
-from statehold.client import asking
+from statehold.asgi import client_of, lifespan, status_of, stream_changes
+from statehold.client import asking, owner_reads
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings, load
-from statehold.errors import KafkaTrouble, MessageRefused, NoAnswerInTime, NotAnswered, StateUnavailable, UsageError
+from statehold.errors import (
+    KafkaTrouble,
+    MessageRefused,
+    NoAnswerInTime,
+    NotAnswered,
+    StateUnavailable,
+    TooManyRequests,
+    UsageError,
+)
 from statehold.messages.request import Reply
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, as_json
 from statehold.ops.http.bounded_server import BoundedServer
@@ -33,14 +41,25 @@ class Owner:
         self.server = BoundedServer(("127.0.0.1", 0), answer)
         self.server.begin("owner")
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+        #: addresses of members without partitions, and whether Kafka answers no question about the group
+        self.idle: list[str] = []
+        self.away = False
+        #: for how long each question about the group may take
+        self.limits: list[float] = []
 
     def admin(self, *_: Any) -> Any:
-        member = SimpleNamespace(url=self.url, partitions=tuple(range(PARTITIONS)))
         return SimpleNamespace(
             describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=PARTITIONS)),
-            describe_group=lambda _: SimpleNamespace(members=(member,)),
+            describe_group=lambda _, seconds: self.group(seconds),
             bounds=lambda *_: (0, 0),
         )
+
+    def group(self, seconds: float) -> Any:
+        self.limits.append(seconds)
+        if self.away:
+            raise KafkaTrouble("the brokers are away")
+        owner = SimpleNamespace(url=self.url, partitions=tuple(range(PARTITIONS)))
+        return SimpleNamespace(members=(owner, *(SimpleNamespace(url=each, partitions=()) for each in self.idle)))
 
 
 @pytest.fixture
@@ -134,6 +153,85 @@ def test_an_owner_is_asked_again_when_it_says(owned: Owned) -> None:
     with Client("s", Settings()) as client, pytest.raises(StateUnavailable, match="503: restoring"):
         client.get_blocking("balances", "ann", value=int, timeout=0.5)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("status", [503, 421])
+def test_a_standby_replica_answers_for_its_owner_only_if_the_read_allows_its_age(owned: Owned, status: int) -> None:
+    ages: list[str] = []
+
+    def copied(request: HttpRequest) -> HttpAnswer:
+        ages.append(request.query["max_age"])
+        rows = [{"key": "ann", "value": 7, "index": 0}] if "keys" in request.query else []
+        return as_json(
+            {"value": 7, "partition": 0, "rows": rows, "partitions": {each: {"watch": "0:1:a"} for each in "01"}}
+        )
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        ages.append(request.query["max_age"])
+        return as_json({"error": "restoring", "partition": 0}, status)
+
+    standby = Owner(copied)
+    owned(answer).idle = [standby.url]
+    try:
+        with Client("s", Settings()) as client:
+            with pytest.raises(StateUnavailable, match=f"{status}: restoring"):
+                client.get_blocking("balances", "ann", value=int, timeout=0.2)
+            assert set(ages) == {"0"}, "a member that owned the partition before must not answer from its replica"
+            ages.clear()
+            assert client.get_blocking("balances", "ann", value=int, timeout=20, max_age=1.5) == 7
+            assert set(ages) == {"1.5"}
+            assert client.get_many_blocking("balances", ["ann"], value=int, timeout=20, max_age=2) == {"ann": 7}
+            assert client.get_range_blocking("balances", value=int, timeout=20, max_age=2).rows == []
+    finally:
+        standby.server.end()
+
+
+def test_a_standby_replica_answers_for_an_owner_that_hangs(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_reads, "_HANGS", 0.1)
+    held, standby = threading.Event(), Owner(lambda _: as_json({"value": 7, "partition": 0}))
+
+    def answer(_: HttpRequest) -> HttpAnswer:
+        held.wait(60)
+        return as_json({"value": 1, "partition": 0})
+
+    owned(answer).idle = [standby.url]
+    try:
+        with Client("s", Settings()) as client:
+            assert client.get_blocking("balances", "ann", value=int, timeout=20, max_age=5) == 7
+    finally:
+        held.set()
+        standby.server.end()
+
+
+def test_a_read_finds_the_next_owner_while_the_one_before_hangs(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is frozen or cut off, whose connections stay open, is replaced in the group after a while."""
+    monkeypatch.setattr(owner_reads, "_HANGS", 0.1)
+    held, following = threading.Event(), Owner(lambda _: as_json({"value": 7, "partition": 0}))
+
+    def answer(_: HttpRequest) -> HttpAnswer:
+        owner.url = following.url  # the group gives its partitions to another member
+        held.wait(60)
+        return as_json({"value": 1, "partition": 0})
+
+    owner = owned(answer)
+    try:
+        with Client("s", Settings()) as client:
+            assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
+    finally:
+        held.set()
+        following.server.end()
+
+
+def test_the_last_known_owner_is_read_while_kafka_is_away(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = owned(lambda _: as_json({"value": 7, "partition": 0}))
+    with Client("s", Settings()) as client:
+        assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
+        owner.away = True
+        monkeypatch.setattr(owner_reads, "_KEPT", 0.0)
+        monkeypatch.setattr(owner_reads, "_ASK_AGAIN", 0.0)
+        assert client.get_blocking("balances", "ann", value=int, timeout=2) == 7
+        assert 19 < owner.limits[0] <= 20, "a question about the group takes no longer than its read may"
+        assert owner.limits[-1] <= 2
 
 
 class Requests:
@@ -272,6 +370,27 @@ def test_a_request_that_the_service_could_not_take_is_rejected_before_it_is_sent
     assert kafka[0].sent == []
 
 
+def test_a_client_with_too_many_requests_sends_no_further_one(kafka: Kafka) -> None:
+    async def ask() -> None:
+        with Client("s", Settings(), in_flight=2) as client:
+            first, second = (asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=20)) for _ in range(2))
+            while len(kafka[0].sent) < 2:
+                await asyncio.sleep(0.001)
+            with pytest.raises(TooManyRequests, match=r"2 requests of this client wait .* Nothing was sent") as many:
+                await client.ask(b"1", key="ann", reply=int, timeout=20)
+            assert status_of(many.value) == (429, {"Retry-After": "1"})
+            first.cancel()
+            await asyncio.wait([first])
+            third = asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=20))
+            while len(kafka[0].sent) < 3:
+                await asyncio.sleep(0.001)
+        for each in (second, third):
+            with pytest.raises(NoAnswerInTime):
+                await each
+
+    asyncio.run(ask())
+
+
 def test_an_answer_of_another_type_names_its_request(kafka: Kafka) -> None:
     async def ask() -> None:
         with Client("s", Settings()) as client:
@@ -305,8 +424,9 @@ def test_a_service_stops_although_its_client_cannot_close() -> None:
     both: Any = Both()
 
     async def run() -> None:
-        async with lifespan(both, both)(None):
-            pass
+        async with lifespan(both, both)(None) as state:
+            request: Any = SimpleNamespace(state=SimpleNamespace(**state))
+            assert client_of(request) is both
 
     with pytest.raises(RuntimeError, match="cannot close"):
         asyncio.run(run())

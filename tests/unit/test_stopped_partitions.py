@@ -108,7 +108,7 @@ def test_a_reply_that_comes_while_the_owner_is_asked_counts(owned: Owned, kafka:
 
 def reads_of(owner: Any) -> OwnerReads:
     settings, names = Settings(), Names("s", "s")
-    return OwnerReads(settings, names, owner.admin, OpenRequests(settings, names))
+    return OwnerReads(settings, names, owner.admin, OpenRequests(settings, names, 100))
 
 
 @pytest.mark.parametrize(

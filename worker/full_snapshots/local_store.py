@@ -48,7 +48,9 @@ class LocalStore(Participant):
             self._full_time, self._newest = record.time / 1000, record.full_snapshots[:1]
         tools, state, policy, began = self._tools, self._state, self._policy, self._tools.clock()
         unsaved = policy.bytes, policy.entries
-        state.flush(label_of(tools.place, state, record, unsaved, work=self._cost.work, full_time=self._full_time))
+        label = label_of(tools.place, state, record, unsaved, work=self._cost.work, full_time=self._full_time)
+        if not state.settle(label, began):
+            return
         tools.metrics.observe(metrics.LOCAL_STORE_SECONDS, tools.clock() - began)
         tools.metrics.set(metrics.LOCAL_STORE_BYTES, state.stored_bytes())
         tools.metrics.set(metrics.LOCAL_STORE_USED, state.store.used())

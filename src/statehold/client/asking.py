@@ -14,7 +14,7 @@ from typing import Any, Final
 from statehold.client.receipt import Receipt
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, NotAnswered, RestoreTimeout, TopicMissing
+from statehold.errors import KafkaTrouble, NotAnswered, RestoreTimeout, TooManyRequests, TopicMissing
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.common.error_advice import advice_to_connect
 from statehold.kafka.feeds.reply_feed import ReplyFeed, ReplyLane
@@ -56,8 +56,9 @@ class RequestInProgress:
 class OpenRequests:
     """Any thread may use it. Its clients start with the first request."""
 
-    def __init__(self, settings: Settings, names: Names) -> None:
-        self._settings, self._names = settings, names
+    def __init__(self, settings: Settings, names: Names, in_flight: int) -> None:
+        """`in_flight`: most requests without a reply."""
+        self._settings, self._names, self._most = settings, names, in_flight
         self._log = Log(service=names.group)
         self._lock = threading.Lock()
         self._admin: Admin | None = None
@@ -184,11 +185,16 @@ class OpenRequests:
     ) -> tuple[bytes, RequestInProgress]:
         """Send a request, whose partition is read; return its return address.
 
-        :raises KafkaTrouble: it cannot be handed to the client.
+        :raises KafkaTrouble: it cannot be handed to the client. :raises TooManyRequests:
         """
         address = f"{self._process}/{next(self._numbers)}".encode()
         request = RequestInProgress(self._names.input, partition, id)
         with self._lock:  # from here on the partition is busy
+            if len(self._waiting) >= self._most:
+                raise TooManyRequests(
+                    f"{self._names.input}[{partition}]: {self._most} requests of this client wait for their answers. "
+                    f"Nothing was sent. Next: ask again later with id={id!r}, or give the client a larger in_flight"
+                )
             self._waiting[address] = request
             self._used[partition] = time.monotonic()
 

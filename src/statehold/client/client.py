@@ -39,6 +39,8 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 _TIMEOUT: Final = 10.0
+#: most requests of a client without an answer, unless it is given another number
+IN_FLIGHT: Final = 10_000
 #: seconds for which a read that has used up its time may still be in the standard library
 _LATE: Final = 5.0
 #: most serdes that are kept
@@ -65,7 +67,8 @@ class Client:
     of the input's values, or a serde; by default a value is written by its own class, in JSON or as it is. `key` is
     that of its keys, as for `on`; by default a key is text or bytes. The client joins no group. Its three threads and
     Kafka clients start with the first request. Any thread and event loop may use it; close it at the end, or use it as
-    a context manager. `settings` defaults to `statehold.config.Settings()`.
+    a context manager. `settings` defaults to `statehold.config.Settings()`. `in_flight` is the highest number of
+    requests without an answer; one more raises `TooManyRequests`.
 
     `here` reads partitions that this process owns (`Service.client` sets it); their values are the table's own objects.
 
@@ -80,6 +83,7 @@ class Client:
         input: str = "",
         value: Any = None,
         key: Any = None,
+        in_flight: int = IN_FLIGHT,
         here: LocalState | None = None,
     ) -> None:
         self.settings = Settings() if settings is None else settings
@@ -90,7 +94,7 @@ class Client:
         )
         #: by type and topic
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
-        self._asking = OpenRequests(self.settings, self.names)
+        self._asking = OpenRequests(self.settings, self.names, in_flight)
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin, self._asking)
         self._stopped = StoppedPartitions(self.names, self._asking.waiting, self._reads.state_of)
         self._here, self._many = here, ManyReads(self._reads, self.names.input, self._key, here)
@@ -125,6 +129,7 @@ class Client:
         :raises NotAnswered: RequestFailed, RequestConflict, PartitionStopped or NoAnswerInTime; the text names what
             became of it.
         :raises TopicMissing: the input or the topic of replies does not exist. :raises KafkaTrouble: nothing was sent.
+        :raises TooManyRequests: nothing was sent, because `in_flight` requests wait.
         """
         return (await self.ask_with_receipt(value, key=key, reply=reply, timeout=timeout, id=id)).value
 
@@ -219,6 +224,7 @@ class Client:
         *,
         value: type[V],
         after: Receipt | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> V | None: ...
 
@@ -230,6 +236,7 @@ class Client:
         *,
         value: TypeForm[V],
         after: Receipt | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> V | None: ...
 
@@ -240,6 +247,7 @@ class Client:
         *,
         value: Any,
         after: Receipt | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> Any:
         """Return the committed value of a key of a table; None if the table does not have it.
@@ -247,7 +255,8 @@ class Client:
         `table` is its stored name, `value` the type of its values; its keys are the keys of the records. The owner of
         the key's partition answers, over its ops server (`ops.state`, `ops.token`, `ops.advertised`). With `after` the
         value includes the effects of that record, and of all before it in this partition. A takeover or a restore is
-        waited out.
+        waited out; with `max_age` a standby replica may answer meanwhile, which is at most this many seconds old, and
+        not older than `ops.replica` there.
 
         :raises StateUnavailable: no answer within `timeout`. :raises UsageError: `after` is a record of another
             partition or input.
@@ -257,7 +266,7 @@ class Client:
         here = partial(self._read_here, table, key, partition, after)
         if (found := here()) is not None:
             return found[0]
-        return await _on(self._readers, self._reads.get, table, key, value, partition, after, until, here)
+        return await _on(self._readers, self._reads.get, table, key, value, partition, after, max_age, until, here)
 
     def get_blocking(
         self,
@@ -266,6 +275,7 @@ class Client:
         *,
         value: Any,
         after: Receipt | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> Any:
         """Do the same as `get`, on this thread."""
@@ -274,7 +284,7 @@ class Client:
         here = partial(self._read_here, table, key, partition, after)
         if (found := here()) is not None:
             return found[0]
-        return self._reads.get(table, key, value, partition, after, until, here)
+        return self._reads.get(table, key, value, partition, after, max_age, until, here)
 
     @overload
     async def get_many(
@@ -284,6 +294,7 @@ class Client:
         *,
         value: type[V],
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> dict[K, V]: ...
 
@@ -295,6 +306,7 @@ class Client:
         *,
         value: TypeForm[V],
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> dict[K, V]: ...
 
@@ -305,18 +317,19 @@ class Client:
         *,
         value: Any,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> dict[K, Any]:
         """Return the committed values of those of these keys that the table has.
 
-        As `get`, for many keys at once. A receipt in `after` counts for the keys of its partition. Up to 100 keys of a
-        partition are read from one commit; those of several partitions are not of the same time.
+        As `get`, for many keys at once. A receipt in `after` counts for the keys of its partition, `max_age` for all.
+        Up to 100 keys of a partition are read from one commit; those of several partitions are not of the same time.
 
         :raises StateUnavailable: a partition gave no answer within `timeout`.
         """
         until = time.monotonic() + timeout
         count = await self._count(until)
-        parts = await self._all(self._many.of_keys(table, keys, value, receipts(after), count, until))
+        parts = await self._all(self._many.of_keys(table, keys, value, receipts(after), max_age, count, until))
         return {key: found for part in parts for key, found in part.items()}
 
     @overload
@@ -327,6 +340,7 @@ class Client:
         *,
         value: type[V],
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> dict[K, V]: ...
 
@@ -338,6 +352,7 @@ class Client:
         *,
         value: TypeForm[V],
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> dict[K, V]: ...
 
@@ -348,11 +363,12 @@ class Client:
         *,
         value: Any,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> dict[K, Any]:
         """Do the same as `get_many`, on threads that this one waits for."""
         until = time.monotonic() + timeout
-        jobs = self._many.of_keys(table, keys, value, receipts(after), self._asking.partitions(until), until)
+        jobs = self._many.of_keys(table, keys, value, receipts(after), max_age, self._asking.partitions(until), until)
         return {key: found for part in self._all_blocking(jobs, until) for key, found in part.items()}
 
     @overload
@@ -367,6 +383,7 @@ class Client:
         end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> RowPage[V]: ...
 
@@ -382,6 +399,7 @@ class Client:
         end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> RowPage[V]: ...
 
@@ -396,20 +414,21 @@ class Client:
         end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> RowPage[Any]:
         """Return the first committed rows, of all partitions in the order of their keys.
 
         Their keys begin with `prefix`, are not below `start`, and are below `end`. `key` is the type of the keys.
         `limit` is at most 1,000; of a partition a page has up to 8 MB of stored values. Each owner reads all keys of
-        its partitions to find them. `after` as in `get_many`.
+        its partitions to find them. `after` and `max_age` as in `get_many`.
 
         :raises StateUnavailable: a partition gave no answer within `timeout`. :raises UsageError: keys of this type
             have no such prefix, or no key is below `end`.
         """
         until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
         count = await self._count(until)
-        jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
+        jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), max_age, count, until)
         return page_of(await self._all(jobs), limit)
 
     @overload
@@ -424,6 +443,7 @@ class Client:
         end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> RowPage[V]: ...
 
@@ -439,6 +459,7 @@ class Client:
         end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> RowPage[V]: ...
 
@@ -453,12 +474,13 @@ class Client:
         end: Any = None,
         limit: int = 100,
         after: Receipt | Iterable[Receipt] | None = None,
+        max_age: float = 0,
         timeout: float = _TIMEOUT,
     ) -> RowPage[Any]:
         """Do the same as `get_range`, on threads that this one waits for."""
         until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
         count = self._asking.partitions(until)
-        jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), count, until)
+        jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), max_age, count, until)
         return page_of(self._all_blocking(jobs, until), limit)
 
     @overload

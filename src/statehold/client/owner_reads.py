@@ -28,6 +28,12 @@ _PAUSE: Final = 0.02
 _ASK_AGAIN: Final = 0.3
 #: most seconds between two tries that an owner may ask for with Retry-After
 _LONGEST_PAUSE: Final = 1.0
+#: seconds after which an instance without an answer hangs: one that reads keys, and one that lists a range. A read
+#: looks for another owner then, and waits twice as long the next time
+_HANGS: Final = 2.0
+_LISTS: Final = 10.0
+#: highest age of a standby replica in seconds that a query can ask for
+_OLDEST: Final = 99_999.0
 #: most unused connections to one owner
 _MOST_IDLE: Final = 16
 #: most types of values whose decoders are kept
@@ -137,6 +143,8 @@ class OwnerReads:
         self._lock = threading.Lock()
         self._owners: dict[int, _Owner] = {}
         self._asked = float("-inf")
+        #: addresses of all members
+        self._instances: tuple[str, ...] = ()
         #: partitions that the group had when it was asked last
         self._most = 0
         #: connections that no read uses, by host and port
@@ -150,22 +158,24 @@ class OwnerReads:
         kind: Any,
         partition: int,
         after: Receipt | None,
+        max_age: float,
         until: float,
         here: Callable[[], tuple[Any] | None],
     ) -> Any:
         """Return the value of a key as `kind`; None if it is absent. Blocks until this monotonic time at most.
 
-        `here` looks into this process before each question to the owner.
+        `here` looks into this process before each question to the owner. If the owner does not answer, a standby
+        replica may, which is at most `max_age` seconds old.
 
         :raises StateUnavailable:
         """
-        query = f"?partition={partition}" + (f"&after={after}" if after is not None else "")
+        query = f"?partition={partition}&max_age={age_text(max_age)}" + (f"&after={after}" if after is not None else "")
         path, what = f"/state/{quote(table, safe='')}/{key_text(key)}{query}", f"{table}[{key!r}]"
 
         def accept(status: int, body: RowsAnswer, cause: str) -> tuple[Any]:
             return (_answer(status, body, kind, what, cause),)
 
-        return self._ask(path, partition, what, until, here, accept)[0]
+        return self._ask(path, partition, what, _HANGS, max_age > 0, until, here, accept)[0]
 
     def rows(
         self,
@@ -173,6 +183,7 @@ class OwnerReads:
         fields: Mapping[str, str],
         partition: int,
         after: int,
+        max_age: float,
         until: float,
         here: Callable[[], T | None],
         accept: Callable[[RowsAnswer], T | None],
@@ -181,11 +192,12 @@ class OwnerReads:
 
         If that is None, the owner does not know the fields, and is asked again.
 
-        It blocks, as `get`; `after`: the offset of a record that they must include, or -1.
+        It blocks, and `max_age` counts, as in `get`; `after`: the offset of a record that they must include, or -1.
 
         :raises StateUnavailable:
         """
-        chosen = {"partition": str(partition)} | ({"after": f"{partition}:{after}"} if after >= 0 else {})
+        chosen = {"partition": str(partition), "max_age": age_text(max_age)}
+        chosen |= {"after": f"{partition}:{after}"} if after >= 0 else {}
         path = f"/state/{quote(table, safe='')}?{urlencode({**fields, **chosen}, safe=':')}"
 
         def listed(status: int, body: RowsAnswer, cause: str) -> T | None:
@@ -193,43 +205,45 @@ class OwnerReads:
                 raise StateUnavailable(f"{table}, partition {partition}: {cause}")
             return accept(body) if body.has(partition) else None
 
-        return self._ask(path, partition, table, until, here, listed)
+        patience = _HANGS if "keys" in fields or max_age > 0 else _LISTS
+        return self._ask(path, partition, table, patience, max_age > 0, until, here, listed)
 
     def _ask(
         self,
         path: str,
         partition: int,
         what: str,
+        patience: float,
+        replicas: bool,
         until: float,
         here: Callable[[], T | None],
         accept: Callable[[int, RowsAnswer, str], T | None],
     ) -> T:
-        """Ask the owner until `accept` finds a result in its answer; None asks again."""
+        """Ask the owner until `accept` finds a result in its answer; None asks again.
+
+        With `replicas` the other instances are asked after the owner in each turn.
+        """
         counted = self._input.counted
         began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
         while time.monotonic() < until:
             if (found := here()) is not None:
                 return found
-            url, asked, pause = self._owner(partition), time.monotonic(), _PAUSE
+            owner, asked, pause = self._owner(partition, until), time.monotonic(), _ASK_AGAIN if replicas else _PAUSE
             self._require_count(what, counted)
-            if url:
-                tried = True
-                try:
-                    status, data, pause = self._request(url, path, until)
-                except (OSError, http.client.HTTPException) as error:
-                    self._forget(partition)
-                    if time.monotonic() < until or not answered:  # otherwise the answer before it says more
-                        cause = f"{url}: {type(error).__name__}: {error}"
-                else:
-                    body, answered = _read(data), True
-                    cause = f"{url}: {status}: {body.error or body.missing}"
-                    if status < 500 and status != 421 and (found := accept(status, body, cause)) is not None:
-                        return found
+            if not owner and not tried:
+                cause = f"no member of {self._names.group} that owns partition {partition} advertises an address"
+            for url in self._asked_for(owner, replicas):
+                limit = min(until, time.monotonic() + patience)
+                status, found, why, wait = self._one_answer(url, path, limit, accept)
+                if found is not None:
+                    return found
+                if url == owner:  # its cause says more than those of the others
                     if status < 500:
                         self._forget(partition)
-            else:
-                unknown = f"no member of {self._names.group} that owns partition {partition} advertises an address"
-                cause = cause if tried else unknown
+                    if status or time.monotonic() < until or not answered:  # otherwise the answer before it says more
+                        cause = why
+                    tried, answered, pause = True, answered or status > 0, max(pause, wait)
+            patience *= 2 if time.monotonic() - asked >= patience else 1
             # The pause counts from the question, because an owner that waited for the record may be asked at once.
             pause = max(_PAUSE, pause - (time.monotonic() - asked))
             time.sleep(max(0.0, min(pause, until - time.monotonic())))
@@ -239,12 +253,29 @@ class OwnerReads:
             f"an ops.advertised that this machine reaches"
         )
 
+    def _one_answer(
+        self, url: str, path: str, until: float, accept: Callable[[int, RowsAnswer, str], T | None]
+    ) -> tuple[int, T | None, str, float]:
+        """Ask an instance once: its status, 0 without an answer; the result; the cause without one; the pause."""
+        try:
+            status, data, wait = self._request(url, path, until)
+        except (OSError, http.client.HTTPException) as error:
+            return 0, None, f"{url}: {type(error).__name__}: {error}", 0.0
+        body = _read(data)
+        why = f"{url}: {status}: {body.error or body.missing}"
+        return status, accept(status, body, why) if status < 500 and status != 421 else None, why, wait
+
+    def _asked_for(self, owner: str, replicas: bool) -> list[str]:
+        """Return the instances to ask in one turn: the owner, then those that may have a standby replica."""
+        others = [each for each in self._instances if each != owner] if replicas else []
+        return [owner, *others] if owner else others
+
     def state_of(self, partition: int, until: float) -> PartitionState | None:
         """Return what the owner of a partition says about it; look once. None: no owner is known that says anything.
 
         Blocks for a question to the group, and for one to the owner until this monotonic time.
         """
-        if not (url := self._owner(partition)):
+        if not (url := self._owner(partition, until)):
             return None
         try:
             status, data, _ = self._request(url, "/status", until)
@@ -258,8 +289,8 @@ class OwnerReads:
         states = found.partitions if found.service == self._names.group else []
         return next((each for each in states if each.partition == partition), None)
 
-    def _owner(self, partition: int) -> str:
-        """Return the address of the owner's ops server; '' while it is unknown."""
+    def _owner(self, partition: int, until: float) -> str:
+        """Return the address of the owner's ops server; '' while it is unknown. Asks the group until this time."""
         with self._lock:
             found, now = self._owners.get(partition), time.monotonic()
             if found is not None and now - found.asked < _KEPT:
@@ -268,13 +299,17 @@ class OwnerReads:
                 return ""
             self._asked = now
         try:
-            members = self._admin().describe_group(self._names.input).members
-        except KafkaTrouble:
-            return ""
+            members = self._admin().describe_group(self._names.input, max(0.05, until - now)).members
+        except KafkaTrouble:  # the last known owner is asked on: without Kafka no partition moves
+            with self._lock:
+                if found is not None and self._owners.get(partition) is found:
+                    self._owners[partition] = found._replace(asked=time.monotonic())
+            return found.url if found is not None else ""
         asked = time.monotonic()
         owners = {each: _Owner(member.url, asked) for member in members if member.url for each in member.partitions}
         with self._lock:
             self._owners, self._most = owners, max(owners, default=-1) + 1
+            self._instances = tuple(member.url for member in members if member.url)
         return owners[partition].url if partition in owners else ""
 
     def _require_count(self, what: str, counted: int) -> None:
@@ -361,6 +396,11 @@ def key_text(key: Any) -> str:
         return quote(msgspec.json.encode(key), safe="")
     except (TypeError, ValueError) as error:
         raise UsageError(f"the key {key!r:.100} is no key of a table: {error}. Nothing was read") from error
+
+
+def age_text(seconds: float) -> str:
+    """Write the highest age of a standby replica as in a query; 0: the owner only."""
+    return f"{min(seconds, _OLDEST):.2f}".rstrip("0").rstrip(".")
 
 
 def _pause_of(text: str) -> float:

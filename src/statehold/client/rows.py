@@ -94,14 +94,21 @@ class ManyReads:
         self._owners, self._input, self._key, self._here = owners, input, key, here
 
     def of_keys(
-        self, table: str, keys: Iterable[Key], kind: Any, after: Iterable[Receipt], count: int, until: float
+        self,
+        table: str,
+        keys: Iterable[Key],
+        kind: Any,
+        after: Iterable[Receipt],
+        max_age: float,
+        count: int,
+        until: float,
     ) -> list[Callable[[], dict[Any, Any]]]:
         """Return jobs whose results together are the values of the keys that the table has."""
         offsets, homes = self._offsets(after), dict[int, list[Key]]()
         for key in dict.fromkeys(keys):
             homes.setdefault(murmur2(self._key(key), count), []).append(key)
         return [
-            partial(self._values, table, some, kind, home, offsets.get(home, -1), until)
+            partial(self._values, table, some, kind, home, offsets.get(home, -1), max_age, until)
             for home, wanted in homes.items()
             for some in _pieces(wanted)
         ]
@@ -113,6 +120,7 @@ class ManyReads:
         kinds: tuple[Any, Any],
         limit: int,
         after: Iterable[Receipt],
+        max_age: float,
         count: int,
         until: float,
     ) -> list[Callable[[], RowPage[Any]]]:
@@ -129,12 +137,12 @@ class ManyReads:
             raise UsageError(f"limit={limit}: a page has 1 to {MOST_ROWS} rows. Nothing was read")
         offsets = self._offsets(after)
         return [
-            partial(self._rows, table, bounds, kinds, limit, home, offsets.get(home, -1), until)
+            partial(self._rows, table, bounds, kinds, limit, home, offsets.get(home, -1), max_age, until)
             for home in range(count)
         ]
 
     def _values(
-        self, table: str, keys: list[Key], kind: Any, partition: int, after: int, until: float
+        self, table: str, keys: list[Key], kind: Any, partition: int, after: int, max_age: float, until: float
     ) -> dict[Any, Any]:
         def here() -> dict[Any, Any] | None:
             found = None if self._here is None else self._here.values(table, keys, partition, after)
@@ -146,7 +154,7 @@ class ManyReads:
             return {keys[row.index]: answer.decoded(kind, row.value) for row in answer.rows}
 
         fields = {"keys": ",".join(map(key_text, keys))}
-        return self._owners.rows(table, fields, partition, after, until, here, accept)
+        return self._owners.rows(table, fields, partition, after, max_age, until, here, accept)
 
     def _rows(
         self,
@@ -156,6 +164,7 @@ class ManyReads:
         limit: int,
         partition: int,
         after: int,
+        max_age: float,
         until: float,
     ) -> RowPage[Any]:
         key, value = kinds
@@ -171,7 +180,7 @@ class ManyReads:
             return RowPage(rows, answer.truncated, answer.position(partition))
 
         fields = {**bounds.fields(), "limit": str(limit)}
-        return self._owners.rows(table, fields, partition, after, until, here, accept)
+        return self._owners.rows(table, fields, partition, after, max_age, until, here, accept)
 
     def _offsets(self, after: Iterable[Receipt]) -> dict[int, int]:
         """Return the highest offset of each partition. :raises UsageError: a receipt is of another input."""

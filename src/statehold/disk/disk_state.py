@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -43,6 +45,29 @@ def codec_of(kind: Any, *, on_disk: bool) -> KeyCodec:
     return KeyCodec(encode, lambda data: decode(data)[0], encode)
 
 
+class WriteBehind:
+    """Says when committed changes, which wait in memory, go to the files: a page has rows of many keys, so a larger
+    write replaces fewer pages for each row, and writes a key that has changed often once.
+
+    All partitions of a process share the rows and bytes that may wait. Any thread.
+    """
+
+    def __init__(self, rows: int = 50_000, size: int = 8_000_000, seconds: float = 10.0) -> None:
+        """`seconds`: how long a change waits at most, if a delta follows."""
+        self._rows, self._size, self._seconds = rows, size, seconds
+        self._states: weakref.WeakSet[DiskState] = weakref.WeakSet()
+        #: rows that were written answer reads until the next write
+        self.keeps = rows > 0
+
+    def join(self, state: DiskState) -> None:
+        self._states.add(state)
+
+    def is_due(self, rows: int, size: int, seconds: float) -> bool:
+        """Return whether a partition writes what waits."""
+        parts = max(1, len(self._states))
+        return rows * parts >= self._rows or size * parts >= self._size or seconds >= self._seconds
+
+
 class DiskState(State):
     """`flush` writes to the files what has committed in Kafka since the last one, with the label of that state.
 
@@ -50,10 +75,21 @@ class DiskState(State):
     """
 
     def __init__(
-        self, tables: Iterable[PartitionTable[Any, Any]], store: PartitionStore, *, track_delta: bool = False
+        self,
+        tables: Iterable[PartitionTable[Any, Any]],
+        store: PartitionStore,
+        *,
+        track_delta: bool = False,
+        behind: WriteBehind | None = None,
     ) -> None:
+        """`behind`: without it each `settle` writes."""
         super().__init__(tables, track_delta=track_delta)
-        self.store = store
+        self.store, self._behind = store, behind or WriteBehind(rows=0)
+        self._behind.join(self)
+        #: label of the state of now; None: the files have it, or the last commit record carried no delta
+        self._label: bytes | None = None
+        #: time of the first `settle` since the last write. The first one of all writes, which proves the files
+        self._since: float | None = -math.inf
         #: of the last pass of the scrub over the partition's files; replaced whole, so any thread may read it
         self.scrubbed: ScrubNote | None = store.last_scrub()
         #: bytes of the changes that the files do not have yet
@@ -72,11 +108,13 @@ class DiskState(State):
     # Committed changes
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
+        self._label = None
         super().commit(frozen, delta=delta)
         for change in frozen.changes:
             self._copy(change)
 
     def follow(self, changes: Changes) -> None:
+        self._label = None
         super().follow(changes)
         self._copy(changes)
 
@@ -96,7 +134,12 @@ class DiskState(State):
     @property
     def crowded(self) -> bool:
         """Return whether memory holds so much that is not in the files that a restore writes it."""
-        return self._bytes > _SPILL_BYTES or sum(len(rows.unwritten) for rows in self._rows.values()) > _SPILL
+        return self._bytes > _SPILL_BYTES or self._waiting > _SPILL
+
+    @property
+    def _waiting(self) -> int:
+        """Return the number of rows that the files do not have yet."""
+        return sum([len(rows.unwritten) for rows in self._rows.values()])
 
     def stored_counts(self) -> dict[str, int]:
         """Return the number of rows of each table in the files, and of each index."""
@@ -122,6 +165,19 @@ class DiskState(State):
         counts = {name: len(table.stored) for name, table in self.tables.items()}
         return counts | {table.index: len(table.stored) for table in self._dated.values()}
 
+    def settle(self, label: bytes, now: float) -> bool:
+        """Take the label of what has committed, with a delta. Write it if enough waits, and return whether.
+
+        :raises LocalStoreFailed: nothing was written.
+        """
+        self._label = label
+        if self._since is None:
+            self._since = now
+        if not self._behind.is_due(self._waiting, self._bytes, now - self._since):
+            return False
+        self._write(label)
+        return True
+
     def flush(self, label: bytes) -> None:
         """Write what has committed and its label, at once. :raises LocalStoreFailed: nothing was written."""
         self._write(label)
@@ -130,15 +186,17 @@ class DiskState(State):
         batch = {}
         for name, rows in self._rows.items():
             if rows.unwritten:
-                batch[name] = dict(map(rows.row, rows.unwritten.keys(), rows.unwritten.values()))
+                batch[name] = rows.packed()
         if label is not None:  # otherwise a restore makes the index at its end
             for table in self._dated.values():
                 batch[table.index] = table.index_rows()
         self.store.apply(batch, label)
+        self._label = self._since = None
         self._bytes = 0
         self.written += sum(map(len, batch.values()))
+        keep = label is not None and self._behind.keeps
         for rows in self._rows.values():
-            rows.unwritten = {}
+            rows.written(keep=keep)
         for table in self._dated.values():
             table.filed()
 
@@ -171,7 +229,12 @@ class DiskState(State):
         self.digest = total % MODULUS
 
     def pieces(self, size: int) -> Iterator[Changes]:
-        """Yield all keys and values of the last `flush`, or of later ones if the files grow (rule X4)."""
+        """Yield all keys and values of the last commit with a delta, or of later ones if the files grow (rule X4).
+
+        :raises LocalStoreFailed:
+        """
+        if self._label is not None:
+            self._write(self._label)
         view = _View(self)
         return _FilePieces(view, _read(view, self._rows, self._dated, size))
 
@@ -192,7 +255,7 @@ class DiskState(State):
 
     def before(self, changes: Changes) -> list[bytes | None]:
         table = self.tables[changes.table]
-        return list(map(table.before, changes.keys)) if isinstance(table, DiskTable) else super().before(changes)
+        return table.before_each(changes.keys) if isinstance(table, DiskTable) else super().before(changes)
 
 
 class _View:

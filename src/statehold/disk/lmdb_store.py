@@ -113,6 +113,18 @@ class LmdbStore:
                 raise self._failed("read", error) from error
             return found
 
+    def get_each(self, table: str, places: list[bytes]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for first in range(0, len(places), _MANY):  # in pieces, so that other readers wait for one at most
+            with self._lock:
+                self._require_open()
+                try:
+                    get = self._reader.cursor(self._tables[table]).get
+                    found += map(get, places[first : first + _MANY])
+                except lmdb.Error as error:
+                    raise self._failed("read", error) from error
+        return found
+
     def count(self, table: str) -> int:
         with self._lock:
             self._require_open()
@@ -234,7 +246,10 @@ class LmdbStore:
 
     @staticmethod
     def _write(writer: lmdb.Transaction, table: Any, rows: Mapping[bytes, bytes | None]) -> None:
-        written = sorted((place, row) for place, row in rows.items() if row is not None)
+        if None in rows.values():
+            written = sorted((place, row) for place, row in rows.items() if row is not None)
+        else:
+            written = sorted(rows.items())  # type: ignore[arg-type]
         if written:
             writer.cursor(table).putmulti(written)
         if len(written) < len(rows):

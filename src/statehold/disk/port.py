@@ -48,6 +48,10 @@ class PartitionStore(Protocol):
         """Return the row at a place."""
         ...
 
+    def get_each(self, table: str, places: list[bytes]) -> list[bytes | None]:
+        """Return the rows at many places; None for one that has none."""
+        ...
+
     def count(self, table: str) -> int:
         """Return the number of rows of a table."""
         ...

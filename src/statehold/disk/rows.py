@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
+from operator import add
 from typing import Final, NamedTuple
 
 from statehold.state.digest import hash64
@@ -38,10 +39,33 @@ def check_of(place: bytes) -> bytes:
     return _CHECK.pack(hash64(b"", hash64(place)))
 
 
+def packed_rows(keys: list[bytes], values: list[bytes | None]) -> dict[bytes, bytes | None]:
+    """Return the rows of encoded keys by their places; None stays None."""
+    if max(map(len, keys), default=0) < LONGEST and None not in values:
+        checks = map(_CHECK.pack, map(hash64, values, map(hash64, keys)))  # type: ignore[arg-type]
+        return dict(zip(keys, map(add, checks, values), strict=True))
+    places = map(place_of, keys)
+    return {
+        place: None if value is None else packed(key, place, value)
+        for key, place, value in zip(keys, places, values, strict=True)
+    }
+
+
 def packed(key: bytes, place: bytes, value: bytes) -> bytes:
     """Return the row of a key that is stored at `place`."""
     body = value if len(key) < LONGEST else _LENGTH.pack(len(key)) + key + value
     return _CHECK.pack(hash64(body, hash64(place))) + body
+
+
+def bodies(places: list[bytes], rows: list[bytes | None]) -> list[bytes | None]:
+    """Return the values of rows at places that are whole keys; None stays None. :raises DamagedRow:"""
+    if None in rows:
+        return [None if row is None else unpacked(place, row).value for place, row in zip(places, rows, strict=True)]
+    values = [row[_CHECK.size :] for row in rows]  # type: ignore[index]
+    checks = list(map(_CHECK.pack, map(hash64, values, map(hash64, places))))
+    if checks != [row[: _CHECK.size] for row in rows]:  # type: ignore[index]
+        raise DamagedRow("a row differs from its checksum")
+    return values
 
 
 def unpacked(place: bytes, row: bytes) -> Row:

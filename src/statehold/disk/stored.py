@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from statehold.disk.keys import NO_KEY, KeyCodec
 from statehold.disk.port import PartitionStore, StoreSnapshot
-from statehold.disk.rows import DamagedRow, check_of, packed, place_of, unpacked
+from statehold.disk.rows import LONGEST, DamagedRow, bodies, check_of, packed_rows, place_of, unpacked
 from statehold.state.digest import table_digest
 
 _ABSENT: Final[Any] = object()
@@ -80,13 +80,32 @@ class StoredOnDisk(Mapping[Any, bytes]):
         self._store, self._table, self.codec = store, table, codec
         #: committed in Kafka and not yet in the files; None: deleted
         self.unwritten: dict[Any, bytes | None] = {}
+        #: what the last write has written, because a key that has changed often changes again soon
+        self.recent: dict[Any, bytes | None] = {}
         self.count = store.count(table)
 
     def get(self, key: Any, default: Any = None) -> Any:
         data = self.unwritten.get(key, _ABSENT)
-        if data is _ABSENT:
+        if data is _ABSENT and (data := self.recent.get(key, _ABSENT)) is _ABSENT:
             data = self._fetch(key)
         return default if data is None else data
+
+    def get_each(self, keys: list[Any]) -> list[bytes | None]:
+        """Return the values of many keys, None for one that is not there."""
+        found = list(map(self.unwritten.get, keys, map(self.recent.get, keys, repeat(_ABSENT))))
+        absent = [key for key, value in zip(keys, found, strict=True) if value is _ABSENT]
+        if not absent:
+            return found
+        fetched = self._fetch_each(absent)
+        if len(absent) == len(keys):
+            return fetched
+        rest = iter(fetched)
+        return [next(rest) if value is _ABSENT else value for value in found]
+
+    def written(self, *, keep: bool) -> None:
+        """Note that the files have `unwritten` now. `keep`: it answers reads until the next write."""
+        self.recent = self.unwritten if keep else {}
+        self.unwritten = {}
 
     def __getitem__(self, key: Any) -> bytes:
         data: bytes | None = self.get(key)
@@ -144,16 +163,27 @@ class StoredOnDisk(Mapping[Any, bytes]):
             for place, _ in snapshot.rows(self._table, low, high, reverse=reverse):
                 yield self.codec.decode(place)  # a sorted table has no key that is cut
 
-    def row(self, key: Any, value: bytes | None) -> tuple[bytes, bytes | None]:
-        """Return the place and the row of a key for the files; None deletes it."""
-        data = self.codec.encode(key)
-        place = place_of(data)
-        return place, None if value is None else packed(data, place, value)
+    def packed(self) -> dict[bytes, bytes | None]:
+        """Return the rows of `unwritten` by their places; None deletes one."""
+        return packed_rows(list(map(self.codec.encode, self.unwritten)), list(self.unwritten.values()))
 
     def unpack(self, place: bytes, row: bytes) -> tuple[bytes, bytes]:
         """Return the encoded key and the value of a row. :raises LocalStoreFailed: it is damaged."""
         try:
             return unpacked(place, row)
+        except DamagedRow as error:
+            raise self._store.damaged(f"table {self._table!r}: {error}") from error
+
+    def _fetch_each(self, keys: list[Any]) -> list[bytes | None]:
+        try:
+            places = list(map(self.codec.encode, keys))
+        except NO_KEY:
+            return list(map(self._fetch, keys))
+        if max(map(len, places)) >= LONGEST:
+            return list(map(self._fetch, keys))
+        rows = self._store.get_each(self._table, places)
+        try:
+            return bodies(places, rows)
         except DamagedRow as error:
             raise self._store.damaged(f"table {self._table!r}: {error}") from error
 

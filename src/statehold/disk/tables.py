@@ -151,6 +151,21 @@ class DiskTable(PartitionTable[K, V]):
             self._fetched_bytes += len(data or b"")
         return data  # type: ignore[no-any-return]
 
+    def before_each(self, keys: list[K]) -> list[bytes | None]:
+        """Return the committed values of keys; on the partition's thread only."""
+        fetched = self._fetched
+        absent = [key for key in keys if key not in fetched]
+        if absent:
+            found = self.stored.get_each(absent)
+            self.reads += len(absent)
+            size = sum(map(len, filter(None, found)))
+            if len(fetched) + len(absent) > _FETCHED or self._fetched_bytes + size > _FETCHED_BYTES:
+                rest = iter(found)
+                return [fetched[key] if key in fetched else next(rest) for key in keys]
+            fetched.update(zip(absent, found, strict=True))
+            self._fetched_bytes += size
+        return list(map(fetched.__getitem__, keys))
+
     def __len__(self) -> int:
         count = self.stored.count
         for key, value in self._frozen.items():

@@ -27,6 +27,7 @@ from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
+from statehold.disk.disk_state import WriteBehind
 from statehold.disk.kinds.disk_tables import disk_tables
 from statehold.disk.port import Stores
 from statehold.errors import KafkaTrouble, StartError, UsageError
@@ -141,7 +142,7 @@ class ServiceWiring:
         self._renewal: CredentialRotation | None = None
         self._state_dir = state_directory(service.settings.service.state_dir)
         #: None if the handler has no table on disk
-        self._disk = disk_tables(class_of(service.handler), service.settings, self._stores)
+        self._disk = disk_tables(class_of(service.handler), service.settings, self._stores, WriteBehind())
         #: None without such a table, or with `state.scrub` 0
         self._scrub = self._scrubbing(service.settings.state.scrub)
         #: None without standby replicas.

@@ -10,6 +10,7 @@ import faulthandler
 import os
 import signal
 from collections.abc import MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from tests.support.apps.tally import Tally, tally
 
 from statehold import Service
 from statehold.config import load
+from statehold.disk.disk_state import WriteBehind
 from statehold.kafka.clients.producer import KafkaTransactions
+from statehold.runtime import wiring
 
 
 def _path(name: str) -> Path | None:
@@ -49,6 +52,8 @@ def main() -> None:
         KafkaTransactions.suspicion = ""  # type: ignore[method-assign, assignment]
     if (kill := _path("PROBE_KILL_FILE")) is not None and kill.exists():
         killed_writing.arm(kill)
+    if rows := os.environ.get("PROBE_ROWS_THAT_WAIT"):
+        vars(wiring)["WriteBehind"] = partial(WriteBehind, int(rows))
     signal.signal(signal.SIGUSR1, lambda *_: service.retry())
     faulthandler.register(signal.SIGUSR2)
     service.run()

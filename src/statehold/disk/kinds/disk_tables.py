@@ -10,7 +10,7 @@ from statehold.api.handler import Handler
 from statehold.bound.attributes import tables_and_outputs
 from statehold.config.settings import Settings
 from statehold.disk.dated import SORTING, index_names
-from statehold.disk.disk_state import DiskState
+from statehold.disk.disk_state import DiskState, WriteBehind
 from statehold.disk.kinds.placed import fresh_tables, placed_on_disk
 from statehold.disk.port import PartitionStore, Stores
 from statehold.disk.tables import DecodedBudget, DiskTable
@@ -18,8 +18,13 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.state.state import State
 
 
-def disk_tables(kind: type[Handler[Any]], settings: Settings, stores: Callable[[], Stores]) -> DiskTables | None:
-    """Return what a handler with tables on disk needs; None without such a table."""
+def disk_tables(
+    kind: type[Handler[Any]], settings: Settings, stores: Callable[[], Stores], behind: WriteBehind | None = None
+) -> DiskTables | None:
+    """Return what a handler with tables on disk needs; None without such a table.
+
+    `behind`: without it the files are written at each delta.
+    """
     on_disk = placed_on_disk(kind, settings.state.storage)
     if not on_disk:
         return None
@@ -30,6 +35,7 @@ def disk_tables(kind: type[Handler[Any]], settings: Settings, stores: Callable[[
         DecodedBudget(settings.state.memory),
         traced=settings.service.mode == "development",
         track_delta=settings.snapshot.delta_interval != "off",
+        behind=behind,
     )
 
 
@@ -44,6 +50,7 @@ class DiskTables:
     budget: DecodedBudget
     traced: bool
     track_delta: bool
+    behind: WriteBehind | None = None
 
     def open(self, place: Place) -> PartitionStore:
         """:raises LocalStoreFailed:"""
@@ -54,7 +61,7 @@ class DiskTables:
     def state(self, store: PartitionStore) -> DiskState:
         """Return a state over what the files hold."""
         tables = fresh_tables(self.kind, self.on_disk, store, self.budget, traced=self.traced)
-        return DiskState(tables, store, track_delta=self.track_delta)
+        return DiskState(tables, store, track_delta=self.track_delta, behind=self.behind)
 
     def replica(self, store: PartitionStore) -> DiskState:
         """Return as `state`, for a standby replica: its tables decode nothing, so they have no share of the budget."""

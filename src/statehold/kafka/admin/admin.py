@@ -198,12 +198,12 @@ class Admin(GroupOffsets):
                 raise Misconfigured(f"{text}: see kafka.security and kafka.extra") from error
             raise translate(error) from error
 
-    def describe_group(self, topic: str) -> ConsumerGroup:
-        """Describe the group now; members list their partitions of `topic`. Blocks for seconds at most.
+    def describe_group(self, topic: str, seconds: float = _GROUP_ATTEMPT) -> ConsumerGroup:
+        """Describe the group now; members list their partitions of `topic`. Blocks for 3 s at most, or for `seconds`.
 
         :raises KafkaTrouble: the coordinator does not answer.
         """
-        return describe_group(self.client, self._group, topic, seconds=_GROUP_ATTEMPT)
+        return describe_group(self.client, self._group, topic, seconds=min(seconds, _GROUP_ATTEMPT))
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         """Return whether a member of the group owns a partition.

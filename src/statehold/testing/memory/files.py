@@ -99,6 +99,9 @@ class MemoryStore:
     def get(self, table: str, place: bytes) -> bytes | None:
         return self._open().tables.get(table, {}).get(place)
 
+    def get_each(self, table: str, places: list[bytes]) -> list[bytes | None]:
+        return list(map(self._open().tables.get(table, {}).get, places))
+
     def count(self, table: str) -> int:
         return len(self._open().tables.get(table, {}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from statehold.disk.disk_state import WriteBehind
 from statehold.snapshot.format.partition_identity import Place
 from statehold.testing.memory.files import MemoryStore, MemoryStores, PartitionFiles
 from statehold.testing.simulation.schedule import mix
@@ -40,6 +41,11 @@ class SimulatedDisk(MemoryStores):
                 store = self._held[partition] = MemoryStore(self, files, place)
                 return store
         raise AssertionError(f"partition {place.partition} is open {_SLOTS} times in one process")
+
+    def behind(self) -> WriteBehind:
+        """Return a moment to write: at each delta, after a few, or only when a full snapshot reads the files."""
+        order = self._scheduler.schedule.order
+        return WriteBehind((0, 6, 30, 50_000)[mix(order, "behind") % 4])
 
     def begin(self) -> None:
         """A process starts: the kernel has freed the locks of the one before."""

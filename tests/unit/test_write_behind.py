@@ -1,0 +1,128 @@
+"""Committed changes wait in memory: what is written when, and that files and label are always of one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.files_on_disk import PLACE, contents, local
+
+from statehold import Handler, Table
+from statehold.disk.disk_state import DiskState, WriteBehind
+from statehold.disk.kinds.disk_tables import DiskTables
+from statehold.disk.port import PartitionStore
+from statehold.disk.tables import DecodedBudget, DiskTable
+from statehold.errors import LocalStoreFailed
+from statehold.state.state import State
+
+
+class Store(Handler[bytes]):
+    texts = Table(key=str, value=str, storage="disk")
+
+
+class Files:
+    """A state whose files are written after five rows, 1,000 bytes or 10 s."""
+
+    def __init__(self, directory: Path, partitions: int = 1) -> None:
+        self.behind = WriteBehind(5, 1_000, 10.0)
+        budget, on_disk = DecodedBudget(1_000_000), frozenset({"texts"})
+        tables = DiskTables(
+            Store, on_disk, local(directory), budget, traced=False, track_delta=True, behind=self.behind
+        )
+        self.store: PartitionStore = tables.open(PLACE)
+        self.state = tables.empty_state(self.store)
+        self._others = [State([]) for _ in range(partitions - 1)]
+        for other in self._others:
+            self.behind.join(other)  # type: ignore[arg-type]
+        self.number = 0
+        self.transaction({"first": "a"})  # proves the files
+
+    def transaction(self, texts: dict[str, str | None], now: float = 0.0, *, delta: bool = True) -> bool:
+        """Commit one; return whether the files were written."""
+        table: Any = self.state.tables["texts"]
+        for key, text in texts.items():
+            if text is None:
+                table.delete(key)
+            else:
+                table[key] = text
+        self.state.commit(self.state.freeze(), delta=delta)
+        self.number += 1
+        return delta and self.state.settle(b"%d" % self.number, now)
+
+    @property
+    def in_files(self) -> int:
+        return len(contents(self.store, "texts"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Files]:
+    made = Files(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_the_first_write_is_not_delayed(files: Files) -> None:
+    """Because a commit proves that the files do not end the process."""
+    assert (files.in_files, files.store.label()) == (1, b"1")
+
+
+def test_rows_bytes_or_time_let_it_write(files: Files) -> None:
+    assert not files.transaction({"a": "x", "b": "x"})
+    assert not files.transaction({"a": "y", "b": "y"})  # the same rows
+    assert (files.in_files, files.store.label()) == (1, b"1")
+    assert files.transaction({"c": "x", "d": "x", "e": "x"})
+    assert (files.in_files, files.store.label()) == (6, b"4")
+    assert files.transaction({"f": "x" * 1_000})
+    assert not files.transaction({"g": "x"}, 100.0)
+    assert not files.transaction({"h": "x"}, 109.0)
+    assert files.transaction({"i": "x"}, 110.0)
+    assert files.in_files == 10
+
+
+def test_partitions_share_what_may_wait(tmp_path: Path) -> None:
+    files = Files(tmp_path, partitions=5)
+    assert files.transaction({"a": "x"})
+    files.store.close()
+
+
+def test_a_full_snapshot_writes_what_waits(files: Files) -> None:
+    """It is of the last commit record, not of an earlier one."""
+    files.transaction({"a": "x", "first": None})
+    assert [change.keys for change in files.state.pieces(100)] == [["a"]]
+    assert (files.in_files, files.store.label()) == (1, b"2")
+
+
+def test_a_label_is_never_written_with_rows_of_a_later_commit(files: Files) -> None:
+    """A commit without a delta has no label of its own."""
+    files.transaction({"a": "x"})
+    files.transaction({"a": "y"}, delta=False)
+    assert [change.values for change in files.state.pieces(100)] == [[files.state.tables["texts"].encode("a")]]
+    assert files.store.label() == b"1"
+
+
+def test_reads_see_the_newest_value_in_whatever_layer(files: Files) -> None:
+    table = files.state.tables["texts"]
+    assert isinstance(table, DiskTable)
+    files.transaction({"first": "b", "a": "x", "b": "x", "c": "x", "d": "x"})  # written, and still in memory
+    files.transaction({"a": "y", "b": None})  # waits
+    table.rollback()  # drops decoded values
+    assert dict(table.items()) == {"first": "b", "a": "y", "c": "x", "d": "x"}
+    assert [table.get(key) for key in ("first", "a", "b", "c", "e")] == ["b", "y", None, "x", None]
+    assert len(table) == 4
+    files.transaction(dict.fromkeys(("first", "a", "c", "d")) | dict.fromkeys("jklmn", "z"))
+    assert files.in_files == len(table) == 5
+    before, files.state = files.state.digest, DiskState([table], files.store)
+    files.state.loaded()
+    assert files.state.digest == before
+
+
+def test_rows_that_are_read_together_are_checked(files: Files) -> None:
+    """Rule X4: the old values of rows that a transaction replaces without reading them."""
+    files.transaction(dict.fromkeys("abcde", "x"))
+    files.transaction(dict.fromkeys("fghij", "x"))
+    place, row = next(iter(contents(files.store, "texts").items()))
+    files.store.apply({"texts": {place: row[:-1] + bytes([row[-1] ^ 1])}}, b"3")
+    with pytest.raises(LocalStoreFailed, match="checksum"):
+        files.transaction({"a": "y", "b": "y"})
