@@ -89,8 +89,10 @@ class SystemThreads:
 
     event = staticmethod(threading.Event)
     condition = staticmethod(threading.Condition)
-    queue = staticmethod(queue.SimpleQueue)
     processor_time = staticmethod(time.thread_time)
+
+    def queue(self) -> ThreadQueue:
+        return queue.SimpleQueue()
 
     def thread(self, run: Callable[[], None], name: str) -> Thread:
         return threading.Thread(target=run, name=name, daemon=True)
