@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from statehold.api.values import serde, versioned_values
-from statehold.errors import UsageError
+from statehold.errors import UsageError, class_and_text
 from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import State
 from statehold.state.system_names import owner
@@ -157,8 +157,7 @@ class Edits:
             return None if result is None else self._tables[name].encode(result)
         except Exception as error:  # the user's function may raise anything
             raise UsageError(
-                f"table {name!r}, key {key!r}: {function.__name__} raised {type(error).__name__}: {error}. Nothing was "
-                f"changed"
+                f"table {name!r}, key {key!r}: {function.__name__} raised {class_and_text(error)}. Nothing was changed"
             ) from error
 
     def patched(self, name: str) -> list[Any]:

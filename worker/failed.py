@@ -14,6 +14,8 @@ from statehold.errors import (
     RegistryUnreachable,
     RestoreTimeout,
     SinkUnreachable,
+    class_and_text,
+    text_of,
 )
 from statehold.ports import Cancelled
 from statehold.worker.common.context import Tools
@@ -55,7 +57,7 @@ def hold_failed(
     except Cancelled:
         raise
     except Exception as error:  # noqa: BLE001  because any error is the failure of this partition alone
-        tools.log.warning("kafka_retry", doing="wait for a retry", cause=f"{type(error).__name__}: {error}")
+        tools.log.warning("kafka_retry", doing="wait for a retry", cause=class_and_text(error))
         signals.any.wait(_WAIT_AGAIN)
         return None
 
@@ -73,7 +75,7 @@ def await_retry(tools: Tools, signals: Signals, ownership: Ownership, cause: Bas
             event = Event.RETRY
             break
     if event is Event.RETRY:
-        tools.log.info("retrying", after=str(cause))
+        tools.log.info("retrying", after=text_of(cause) if cause is not None else None)
     return event
 
 

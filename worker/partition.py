@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from statehold.api.record import Message
-from statehold.errors import OwnershipError, of_thread
+from statehold.errors import OwnershipError, class_and_text, of_thread, text_of
 from statehold.health.fork_guard import no_fork
 from statehold.ports import Cancelled, WorkerReport
 from statehold.worker.common.context import Tools
@@ -128,13 +128,15 @@ class PartitionWorker:
             while self._life.phase is not Phase.CLOSED:
                 self._step(self._phases[self._life.phase])
         except BaseException as error:  # a thread must not die unseen (rule A6)
-            self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
+            self._tools.log.error("thread_died", cause=class_and_text(error), exc_info=True)
             self._tools.report(WorkerReport(self.partition, "died", cause=of_thread(error)))
         finally:
             self._takeover.release()
             self._tools.metrics.forget()
             self.closed.set()
-            self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
+            self._tools.log.info(
+                "partition_closed", cause=text_of(self._life.cause) if self._life.cause is not None else None
+            )
             self._tools.report(WorkerReport(self.partition, "closed", cause=self._life.cause))
 
     def _step(self, phase: Callable[[], Event | None]) -> None:

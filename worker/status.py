@@ -10,7 +10,7 @@ import msgspec
 
 from statehold.disk.disk_state import DiskState
 from statehold.disk.usage import ScrubNote
-from statehold.errors import DeadlyRecord
+from statehold.errors import DeadlyRecord, text_of
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.state import digest
@@ -183,8 +183,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
             position=record.position(place.input) if record else None,
             transaction=record.n if record else None,
             mailbox=mailbox,
-            cause=str(life.cause) if life.cause else None,
-            error=type(life.cause).__name__ if life.cause else None,
+            cause=text_of(life.cause) if life.cause is not None else None,
+            error=type(life.cause).__name__ if life.cause is not None else None,
             deadly_offset=life.cause.position if isinstance(life.cause, DeadlyRecord) else None,
             paused=record.paused.issuer if record and record.paused else None,
             restore=takeover.recovery.progress.view(),

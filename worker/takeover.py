@@ -14,7 +14,7 @@ import msgspec
 from statehold.api.handler import Handler
 from statehold.bound.policies import retry_topics
 from statehold.disk.disk_state import DiskState
-from statehold.errors import UsageError
+from statehold.errors import UsageError, text_of
 from statehold.ports import Transactions, WorkerReport
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
@@ -267,7 +267,7 @@ class Takeover:
         try:
             live.close()
         except BaseException as error:  # on_stop may raise anything, SystemExit too; the partition is released
-            cause = f"in on_stop, or in closing: {error}"
+            cause = f"in on_stop, or in closing: {text_of(error)}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
         finally:
             live.engine.state.close(flush=self._signals.final)

@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from statehold.errors import class_and_text
+
 #: no sniffing, no framing, no requests to other sites; the console consists of plain files
 SAFE: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -93,7 +95,7 @@ def answered(step: Callable[[HttpRequest], HttpAnswer], request: HttpRequest) ->
     except Rejected as rejected:
         return rejected.answer
     except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
-        return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+        return as_json({"error": class_and_text(error)}, 500)
 
 
 def fields_of(query: str) -> dict[str, str]:

@@ -6,16 +6,20 @@ from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from statehold.bound.inputs import RecordKeys, input_names, key_types
 from statehold.bound.topics import class_of
+from statehold.client.owner_reads import PartitionState
 from statehold.common.partitioner import murmur2
 from statehold.ports import GroupMember
 from statehold.service import Service
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.replicas.queries import Committed, Tables
 
-#: the phase of a partition here that has not committed a record yet
+#: the phase of a partition here that has not committed a record yet, or is paused before it
 BEHIND: Final = "behind"
+PAUSED: Final = "paused"
 #: seconds for the answer of the group
 _WAIT: Final = 3.0
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -46,11 +50,14 @@ class NotFound(LookupError):
 
 
 class NotLive(LookupError):
-    """The key's partition is restoring here, or has no owner at the moment; retry soon."""
+    """The key's partition is restoring here, or has no owner at the moment; retry soon, unless it is `stopped`.
 
-    def __init__(self, why: str, partition: int, phase: str) -> None:
+    `stopped`: it has failed, or is paused before the record that was asked for, until an operator lets it continue.
+    """
+
+    def __init__(self, why: str, partition: int, phase: str, *, stopped: bool = False) -> None:
         super().__init__(why)
-        self.partition, self.phase = partition, phase
+        self.partition, self.phase, self.stopped = partition, phase, stopped
 
 
 class Elsewhere(LookupError):
@@ -138,10 +145,21 @@ class Finder:
         _, commit_record = committed.read(lambda _: None)
         self._require_reached(partition, commit_record, after)
 
+    def require_running(self, partition: int) -> None:
+        """:raises NotLive: the partition is here and has failed."""
+        state = self._state(partition)
+        if state is not None and state.failed:
+            raise self._not_here(partition)
+
     def _require_reached(self, number: int, commit_record: CommitRecord, after: int) -> None:
         """:raises NotLive: the partition has not committed this record yet."""
-        if (reached := commit_record.positions.get(self._service.names.input, 0)) <= after:
-            raise NotLive(f"partition {number} has committed {reached}, and not yet {after}", number, BEHIND)
+        if (reached := commit_record.positions.get(self._service.names.input, 0)) > after:
+            return
+        text = f"partition {number} has committed {reached}, and not yet {after}"
+        if commit_record.paused is not None:
+            why = PartitionState(partition=number, paused=commit_record.paused.issuer).why
+            raise NotLive(f"{text}: it {why}", number, PAUSED, stopped=True)
+        raise NotLive(text, number, BEHIND)
 
     def _why_not(self, table: str, key: Any, home: int | None, here: set[int], age: float | None) -> LookupError:
         overview = self._service.overview
@@ -153,8 +171,10 @@ class Finder:
         return self._not_here(home)
 
     def _not_here(self, home: int) -> LookupError:
-        if (phase := self._phase(home)) is not None:
-            return NotLive(f"partition {home} is here and {phase}", home, phase)
+        if (state := self._state(home)) is not None:
+            if state.failed:
+                return NotLive(f"partition {home} {state.why}", home, state.phase, stopped=True)
+            return NotLive(f"partition {home} is here and {state.phase}", home, state.phase)
         holder = self._whereabouts.holder(home)
         if holder is None:
             return NotLive(f"partition {home} has no owner at the moment", home, "unassigned")
@@ -171,12 +191,10 @@ class Finder:
         handler, names = self._service.handler, self._service.names
         return RecordKeys(input_names(class_of(handler), names), key_types(handler, names))
 
-    def _phase(self, number: int) -> str | None:
-        """Return the phase of a partition that is assigned here."""
-        for each in self._service.status()["partitions"]:
-            if each["partition"] == number:
-                return str(each["phase"])
-        return None
+    def _state(self, number: int) -> PartitionState | None:
+        """Return what is known of a partition that is assigned here."""
+        found = (each for each in self._service.status()["partitions"] if each["partition"] == number)
+        return next((msgspec.convert(each, PartitionState) for each in found), None)
 
 
 def _stored(table: str, key: Any, tables: Tables) -> bytes | None:

@@ -159,12 +159,15 @@ class Queries:
     ) -> dict[int, tuple[Listing, float | None]]:
         """Return the rows of each partition here, or of the chosen one, and the age of a standby replica.
 
-        :raises LookupError: NotLive or Elsewhere, if the partition of the record `after` is not here, or is behind it.
+        :raises LookupError: NotLive or Elsewhere, if the partition of the record `after` is not here, or is behind it;
+            NotLive, if the chosen partition has failed here.
         """
         overview, limit, found = self._service.overview, limit_of(request), {}
         states = overview.committed(self._oldest(request)) if overview is not None else {}
         if after >= 0 and partition is not None:
             self._finder.require(partition, after, states.get(partition))
+        elif partition is not None and partition not in states:
+            self._finder.require_running(partition)
         for number, committed in states.items():
             if partition in (None, number):
                 age = committed.age
@@ -207,7 +210,8 @@ def _errors_of_partitions() -> Iterator[None]:
     try:
         yield
     except NotLive as error:
-        raise Rejected(503, str(error), _SOON, partition=error.partition, phase=error.phase) from error
+        stopped = {"stopped": True} if error.stopped else {}
+        raise Rejected(503, str(error), _SOON, partition=error.partition, phase=error.phase, **stopped) from error
 
 
 def _places(key: Any, wanted: list[Any] | None) -> list[dict[str, int]]:

@@ -16,7 +16,15 @@ from urllib.parse import unquote
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.topics import class_of
 from statehold.client.watching import Look, Watches, WatchOrder
-from statehold.errors import ChangesLost, KafkaTrouble, NoCommitRecord, RestoreTimeout, StateholdError, UsageError
+from statehold.errors import (
+    ChangesLost,
+    KafkaTrouble,
+    NoCommitRecord,
+    RestoreTimeout,
+    StateholdError,
+    UsageError,
+    class_and_text,
+)
 from statehold.kafka.admin.admin import Admin
 from statehold.ops.http.answers import EventStream, HttpAnswer, HttpRequest, Rejected
 from statehold.ops.http.query_fields import chosen_of, named_table, prefix_of
@@ -143,7 +151,7 @@ class WatchRoutes:
         except StateholdError as error:
             if not position:
                 raise
-            yield b"".join([*piece, as_event("end", position, {"error": f"{type(error).__name__}: {error}"})])
+            yield b"".join([*piece, as_event("end", position, {"error": class_and_text(error)})])
         finally:
             looks.close()
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, TextIO
 
 from statehold.config.sections.service import LogSettings
+from statehold.errors import text_of
 from statehold.telemetry.structlog_import import import_structlog
 
 import_structlog()
@@ -144,7 +145,9 @@ class _Bridge(logging.Handler):
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    structlog.get_logger().critical("uncaught", error=kind.__name__, cause=str(error), exc_info=(kind, error, trace))
+    structlog.get_logger().critical(
+        "uncaught", error=kind.__name__, cause=text_of(error), exc_info=(kind, error, trace)
+    )
 
 
 def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:

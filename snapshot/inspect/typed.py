@@ -12,6 +12,7 @@ import msgspec.inspect
 
 from statehold.api.values import serde, versioned_values
 from statehold.common.decoding import UNREADABLE, type_info
+from statehold.errors import class_and_text
 from statehold.state.partition_table import PartitionTable
 
 
@@ -31,7 +32,7 @@ class Typed:
         try:
             shown = builtins(known.decode(stored))
         except Exception as error:  # noqa: BLE001 - a user's decoder may raise anything
-            return {"undecodable": f"{type(error).__name__}: {error}", "stored": _untyped(stored)}
+            return {"undecodable": class_and_text(error), "stored": _untyped(stored)}
         fields = _fields(known.value_type) if known.version == 1 else None
         if fields is not None and isinstance(plain := _untyped(stored), dict) and (lost := plain.keys() - fields):
             return {"undecodable": f"this code has no field {', '.join(sorted(lost))}", "stored": plain}
@@ -58,7 +59,7 @@ def message(codec: serde.Serde[Any] | None, data: bytes | None) -> Any:
         try:
             return builtins(codec.decode(data))
         except Exception as error:  # noqa: BLE001 - a user's decoder may raise anything
-            return {"undecodable": f"{type(error).__name__}: {error}", "bytes": text(data)}
+            return {"undecodable": class_and_text(error), "bytes": text(data)}
     try:
         return builtins(msgspec.json.decode(data))
     except UNREADABLE:

@@ -63,7 +63,7 @@ StateholdError
 │   ├── PartitionStopped       its partition has failed or is paused; it takes effect when the partition continues
 │   └── NoAnswerInTime         it may take effect later: ask again with the same id
 ├── TooManyRequests            too many requests of a `Client` wait for their answers: nothing was sent
-├── StateUnavailable           a `Client` could not read the state within its time
+├── StateUnavailable           a `Client` could not read the state within its time, or its partition is stopped
 ├── ChangesLost                a watch cannot continue without a gap: read the table again, then watch
 ├── CompactionBusy             another compaction of this service holds the lock: wait for its end
 └── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
@@ -348,9 +348,21 @@ def of_thread(error: BaseException) -> Exception:
     """Return the error to raise in another thread for an error that ended a thread."""
     if isinstance(error, Exception):
         return error
-    died = ThreadDied(f"{type(error).__name__}: {error} ended a thread")
+    died = ThreadDied(f"{class_and_text(error)} ended a thread")
     died.__cause__ = error
     return died
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of any exception, also of one that has none, because `__str__` of its class raises."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  a class may raise anything
+        return f"its text raises {type(second).__name__}"
+
+
+def class_and_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {text_of(error)}"
 
 
 class CallRejected(StateholdError):
@@ -411,7 +423,7 @@ class TooManyRequests(StateholdError):
 
 
 class StateUnavailable(StateholdError):
-    """A read of a `Client` found no instance that could answer within its time; the text has the last cause."""
+    """A read of a `Client` got no answer in time, or its partition has failed or is paused; the text has the cause."""
 
 
 class ChangesLost(StateholdError):

@@ -26,7 +26,7 @@ from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import MOST_INPUTS, Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.errors import Misconfigured, UsageError, of_thread
+from statehold.errors import Misconfigured, UsageError, class_and_text, of_thread
 from statehold.kafka.admin.acl_check import require_rights
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
@@ -345,7 +345,7 @@ class Service:
             self._manager.run()
             self._failure = self._manager.failure
         except BaseException as error:  # raised by wait(), so it sets the exit code (rule A6)
-            log.error("thread_died", thread="manager", cause=f"{type(error).__name__}: {error}", exc_info=True)
+            log.error("thread_died", thread="manager", cause=class_and_text(error), exc_info=True)
             self._failure = of_thread(error)
         finally:
             assert self._wiring is not None

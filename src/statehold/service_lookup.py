@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from statehold.errors import StartError, StateholdError, UsageError
+from statehold.errors import StartError, StateholdError, UsageError, class_and_text
 
 if TYPE_CHECKING:
     from statehold.service import Service
@@ -62,7 +62,7 @@ def _imported(name: str) -> ModuleType:
     except StateholdError:
         raise
     except Exception as error:
-        raise StartError(f"{name} cannot be imported: {_where(error)}{type(error).__name__}: {error}") from error
+        raise StartError(f"{name} cannot be imported: {_where(error)}{class_and_text(error)}") from error
 
 
 def _where(error: BaseException) -> str:

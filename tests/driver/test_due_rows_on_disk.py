@@ -211,15 +211,14 @@ def failed(driver: Driver) -> list[tuple[int, str]]:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
-    "seed", [4, 6, 9, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 13, 18, 25, 29))]
+    "seed", [4, 31, 45, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 6, 9, 13, 18, 25, 29, 39, 52, 66))]
 )
 def test_records_that_fail_between_slices_leave_what_they_would_in_memory(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as both end their slices at the same rows.
+    """Both end their slices at the same rows, although a rollback leaves entries of no row in the index in memory.
 
-    A rollback leaves entries of no row in the index in memory. A slice may stop before such an entry, and a record that
-    fails behind it has then advanced the time by one slice more or less. So a history ends where that happens.
+    Otherwise a record that fails behind a slice would have advanced the time by one slice more or less.
     """
     rnd = random.Random(seed)
     monkeypatch.setattr(time_slices, "ROWS", 1 + seed % 3)
@@ -238,14 +237,13 @@ def test_records_that_fail_between_slices_leave_what_they_would_in_memory(
         if after in (3, 5):
             started_again(disk)
             started_again(memory)
-        if cuts(disk) != cuts(memory):
-            break
+        assert cuts(disk) == cuts(memory), number
         assert disk.outputs("out") == memory.outputs("out"), number
         assert state_of(disk) == state_of(memory), number
         assert disk.commit_record().digest == memory.commit_record().digest, number
         assert failed(disk) == failed(memory), number
         rounds, sliced = number + 1, sum(bool(each.pinned) for each in commit_records(disk))
-    assert (rounds > 3, sliced > 1, len(failed(disk)) > 9) == (True, True, True)
+    assert (rounds == 6, sliced > 1, len(failed(disk)) > 9) == (True, True, True)
 
 
 def index_of_files(driver: Driver) -> dict[str, list[tuple[int, Any]]]:

@@ -443,6 +443,97 @@ def test_a_bad_reply_fails_the_record_before_anything_is_sent(value: Any, error:
     assert sent(driver) == []
 
 
+class Amounts(msgspec.Struct, frozen=True):
+    amounts: list[int]
+
+
+class FarAway(Exception):
+    """The error of a serde of one's own."""
+
+
+class Short:
+    """A serde that reads less than it writes."""
+
+    def encode(self, value: str, /) -> bytes:
+        return value.encode()
+
+    def decode(self, data: bytes, /) -> str:
+        if len(data) > 3:
+            raise FarAway("too long")
+        return data.decode()
+
+
+@pytest.mark.parametrize("production", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "value", "error"),
+    [
+        (Booked, {"balance": 5}, "replies: {'balance': 5} is of type dict, it is declared with Booked"),
+        (Booked, Payment("ann", 1), "is of type Payment, it is declared with Booked"),
+        (Booked, None, r"a null value \(a tombstone\) needs the type Booked \| None"),
+        (Booked, Booked("much"), r"a reader of the answer Booked\(balance='much'\) would fail: Expected `int`"),  # type: ignore[arg-type]
+        (Amounts, Amounts([1, "2"]), "would fail: Expected `int`, got `str`"),  # type: ignore[list-item]
+        (int, 1.5, "1.5 is of type float, it is declared with int"),
+        (str, 7, "7 is of type int, it is declared with str"),
+        (bytes, "x", "'x' is of type str, it is declared with bytes"),
+        (list[int], [1, "x"], "would fail: Expected `int`, got `str`"),
+        (dict[str, int], {"a": None}, "would fail: Expected `int`, got `null`"),
+        (Short(), "long", "would fail: too long"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_as_declared_is_rejected_before_it_is_stored(
+    kind: Any, value: Any, error: str, production: bool
+) -> None:
+    class Wrong(Handler[Payment]):
+        on_failure: ClassVar = {UsageError: dead_letter()}
+        replies = Replies(kind, keep=60)
+
+        def on_record(self, record: Record[Payment]) -> None:
+            record.reply(value)
+
+    settings = Settings(commit=CommitSettings(max_records=1000)) if production else None
+    driver = Driver(Wrong, settings=settings)
+    with pytest.raises(RequestFailed, match=error) as failed:
+        driver.ask(Payment("ann", 1), "ann", id="1")
+    assert (failed.value.error, failed.value.became) == ("UsageError", "dead letter")
+    assert driver.table(Wrong.replies) == {}
+    driver.replay()
+
+
+def test_a_handler_that_catches_a_rejected_answer_does_so_in_a_replay_too() -> None:
+    class Catching(Payments):
+        def on_record(self, record: Record[Payment]) -> None:
+            try:
+                record.reply(Booked("much"))  # type: ignore[arg-type]
+            except UsageError:
+                record.reply(Booked(-1))
+
+    driver = Driver(Catching, delta_interval="off")
+    assert driver.ask(Payment("ann", 1), "ann", id="1") == Booked(-1)
+    driver.crash()
+    driver.restore()
+    assert driver.ask(Payment("ann", 1), "ann", id="1") == Booked(-1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "read"),
+    [
+        (int, True, 1),
+        (int | None, None, None),
+        (Booked | None, None, None),
+        (list[int], (1, 2), [1, 2]),
+        (float, 1, 1.0),
+    ],
+)
+def test_an_answer_that_reads_as_an_equal_one_is_sent(kind: Any, value: Any, read: Any) -> None:
+    class Right(Handler[Payment]):
+        replies = Replies(kind, keep=60)
+
+        def on_record(self, record: Record[Payment]) -> None:
+            record.reply(value)
+
+    assert Driver(Right).ask(Payment("ann", 1), "ann") == read
+
+
 def test_a_replay_accepts_an_answer_that_was_within_the_limit_of_its_time() -> None:
     """Its record is committed, so a check could only stop the restore after kafka.message_max_bytes was lowered."""
 

@@ -76,8 +76,8 @@ ALLOWED: dict[str, str] = {
         "errors common api messages telemetry health snapshot.format worker.common worker.handler worker.transaction"
     ),
     "worker.participants": (
-        "common api messages bound ports telemetry health snapshot.format worker.common worker.handler worker.failures "
-        "worker.transaction"
+        "errors common api messages bound ports telemetry health snapshot.format worker.common worker.handler "
+        "worker.failures worker.transaction"
     ),
     "worker.sinks": (
         "errors config.sections common api state messages bound ports telemetry snapshot.format worker.common "

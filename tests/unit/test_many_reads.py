@@ -18,6 +18,7 @@ from statehold.client.rows import RowPage
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings
 from statehold.errors import StateUnavailable, UsageError
+from statehold.messages.command import PAUSE, Command
 from statehold.ops.http import state as state_queries
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered, as_json
 from statehold.ops.http.bounded_server import BoundedServer
@@ -32,6 +33,7 @@ from statehold.watch.position import WatchedTo, parse
 from statehold.worker.replicas import listing
 from statehold.worker.replicas.listing import KeyBounds, keys_within, rows_within
 from statehold.worker.replicas.queries import Busy, Committed
+from statehold.worker.status import PartitionStatus
 
 NAMES = [f"{country}-{i}" for country in ("AT", "DE", "FR") for i in range(40)] + ["a,b", "50%", "ü/ö", ""]
 COUNT = 2
@@ -53,12 +55,16 @@ class Part:
         self.tables = {name: table.fresh() for name, table in tables_and_outputs(Balances)[0].items()}
         self.state: Any = SimpleNamespace(version=0, tables=self.tables)
         self.n = 0
+        self.paused: Command | None = None
 
     def commit(self) -> None:
         for table in self.tables.values():
             table.freeze()
             table.commit()
         self.n += 1
+
+    def pause(self) -> None:
+        self.paused = Command(PAUSE, "1", "ops@desk", 7)
 
     def committed(self) -> Committed:
         return Committed(self.state, lambda: self.record)
@@ -67,7 +73,7 @@ class Part:
     def record(self) -> CommitRecord:
         return CommitRecord(
             n=self.n, attempt="", lineage="0123456789abcdef", service="s", partition=0, partitions=COUNT,
-            positions={"s": self.n}, digest=b"",
+            positions={"s": self.n}, digest=b"", paused=self.paused,
         )  # fmt: skip
 
 
@@ -78,14 +84,23 @@ class Owners:
         self.partitions = COUNT
         self.parts = {number: Part() for number in range(COUNT)}
         service = Service("s", input="s", handler=Balances, settings=Settings())
+        self.member: Any = None
+        #: the partitions that are here and not live
+        self.not_live: dict[int, PartitionStatus] = {}
         overview: Any = SimpleNamespace(
-            committed=lambda _=None: {n: each.committed() for n, each in self.parts.items()}, partitions=COUNT
+            committed=lambda _=None: {n: each.committed() for n, each in self.parts.items()},
+            partitions=COUNT,
+            members=SimpleNamespace(look=lambda _: (self.member,)),
+            status=self.not_live.get,
         )
         self.overview = service.overview = overview
+        monkeypatch.setattr(
+            Service, "status", lambda _: {"partitions": [msgspec.to_builtins(each) for each in self.not_live.values()]}
+        )
         self.asked: list[HttpRequest] = []
         #: what the server says instead of its answer
         self.said: Callable[[HttpRequest, HttpAnswer], HttpAnswer] = lambda _, answer: answer
-        queries = Queries(service)
+        self.queries = queries = Queries(service)
 
         def answer(request: HttpRequest) -> HttpAnswer:
             self.asked.append(request)
@@ -94,11 +109,18 @@ class Owners:
         self.server = BoundedServer(("127.0.0.1", 0), answer)
         self.server.begin("owner")
         self.member = SimpleNamespace(url=f"http://127.0.0.1:{self.server.server_port}", partitions=tuple(range(COUNT)))
+        self.members: tuple[Any, ...] = (self.member,)
         admin = SimpleNamespace(
             describe=lambda topics, _: dict.fromkeys(topics, SimpleNamespace(partitions=self.partitions)),
-            describe_group=lambda *_: SimpleNamespace(members=(self.member,)),
+            describe_group=lambda *_: SimpleNamespace(members=self.members),
         )
         monkeypatch.setattr(asking, "Admin", lambda *_: admin)
+
+    def url_of_another(self) -> str:
+        """Let the group have another member, with the same server by another name; return host and port."""
+        other = SimpleNamespace(url=self.member.url.replace("127.0.0.1", "localhost"), partitions=())
+        self.members = (self.member, other)
+        return str(other.url.removeprefix("http://"))
 
     def fill(self) -> None:
         for i, name in enumerate(NAMES):
@@ -230,6 +252,115 @@ def test_a_partition_that_is_not_there_is_asked_again_and_named(owners: Owners) 
         pytest.raises(StateUnavailable, match=r"partition 1: not read within .* not there"),
     ):
         client.get_range_blocking("balances", value=int, timeout=0.5)
+
+
+def not_live(phase: str, error: str | None = None, cause: str | None = None) -> PartitionStatus:
+    nothing: dict[str, Any] = dict.fromkeys(each.name for each in msgspec.structs.fields(PartitionStatus))
+    given = {"partition": 1, "phase": phase, "error": error, "cause": cause, "since": 1_750_000_000.0, "stuck": False}
+    return PartitionStatus(**nothing | given)
+
+
+IN_PARTITION_1 = next(name for name in NAMES if murmur2(name.encode(), COUNT) == 1)
+Read = Callable[..., Any]
+reads = pytest.mark.parametrize(
+    "read",
+    [
+        lambda client, **given: client.get_blocking("balances", IN_PARTITION_1, value=int, **given),
+        lambda client, **given: client.get_many_blocking("balances", NAMES, value=int, **given),
+        lambda client, **given: client.get_range_blocking("balances", value=int, **given),
+        lambda client, **given: asyncio.run(client.get("balances", IN_PARTITION_1, value=int, **given)),
+        lambda client, **given: asyncio.run(client.get_many("balances", NAMES, value=int, **given)),
+        lambda client, **given: asyncio.run(client.get_range("balances", value=int, **given)),
+    ],
+    ids=["get", "get_many", "get_range", "get in a coroutine", "get_many in one", "get_range in one"],
+)
+#: longer than the test may take
+FOR_LONG = 3_600.0
+
+
+@pytest.mark.timeout(60)
+@ways
+@reads
+@pytest.mark.parametrize("after", [None, Receipt("s", 1, 7)], ids=["", "after"])
+def test_a_failed_partition_ends_a_read_at_once_with_its_cause(
+    owners: Owners, way: Way, read: Read, after: Receipt | None
+) -> None:
+    owners.fill()
+    del owners.parts[1]
+    owners.not_live[1] = not_live("failed", "HandlerFailed", "s[1]@7: no")
+    named = r"partition 1 has failed since 2025-06-15T.*HandlerFailed: s\[1\]@7: no.*statehold retry"
+    with way(owners) as client, pytest.raises(StateUnavailable, match=named):
+        read(client, after=after, timeout=FOR_LONG)
+
+
+@pytest.mark.timeout(60)
+@ways
+@reads
+def test_a_paused_partition_ends_a_read_of_a_record_behind_it_at_once(owners: Owners, way: Way, read: Read) -> None:
+    owners.fill()
+    owners.parts[1].pause()
+    with way(owners) as client:
+        with pytest.raises(StateUnavailable, match=r"is paused by ops@desk.*statehold resume"):
+            read(client, after=Receipt("s", 1, 7), timeout=FOR_LONG)
+        assert read(client, after=Receipt("s", 1, 0), timeout=FOR_LONG) == read(client, timeout=FOR_LONG)
+
+
+@ways
+@reads
+@pytest.mark.parametrize(
+    "status", [not_live("restoring"), not_live("failed", "Fenced", "a newer owner")], ids=["restoring", "moving"]
+)
+def test_a_partition_that_moves_or_restores_is_waited_out(
+    owners: Owners, way: Way, read: Read, status: PartitionStatus
+) -> None:
+    owners.fill()
+    part = owners.parts.pop(1)
+    owners.not_live[1] = status
+
+    def live_after_it(request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
+        if request.query["partition"] == "1":
+            owners.parts[1] = part
+        return answer
+
+    owners.said = live_after_it
+    with way(owners) as client:
+        read(client, timeout=60)
+    assert any(each.query["partition"] == "1" for each in owners.asked)
+
+
+@pytest.mark.timeout(60)
+@ways
+@reads
+def test_a_replica_may_answer_for_a_failed_partition(owners: Owners, way: Way, read: Read) -> None:
+    owners.fill()
+    part, replica = owners.parts.pop(1), owners.url_of_another()
+    owners.not_live[1] = not_live("failed", "HandlerFailed", "s[1]@7: no")
+
+    def of_the_replica(request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
+        if request.headers["host"] != replica:
+            return answer
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(owners.parts, 1, part)
+            return answered(owners.queries.answer, request)
+
+    owners.said = of_the_replica
+    with way(owners) as client:
+        assert read(client, max_age=5, timeout=FOR_LONG)
+
+
+@pytest.mark.parametrize("path", ["/state/balances/ann", "/state/balances"])
+@pytest.mark.parametrize("paused", [False, True])
+def test_the_answer_of_a_stopped_partition_says_so_at_once(owners: Owners, path: str, paused: bool) -> None:
+    owners.fill()
+    if paused:
+        owners.parts[1].pause()
+    else:
+        del owners.parts[1]
+        owners.not_live[1] = not_live("failed", "HandlerFailed", "no")
+    answer = answered(owners.queries.answer, HttpRequest("GET", path, {"after": "1:7"}))
+    body = msgspec.json.decode(answer.body)
+    assert (answer.status, body["partition"], body["stopped"]) == (503, 1, True)
+    assert body["phase"] == ("paused" if paused else "failed")
 
 
 def test_of_several_processes_the_one_with_the_partition_answers(monkeypatch: pytest.MonkeyPatch) -> None:

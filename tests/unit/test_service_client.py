@@ -8,9 +8,12 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from statehold import Client, Receipt
@@ -347,6 +350,10 @@ def test_a_call_that_is_cancelled_as_its_result_comes_ends_as_cancelled(kafka: K
     asyncio.run(run())
 
 
+class Question(msgspec.Struct, frozen=True):
+    amount: int
+
+
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"key": None}, UsageError, "key=None: a request needs a key"),
     ({"id": 17}, UsageError, "id=17: an id is text. Nothing was sent. Next: id='17'"),
@@ -389,6 +396,70 @@ def test_a_client_with_too_many_requests_sends_no_further_one(kafka: Kafka) -> N
                 await each
 
     asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    [None, "5", b"5", -1, -0.001, float("nan"), float("inf"), 10**400, 1j, 604_801, timedelta(seconds=5), [5]],
+    ids=str,
+)
+def test_a_timeout_that_is_none_is_rejected_by_every_call(kafka: Kafka, timeout: Any) -> None:
+    with Client("s", Settings()) as client:
+        calls: list[partial[Any]] = [
+            partial(client.ask, b"1", key="ann", reply=int),
+            partial(client.ask_with_receipt, b"1", key="ann", reply=int),
+            partial(client.send, b"1", key="ann"),
+            partial(client.get, "balances", "ann", value=int),
+            partial(client.get_many, "balances", ["ann"], value=int),
+            partial(client.get_range, "balances", value=int),
+        ]
+        blocking = [
+            partial(getattr(client, f"{each.func.__name__}_blocking"), *each.args, **each.keywords) for each in calls
+        ]
+        text = r"timeout=.*give the seconds after which the call ends, from 0 to 604800 \(a week\). Nothing was sent"
+        for call in calls:
+            with pytest.raises(UsageError, match=text):
+                asyncio.run(call(timeout=timeout))
+        for call in blocking:
+            with pytest.raises(UsageError, match=text):
+                call(timeout=timeout)
+    assert kafka[0].sent == []
+
+
+@pytest.mark.parametrize("timeout", [604_800, 604_800.0, 86_400])
+def test_a_timeout_of_days_waits_for_the_answer(kafka: Kafka, timeout: float) -> None:
+    async def ask() -> None:
+        with Client("s", Settings()) as client:
+            request = asyncio.create_task(client.ask(b"1", key="ann", reply=int, timeout=timeout, id="a"))
+            while not kafka[0].sent:
+                await asyncio.sleep(0.001)
+            kafka[1][0].take(Reply("a", kafka[0].sent[0]["statehold-reply-to"], "answered", 1, b"7"))
+            assert await request == 7
+
+    asyncio.run(ask())
+
+
+def test_the_text_of_a_receipt_is_no_receipt(owned: Owned) -> None:
+    owned(lambda _: as_json({"value": 7, "partition": 0}))
+    with Client("s", Settings()) as client:
+        after: Any = "1:7"
+        for read in (
+            partial(client.get_blocking, "balances", "ann", value=int),
+            partial(client.get_many_blocking, "balances", ["ann"], value=int),
+            partial(client.get_range_blocking, "balances", value=int),
+        ):
+            with pytest.raises(UsageError, match=r"after='1:7': give what `send`"):
+                read(after=after)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(int, 1.5), (str, 7), (Question, {"amount": 1}), (Question, None)])
+def test_a_value_of_another_type_than_the_client_declares_is_not_sent(kafka: Kafka, kind: Any, value: Any) -> None:
+    with Client("s", Settings(), value=kind) as client:
+        with pytest.raises(UsageError, match=r"is of type .* the client is declared with value="):
+            client.ask_blocking(value, key="ann", reply=int)
+        with pytest.raises(UsageError, match="Nothing was sent"):
+            client.send_blocking(value, key="ann")
+    assert kafka[0].sent == []
 
 
 def test_an_answer_of_another_type_names_its_request(kafka: Kafka) -> None:

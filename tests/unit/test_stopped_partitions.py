@@ -116,13 +116,14 @@ def reads_of(owner: Any) -> OwnerReads:
     [
         as_json(status(phase="live", position=7)),
         as_json(status(phase="restoring")),
+        as_json(status(phase="failed", error="Fenced", cause="a newer owner")),
         as_json({**status(**FAILED), "service": "another"}),
         as_json({"service": "s", "partitions": [{"partition": 1 - HOME, **FAILED}]}),
         as_json({"error": "send the token"}, 401),
         HttpAnswer(200, b"<html>log in</html>"),
         as_json(status(phase=7)),
     ],
-    ids=["live", "restoring", "another service", "another partition", "no token", "no JSON", "another type"],
+    ids=["live", "restoring", "moving", "another service", "another partition", "no token", "no JSON", "another type"],
 )
 def test_an_owner_that_names_no_stop_changes_nothing(owned: Owned, said: HttpAnswer) -> None:
     owner = owned(lambda _: said)

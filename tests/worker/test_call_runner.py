@@ -229,10 +229,15 @@ class Unspeakable(Exception):
         raise RuntimeError("no text")
 
 
+class UnspeakableTimeout(Unspeakable, TimeoutError):
+    pass
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
         (Unspeakable(), "Unspeakable: its text raises RuntimeError"),
+        (UnspeakableTimeout(), "UnspeakableTimeout: its text raises RuntimeError"),
         (ValueError("\udc80"), "ValueError: ?"),
         (SystemExit(3), "3"),
         (KeyboardInterrupt(), ""),

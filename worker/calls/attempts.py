@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from statehold.api.call import CallOptions
 from statehold.common.decoding import UNREADABLE
-from statehold.errors import CallDelayed, CallRejected
+from statehold.errors import CallDelayed, CallRejected, class_and_text, text_of
 from statehold.messages.call_outcome import TEXT, CallJob, CallOutcome
 from statehold.worker.common.context import CallFunction
 
@@ -29,7 +29,7 @@ def wait_after(options: CallOptions, attempt: int, error: BaseException, part: f
 
 
 def failure(job: CallJob, attempt: int, error: BaseException) -> CallOutcome:
-    return CallOutcome(job.call, job.id, attempt, None, text_of(error))
+    return CallOutcome(job.call, job.id, attempt, None, stored_text(error))
 
 
 def lane_of(job: CallJob, options: CallOptions) -> Lane | None:
@@ -44,7 +44,9 @@ def answered(job: CallJob, function: CallFunction, attempt: int, value: Any, lar
         data = function.result.encode(value)
         function.result.decode(data)
     except (TypeError, ValueError, OverflowError, *UNREADABLE) as error:
-        raise CallRejected(f"the function returned {value!r:.100}, which is no {expected!r:.100}: {error}") from error
+        raise CallRejected(
+            f"the function returned {value!r:.100}, which is no {expected!r:.100}: {text_of(error)}"
+        ) from error
     if len(data) > largest:
         raise CallRejected(
             f"the function returned {len(data)} bytes, and a commit record takes at most {largest} of an answer, a "
@@ -53,10 +55,6 @@ def answered(job: CallJob, function: CallFunction, attempt: int, value: Any, lar
     return CallOutcome(job.call, job.id, attempt, data)
 
 
-def text_of(error: BaseException) -> str:
-    """Return class and text of an error, whatever its text does."""
-    try:
-        text = str(error)
-    except Exception as second:  # noqa: BLE001  an exception may raise anything
-        text = f"its text raises {type(second).__name__}"
-    return f"{type(error).__name__}: {text}"[:TEXT].encode(errors="replace").decode()
+def stored_text(error: BaseException) -> str:
+    """Return class and text of an error, as the outcome of a call keeps them."""
+    return class_and_text(error)[:TEXT].encode(errors="replace").decode()

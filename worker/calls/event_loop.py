@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from statehold.api.call import CallOptions
 from statehold.common.deadline import SharedTimers
+from statehold.errors import class_and_text
 from statehold.health.fork_guard import no_fork
 from statehold.worker.calls.gates import Gate
 
@@ -201,7 +202,7 @@ def _settable(error: BaseException) -> BaseException:
     """Return an error that a future takes: no StopIteration, and no SystemExit, which would end the loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return RuntimeError(class_and_text(error))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

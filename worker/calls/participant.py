@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from statehold.errors import class_and_text
 from statehold.messages.call_outcome import CallJob, CallOutcome, ids_answered
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.snapshot.format.records import CommitRecord
@@ -205,6 +206,4 @@ def _outage(tools: Tools, call: str, error: str) -> None:
 def _attempt_failed(tools: Tools, job: CallJob, error: BaseException, attempt: int, last: bool) -> None:
     """Count and log a failed attempt. Not a method, because the runner's thread must not keep a dropped state."""
     tools.metrics.inc(metrics.CALL_FAILURES)
-    tools.log.warning(
-        "call_failed", call=job.call, id=job.id, attempt=attempt, last=last, cause=f"{type(error).__name__}: {error}"
-    )
+    tools.log.warning("call_failed", call=job.call, id=job.id, attempt=attempt, last=last, cause=class_and_text(error))

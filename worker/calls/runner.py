@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from statehold.errors import CallRejected
+from statehold.errors import CallRejected, text_of
 from statehold.messages.call_outcome import CallJob, CallOutcome
 from statehold.worker.calls import attempts
 from statehold.worker.calls.attempts import Lane
@@ -148,7 +148,7 @@ class CallRunner:
         except asyncio.CancelledError as error:
             failed = error if job.id in self._jobs else None  # otherwise it was dropped
         except TimeoutError as error:
-            failed = error if str(error) else TimeoutError(f"no answer within {options.timeout:g} s")
+            failed = error if text_of(error) else TimeoutError(f"no answer within {options.timeout:g} s")
         except BaseException as error:  # noqa: BLE001  a function may raise anything, and SystemExit would end the loop
             failed = error
         finally:
@@ -169,7 +169,7 @@ class CallRunner:
             True if outcome is not None or isinstance(failed, CallRejected) else None if failed is None else False
         )
         if gate.ended(job, answered=answered):
-            self._about.outage(job.call, attempts.text_of(failed) if failed is not None and gate.down else "")
+            self._about.outage(job.call, attempts.stored_text(failed) if failed is not None and gate.down else "")
 
     async def _ask(self, job: CallJob, function: CallFunction) -> Any:
         """Call the function within its time. Raises what it raises, and TimeoutError."""

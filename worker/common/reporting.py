@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from statehold.errors import Lost, OwnershipError, PartitionError
+from statehold.errors import Lost, OwnershipError, PartitionError, text_of
 from statehold.ports import WorkerReport
 from statehold.snapshot.format import frame, recorded_types
 from statehold.snapshot.format.records import CommitRecord
@@ -67,7 +67,7 @@ def log_failure(tools: Tools, cause: BaseException | None) -> None:
     tools.log.error(
         "fenced_by_new_owner" if lost else "failed",
         error=type(cause).__name__,
-        cause=str(cause),
+        cause=text_of(cause),
         exc_info=None if explained else cause,
     )
     if not isinstance(cause, Lost):

@@ -16,7 +16,7 @@ from statehold.api.failures import Policy
 from statehold.api.handler import Handler
 from statehold.api.record import Message
 from statehold.bound.policies import policy_of, raised
-from statehold.errors import DeadlyRecord, HandlerFailed, RecordError, StateholdError, TooManyFailures
+from statehold.errors import DeadlyRecord, HandlerFailed, RecordError, StateholdError, TooManyFailures, class_and_text
 from statehold.messages.dead_letter import AddRequest, Failure, failure_of
 from statehold.messages.retry_record import Retried
 from statehold.ports import WorkerReport
@@ -206,7 +206,7 @@ class FailureDecisions:
             offset=failure.offset,
             attempt=self._attempts,
             seconds=round(seconds, 3),
-            cause=f"{type(cause).__name__}: {cause}",
+            cause=class_and_text(cause),
         )
         self._signals.pause(seconds)
 
@@ -263,7 +263,7 @@ class FailureLimits:
     def _too_many(self, failure: HandlingFailed, why: str) -> TooManyFailures:
         place, cause = self._place, raised(failure.error)
         error = TooManyFailures(
-            f"{why}, this one by {type(cause).__name__}: {cause}. This counts as an outage, not as bad records: no "
+            f"{why}, this one by {class_and_text(cause)}. This counts as an outage, not as bad records: no "
             f"more dead letters are written and nothing is skipped. Next: fix the cause, then `statehold retry "
             f"{place.partition}`",
             topic=failure.topic or place.input,

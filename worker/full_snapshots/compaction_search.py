@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from statehold.errors import StateholdError
+from statehold.errors import StateholdError, class_and_text
 from statehold.ports import Cancelled, OutOfRange
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord, FullRef
@@ -48,4 +48,4 @@ class CompactionSearch:
         except (StateholdError, OutOfRange, Cancelled, frame.BadFrame) as error:
             self._tools.log.debug("full_unusable", finding=str(error))
         except Exception as error:  # noqa: BLE001 - a bug must be logged, because no caller waits for this thread
-            self._tools.log.warning("full_unusable", finding=f"{type(error).__name__}: {error}")
+            self._tools.log.warning("full_unusable", finding=f"{class_and_text(error)}")

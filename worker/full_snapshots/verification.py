@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from statehold.errors import StateholdError
+from statehold.errors import StateholdError, class_and_text
 from statehold.ports import Cancelled
 from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef
 from statehold.snapshot.full import FullDiffers, FullUnusable, load
@@ -57,7 +57,7 @@ class Verification:
         except StateholdError as error:
             self.trouble = str(error)
         except Exception as error:  # noqa: BLE001 - a bug must not count as a proof, nor be lost
-            self.trouble = f"{type(error).__name__}: {error}"
+            self.trouble = class_and_text(error)
 
     def _read(self) -> None:
         reader = self._tools.reader(self._closed.is_set)

@@ -198,6 +198,8 @@ class EventTime:
         slices = self.slices
         while (due := self.due) <= now:
             if (slices.left <= 0 or not slices.goes_on) and slices.full():
+                if not self.has_due(now):  # a rollback may have left entries of no row, and must not move the cuts
+                    return True
                 slices.stop(now)
                 return False
             self._fire_first(due)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from statehold.api.handler import Handler
 from statehold.common.decoding import UNREADABLE
-from statehold.errors import UnknownEffect
+from statehold.errors import UnknownEffect, class_and_text
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Effect
 from statehold.worker.handler import effect_calls
@@ -54,7 +54,7 @@ def obstacle(handler: Handler[Any], effect: Effect) -> str:
     except (LookupError, AttributeError) as error:
         return f"there is no such function: {error}"
     except Exception as error:  # noqa: BLE001  an import may raise anything, and a name may be of no function
-        return f"{type(error).__name__}: {error}"
+        return class_and_text(error)
     if least <= len(owner) + 1 + given <= most:
         return ""
     return f"it takes {signature}, and would be called with the key and {given} argument{'s' * (given != 1)}"

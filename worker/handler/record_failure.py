@@ -18,6 +18,8 @@ from statehold.errors import (
     UndecodableRecord,
     UnreadableValue,
     UnstorableValue,
+    class_and_text,
+    text_of,
 )
 from statehold.snapshot.format.partition_identity import Place
 from statehold.state.partition_table import PartitionTable
@@ -31,7 +33,7 @@ class HandlingFailed(Exception):
 
     def __init__(self, at: int, error: StateholdError, message: Message | None = None) -> None:
         """`at`: the record's place in the partition's order. `message`: the record, if its topic could be another."""
-        super().__init__(str(error))
+        super().__init__(text_of(error))
         self.at, self.error = at, error
         #: of the record; its place stands for the offset where the message is not known
         self.topic = "" if message is None else message.topic() or ""
@@ -42,7 +44,7 @@ class DueFailed(Exception):
     """A timer, a window or a record without a partner was due, and its method raised; the cause is chained."""
 
     def __init__(self, what: str, cause: Exception) -> None:
-        super().__init__(f"{what}: {cause}")
+        super().__init__(f"{what}: {text_of(cause)}")
         self.what, self.cause = what, cause
 
 
@@ -142,9 +144,9 @@ def decoded_keys(
 def undecodable(message: Message, error: Exception) -> HandlingFailed:
     """Return the failure for what the decoder raised at this record."""
     if isinstance(error, RegistryUnreachable):
-        return RecordFailed(at(message), RegistryUnreachable(str(error), **_coordinates(message)), message)
+        return RecordFailed(at(message), RegistryUnreachable(text_of(error), **_coordinates(message)), message)
     wrapped = UndecodableRecord(
-        f"{type(error).__name__}: {error}. Nothing was skipped. Next: change the type, or let the "
+        f"{class_and_text(error)}. Nothing was skipped. Next: change the type, or let the "
         f"policy dead-letter the record (on_failure), and restart the service; without a change of code run `statehold "
         f"retry {message.partition()}`",
         **_coordinates(message),
@@ -177,10 +179,10 @@ def _handler_error(record: Record[Any], error: Exception, due: str = "") -> Part
     if isinstance(error, LocalStoreFailed):
         return error
     if isinstance(error, RegistryUnreachable | UnreadableValue):
-        return type(error)(str(error), **_coordinates(record.message))
+        return type(error)(text_of(error), **_coordinates(record.message))
     where, which = (f", in {due}", "The record and what was due were") if due else ("", "The record was")
     wrapped = HandlerFailed(
-        f"the handler raised {type(error).__name__}: {error}{where}. {which} rolled back, and nothing was skipped. "
+        f"the handler raised {class_and_text(error)}{where}. {which} rolled back, and nothing was skipped. "
         f"Next: fix what the handler needs and run `statehold retry {record.message.partition()}`, or fix the handler "
         f"and restart the service",
         **_coordinates(record.message),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from statehold.errors import class_and_text
 from statehold.snapshot.format.records import CommitRecord, Effect
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Effects, EffectSetting, Pending, Tools
@@ -86,5 +87,5 @@ def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: 
         function=effect.function,
         key=effect.key,
         attempt=attempt,
-        cause=f"{type(error).__name__}: {error}",
+        cause=class_and_text(error),
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 from statehold.api.record import Message
 from statehold.bound.reference import Change, ReferenceView, Rows, SharedRows, Version, put
 from statehold.common.threads import SYSTEM, Threads
-from statehold.errors import RestoreTimeout, StateholdError
+from statehold.errors import RestoreTimeout, StateholdError, class_and_text
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.telemetry.log_events import Log
@@ -118,7 +118,7 @@ class References:
         except (StateholdError, OutOfRange) as error:
             self._warn(str(error))
         except Exception as error:
-            self._sources.log.error("thread_died", thread="reference", cause=repr(error), exc_info=True)
+            self._sources.log.error("thread_died", thread="reference", cause=class_and_text(error), exc_info=True)
         else:
             return True
         self._reader.drop()

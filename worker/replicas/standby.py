@@ -16,7 +16,7 @@ from statehold.common.threads import SYSTEM, ThreadEvent, Threads
 from statehold.disk.kinds.disk_tables import DiskTables
 from statehold.disk.port import PartitionStore
 from statehold.disk.start import FollowingFiles, keep, start_from_files
-from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError
+from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError, class_and_text
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
@@ -170,7 +170,7 @@ class Standbys:
                 self._around.log.debug("kafka_retry", doing="follow the changelog", cause=str(error))
                 self._reader.drop()
             except Exception as error:
-                self._around.log.error("thread_died", thread="standby", cause=repr(error), exc_info=True)
+                self._around.log.error("thread_died", thread="standby", cause=class_and_text(error), exc_info=True)
                 self.give_way()
                 self._reader.drop()
         self._reader.drop()

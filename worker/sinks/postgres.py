@@ -30,6 +30,7 @@ from statehold.bound.sink import (
     SinkPosition,
 )
 from statehold.config.sections.effects_timers_sinks import SinkSettings
+from statehold.errors import class_and_text
 
 #: number of rows from which COPY into a temporary table is faster than an INSERT for each
 _COPY_FROM: Final = 100
@@ -342,7 +343,7 @@ def _translated() -> Iterator[None]:
         kind = BadRow if unwritable or state.startswith(_OF_A_ROW) else RowsRefused
         raise kind(_said(error)) from error
     except (TypeError, ValueError, OverflowError) as error:  # psycopg cannot write the value: a set in a dict, ...
-        raise BadRow(f"{type(error).__name__}: {error}") from error
+        raise BadRow(class_and_text(error)) from error
 
 
 def _identifier(name: str) -> sql.Identifier:

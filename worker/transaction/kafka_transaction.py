@@ -146,7 +146,7 @@ class KafkaTransaction:
         if side.next > 0:
             positions[self._control] = side.next
         written_as, frozen = before.format_after(commands) if commands else before.format, draft.frozen
-        written, types = [change.table for change in frozen.changes], before.types
+        written, types = frozen.tables, before.types
         # Otherwise the record before it has the type of each table that this one writes.
         if self.types.news or frozen.emptied or not types.keys() >= self.types.tables.intersection(written):
             types = self.types.after(before, written_as, written, frozen.emptied)

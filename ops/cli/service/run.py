@@ -12,7 +12,7 @@ import typer
 
 from statehold.common.exit_codes import Exit, exit_of
 from statehold.config.settings import Settings
-from statehold.errors import StartError, StateholdError
+from statehold.errors import StartError, StateholdError, class_and_text, text_of
 from statehold.health.freeze_guard import FreezeGuard
 from statehold.ops.cli.common import early_signals, output
 from statehold.ops.cli.common.target import (
@@ -87,7 +87,7 @@ def run(
             profile,
         )
     except StateholdError as error:
-        output.complain(f"{type(error).__name__}: {error}")
+        output.complain(class_and_text(error))
         raise typer.Exit(exit_of(error)) from error
     configure_logging(settings.log)
     stacks.on_signal()
@@ -140,7 +140,7 @@ def _serve(target: str, settings: Settings, launch: Launch | None = None) -> Exi
     except StateholdError as error:
         return _ended(error, settings, exit_of(error))
     except Exception as error:  # noqa: BLE001 - a bug of the handler or of statehold: logged with its traceback
-        Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
+        Log().error("stopped", error=type(error).__name__, cause=text_of(error), exc_info=error)
         return Exit.ERROR
     return Exit.STOPPED
 
@@ -209,7 +209,7 @@ def _ended(error: StateholdError, settings: Settings, code: Exit) -> Exit:
     if wants_json(settings.log, sys.stderr):
         Log().error("stopped", error=type(error).__name__, cause=str(error), exit_code=int(code))
     else:
-        output.complain(f"{type(error).__name__}: {error}")
+        output.complain(class_and_text(error))
     return code
 
 

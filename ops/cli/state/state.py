@@ -15,7 +15,7 @@ from statehold.admin.state import move_input
 from statehold.admin.state import repartition as repartitioning
 from statehold.admin.state.position_args import offsets_of
 from statehold.common.partitioner import PARTITIONERS
-from statehold.errors import UsageError
+from statehold.errors import UsageError, class_and_text
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import WrongOption
 from statehold.ops.cli.common.spark import SparkMemory, importing_session
@@ -227,7 +227,7 @@ def _function(text: str) -> Callable[..., Any]:
     except ImportError as error:
         raise UsageError(f"{text}: {error}; run the command in the directory that holds it") from error
     except Exception as error:  # the user's module may raise anything
-        raise UsageError(f"{text}: the module raised {type(error).__name__}: {error}") from error
+        raise UsageError(f"{text}: the module raised {class_and_text(error)}") from error
     if not callable(found):
         raise UsageError(f"{text}: there is no such function; write module:function")
     return found  # type: ignore[no-any-return]

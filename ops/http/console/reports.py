@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from statehold.admin.dead_letters import DeadLetters, by_key
-from statehold.errors import StateholdError
+from statehold.errors import StateholdError, class_and_text
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.service import Service
@@ -44,7 +44,7 @@ class Report:
         except StateholdError as trouble:
             error = str(trouble)
         except Exception as bug:  # noqa: BLE001  a bug in a report must not keep the next one from running
-            error = f"{type(bug).__name__}: {bug}"
+            error = class_and_text(bug)
         with self._lock:
             self._running, self._made, self._result, self._error = False, time.time(), result, error
 

@@ -34,7 +34,7 @@ from statehold.api.table import Table
 from statehold.api.values import serde
 from statehold.api.values.serde import Serde
 from statehold.api.values.versioned_values import Upcaster
-from statehold.errors import UsageError
+from statehold.errors import UsageError, class_and_text
 from statehold.snapshot.inspect import typed
 from statehold.snapshot.spark.fold.newest import Keys, as_msgpack
 from statehold.state.partition_table import PartitionTable
@@ -239,7 +239,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
     def unfit(self, error: Exception) -> UsageError:
-        return UsageError(f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}")
+        return UsageError(f"table {self.name!r}: convert a value to its column: {class_and_text(error)}")
 
     def keys(self, keys: Keys) -> list[Any]:
         """Convert keys."""
@@ -349,7 +349,7 @@ class Untyped:
         return pa.RecordBatch.from_arrays([columns[name]() for name in wanted.names], schema=wanted)
 
     def unfit(self, error: Exception) -> UsageError:
-        return UsageError(f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}")
+        return UsageError(f"table {self.name!r}: convert a value to its column: {class_and_text(error)}")
 
     def keys(self, keys: Keys) -> list[str]:
         return [_json(typed.key(msgspec.msgpack.decode(key))) for key in as_msgpack(keys)]

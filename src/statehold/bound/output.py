@@ -7,16 +7,17 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from statehold.api.declaration import options_of
 from statehold.api.output import Headers, Output, OutputOptions, Partitioner
 from statehold.api.values import serde
+from statehold.api.values.difference import brief
 from statehold.api.values.keys import KeySerde
-from statehold.errors import UsageError
+from statehold.api.values.message_types import checked_types, require_type
+from statehold.errors import UsageError, text_of
 from statehold.messages.sent import Sent
 
 V = TypeVar("V")
@@ -63,7 +64,7 @@ class PartitionOutput(Output[V, Any]):
         self._serde = options.serde
         self._of_topic = serde.of_topic(self.value_type)
         self._encode = self._serde.encode
-        self._types = _checked_types(self.value_type)
+        self._types = checked_types(self.value_type)
         #: the partitioner; None in a replay, where a tool may not know the number of partitions
         self._choose: Partitioner | None = None
         self._sent: list[Sent]
@@ -132,22 +133,17 @@ class PartitionOutput(Output[V, Any]):
         self._extend(together)
 
     def _require_type(self, value: V) -> None:
-        if self._types is None or (int in self._types and hasattr(value, "__index__")):  # such as numpy's integers
-            return
-        if not isinstance(value, tuple(self._types)):
-            wanted = " | ".join(sorted(kind.__name__ for kind in self._types))
-            needs = f", and a null value (a tombstone) needs the type {wanted} | None" if value is None else ""
-            raise UsageError(
-                f"Output({self.topic!r}): {value!r:.100} is of type {type(value).__name__}, the output is declared "
-                f"with value={wanted}{needs}"
-            )
+        if self._types is not None:
+            require_type(self._types, value, f"Output({self.topic!r})", "the output is declared with value=")
 
     def _encode_checked(self, value: V) -> bytes:
         data = self._serde.encode(value)
         try:
             self._serde.decode(data)
         except (msgspec.ValidationError, ValueError) as error:
-            raise UsageError(f"Output({self.topic!r}): a reader of {value!r:.100} would fail: {error}") from error
+            raise UsageError(
+                f"Output({self.topic!r}): a reader of {brief(value)} would fail: {text_of(error)}"
+            ) from error
         return data
 
 
@@ -185,16 +181,6 @@ def partition_output(declaration: Output[V, Any]) -> PartitionOutput[V]:
     """Return the prototype of the outputs of a declaration, which `bind` copies for each partition."""
     keys: KeySerde | None = options_of(declaration).key
     return PartitionOutput(declaration) if keys is None else KeyedOutput(declaration, keys)
-
-
-def _checked_types(kind: Any) -> frozenset[type] | None:
-    """Return the classes of a type that `send` checks: Structs, or one of str, int and bytes, each with None or not.
-
-    None for all others, whose serde rejects a wrong value.
-    """
-    kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
-    structs = all(isinstance(each, type) and issubclass(each, (msgspec.Struct, NoneType)) for each in kinds)
-    return frozenset(kinds) if structs or set(kinds) - {NoneType} in ({str}, {int}, {bytes}) else None
 
 
 def with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> list[Sent]:

@@ -15,7 +15,7 @@ from statehold.api.declaration import options_of
 from statehold.api.reference import Reference, ReferenceOptions
 from statehold.api.values import serde
 from statehold.common.class_body import class_attributes, once_per_class
-from statehold.errors import RegistryUnreachable, UsageError
+from statehold.errors import RegistryUnreachable, UsageError, text_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -131,7 +131,7 @@ class ReferenceView(Reference[K, V]):
             except RegistryUnreachable:
                 raise  # the registry is at fault, not the value
             except Exception as error:
-                raise ValueError(f"{self.topic}: decode a value of the reference topic: {error}") from error
+                raise ValueError(f"{self.topic}: decode a value of the reference topic: {text_of(error)}") from error
         return row.value
 
 

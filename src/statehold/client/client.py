@@ -17,18 +17,20 @@ import msgspec
 from statehold.api.record import key_bytes
 from statehold.api.values import serde
 from statehold.api.values.keys import key_serde
+from statehold.api.values.message_types import checked_types, require_type
+from statehold.client.arguments import checked_id, ends_at, no_receipt
 from statehold.client.arrivals import within
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
 from statehold.client.receipt import Receipt
-from statehold.client.rows import LocalState, ManyReads, RowBounds, RowPage, page_of, receipts
+from statehold.client.rows import LocalState, ManyReads, RowBounds, RowPage, page_of, receipts, unless_stopped
 from statehold.client.stopped_partitions import StoppedPartitions
 from statehold.client.watching import BlockingTableWatch, Look, TableWatch, Watches, WatchOrder
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, UsageError
-from statehold.messages.request import LONGEST_ID, Reply, answer_in, no_answer
+from statehold.messages.request import Reply, answer_in, no_answer
 from statehold.watch.changes import WatchedTable
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class Client:
 
     `here` reads partitions that this process owns (`Service.client` sets it); their values are the table's own objects.
 
-    The methods with `_blocking` do the same on the thread that calls.
+    The methods with `_blocking` do the same on the thread that calls. `timeout` is in seconds, up to a week.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Client:
         self.settings = Settings() if settings is None else settings
         self.names = Names(service, input or service, self.settings.service.namespace)
         self._serde = None if value is None else serde.for_messages(value, self.names.input)
+        self._types = None if value is None else checked_types(value)
         self._key: Callable[[Any], Any] = (
             key_bytes if key is None else key_serde("Client(key=...)", key, self.names.input).encode
         )
@@ -137,7 +140,7 @@ class Client:
         self, value: Any, *, key: Any, reply: Any, timeout: float = _TIMEOUT, id: str = ""
     ) -> Answered[Any]:
         """Do the same as `ask`, and return also where the record is that took effect, for `after` of a read."""
-        until = time.monotonic() + timeout
+        until = ends_at(timeout)
         data, blob, name, serde_of_reply = self._request(value, key, reply, id)
         partition = await self._prepared(blob, until)
         address, request = await self._handed_over(
@@ -176,7 +179,7 @@ class Client:
         self, value: Any, *, key: Any, reply: Any, timeout: float = _TIMEOUT, id: str = ""
     ) -> Answered[Any]:
         """Do the same as `ask_with_receipt`, on this thread."""
-        until = time.monotonic() + timeout
+        until = ends_at(timeout)
         data, blob, name, serde_of_reply = self._request(value, key, reply, id)
         partition = murmur2(blob, self._asking.partitions_now(until))
         self._asking.read(partition, until)
@@ -197,7 +200,7 @@ class Client:
 
         :raises KafkaTrouble: Kafka has not acknowledged it; it may be written.
         """
-        until, data, blob = time.monotonic() + timeout, self._encoded(value), self._key(key)
+        until, data, blob = ends_at(timeout), self._encoded(value), self._key(key)
         partition = await self._chosen(blob, until)
         receipt = await self._handed_over(self._asking.send, (data, blob, partition), until, lambda _: None)
         try:
@@ -207,7 +210,7 @@ class Client:
 
     def send_blocking(self, value: Any, *, key: Any, timeout: float = _TIMEOUT) -> Receipt:
         """Do the same as `send`, on this thread."""
-        until, data, blob = time.monotonic() + timeout, self._encoded(value), self._key(key)
+        until, data, blob = ends_at(timeout), self._encoded(value), self._key(key)
         partition = murmur2(blob, self._asking.partitions_now(until))
         try:
             return self._asking.send(data, blob, partition, until).result(max(0.0, until - time.monotonic()))
@@ -258,12 +261,12 @@ class Client:
         waited out; with `max_age` a standby replica may answer meanwhile, which is at most this many seconds old, and
         not older than `ops.replica` there.
 
-        :raises StateUnavailable: no answer within `timeout`. :raises UsageError: `after` is a record of another
-            partition or input.
+        :raises StateUnavailable: no answer within `timeout`; at once if the partition has failed, or is paused before
+            the record in `after`. :raises UsageError: `after` is a record of another partition or input.
         """
-        until = time.monotonic() + timeout
+        until = ends_at(timeout)
         partition = self._home(table, key, after, await self._count(until))
-        here = partial(self._read_here, table, key, partition, after)
+        here = partial(self._read_here, table, key, partition, after, max_age)
         if (found := here()) is not None:
             return found[0]
         return await _on(self._readers, self._reads.get, table, key, value, partition, after, max_age, until, here)
@@ -279,9 +282,9 @@ class Client:
         timeout: float = _TIMEOUT,
     ) -> Any:
         """Do the same as `get`, on this thread."""
-        until = time.monotonic() + timeout
+        until = ends_at(timeout)
         partition = self._home(table, key, after, self._asking.partitions(until))
-        here = partial(self._read_here, table, key, partition, after)
+        here = partial(self._read_here, table, key, partition, after, max_age)
         if (found := here()) is not None:
             return found[0]
         return self._reads.get(table, key, value, partition, after, max_age, until, here)
@@ -325,9 +328,9 @@ class Client:
         As `get`, for many keys at once. A receipt in `after` counts for the keys of its partition, `max_age` for all.
         Up to 100 keys of a partition are read from one commit; those of several partitions are not of the same time.
 
-        :raises StateUnavailable: a partition gave no answer within `timeout`.
+        :raises StateUnavailable: as `get`, of any of the partitions.
         """
-        until = time.monotonic() + timeout
+        until = ends_at(timeout)
         count = await self._count(until)
         parts = await self._all(self._many.of_keys(table, keys, value, receipts(after), max_age, count, until))
         return {key: found for part in parts for key, found in part.items()}
@@ -367,7 +370,7 @@ class Client:
         timeout: float = _TIMEOUT,
     ) -> dict[K, Any]:
         """Do the same as `get_many`, on threads that this one waits for."""
-        until = time.monotonic() + timeout
+        until = ends_at(timeout)
         jobs = self._many.of_keys(table, keys, value, receipts(after), max_age, self._asking.partitions(until), until)
         return {key: found for part in self._all_blocking(jobs, until) for key, found in part.items()}
 
@@ -423,10 +426,10 @@ class Client:
         `limit` is at most 1,000; of a partition a page has up to 8 MB of stored values. Each owner reads all keys of
         its partitions to find them. `after` and `max_age` as in `get_many`.
 
-        :raises StateUnavailable: a partition gave no answer within `timeout`. :raises UsageError: keys of this type
+        :raises StateUnavailable: as `get`, of any of the partitions. :raises UsageError: keys of this type
             have no such prefix, or no key is below `end`.
         """
-        until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
+        until, bounds = ends_at(timeout), RowBounds(prefix, start, end)
         count = await self._count(until)
         jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), max_age, count, until)
         return page_of(await self._all(jobs), limit)
@@ -478,7 +481,7 @@ class Client:
         timeout: float = _TIMEOUT,
     ) -> RowPage[Any]:
         """Do the same as `get_range`, on threads that this one waits for."""
-        until, bounds = time.monotonic() + timeout, RowBounds(prefix, start, end)
+        until, bounds = ends_at(timeout), RowBounds(prefix, start, end)
         count = self._asking.partitions(until)
         jobs = self._many.of_range(table, bounds, (key, value), limit, receipts(after), max_age, count, until)
         return page_of(self._all_blocking(jobs, until), limit)
@@ -618,11 +621,15 @@ class Client:
     ) -> None:
         await asyncio.to_thread(self.close)
 
-    def _read_here(self, table: str, key: Any, partition: int, after: Receipt | None) -> tuple[Any] | None:
+    def _read_here(
+        self, table: str, key: Any, partition: int, after: Receipt | None, max_age: float
+    ) -> tuple[Any] | None:
         """Look once, without a wait: an event loop may call it."""
         if self._here is None:
             return None
-        found = self._here.values(table, (key,), partition, -1 if after is None else after.offset)
+        found = unless_stopped(
+            partial(self._here.values, table, (key,), partition, -1 if after is None else after.offset), max_age
+        )
         return None if found is None else (found[0],)
 
     def _home(self, table: str, key: Any, after: Receipt | None, count: int) -> int:
@@ -631,6 +638,8 @@ class Client:
         :raises UsageError: the receipt is of another one, so a read could not include its record.
         """
         partition = murmur2(self._key(key), count)
+        if after is not None and not isinstance(after, Receipt):
+            raise no_receipt(after)
         if after is not None and (after.partition != partition or after.topic not in ("", self.names.input)):
             raise UsageError(
                 f"{table}[{key!r}]: the receipt {after} is of {after.topic or self.names.input}[{after.partition}], "
@@ -674,6 +683,8 @@ class Client:
             raise
 
     def _encoded(self, value: Any) -> bytes | None:
+        if self._types is not None and type(value) not in self._types:
+            require_type(self._types, value, "Nothing was sent", "the client is declared with value=")
         if self._serde is not None:
             return self._serde.encode(value)
         if value is None or isinstance(value, bytes):
@@ -697,7 +708,7 @@ class Client:
         blob = self._key(key)
         if blob is None:
             raise UsageError("key=None: a request needs a key, whose partition keeps its id. Nothing was sent")
-        name = _checked(id) or self._asking.new_id()
+        name = checked_id(id) or self._asking.new_id()
         return self._encoded(value), blob, name, self._serde_of(reply, self.names.replies)
 
     def _answer(self, found: Reply, reply: serde.Serde[Any], request: RequestInProgress) -> Answered[Any]:
@@ -723,16 +734,3 @@ async def _on(threads: ThreadPoolExecutor, call: Callable[..., V], *arguments: A
 def _forgotten(forget: Callable[[V], None], done: Future[V]) -> None:
     if not done.cancelled() and done.exception(0) is None:
         forget(done.result(0))
-
-
-def _checked(id: str) -> str:
-    """:raises UsageError: it is no id; the service would reject the record."""
-    if not isinstance(id, str):
-        raise UsageError(f"id={id!r:.100}: an id is text. Nothing was sent. Next: id={str(id)!r:.100}")
-    if len(id) > LONGEST_ID:
-        raise UsageError(f"id={id!r:.100}: {len(id)} characters, an id has at most {LONGEST_ID}. Nothing was sent")
-    try:
-        id.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"id={id!r:.100}: no UTF-8 text: {error}. Nothing was sent") from error
-    return id

@@ -15,8 +15,9 @@ import msgspec
 from statehold.client.receipt import Receipt
 from statehold.common.decoding import UNREADABLE, make_decoder
 from statehold.common.names import Names
+from statehold.common.visible import visible_time
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, StateUnavailable, UsageError
+from statehold.errors import Fenced, KafkaTrouble, Lost, SinkFenced, StateUnavailable, UsageError
 from statehold.kafka.admin.admin import Admin
 
 T = TypeVar("T")
@@ -40,6 +41,10 @@ _MOST_IDLE: Final = 16
 _MOST_KINDS: Final = 256
 #: most bytes of an answer
 _LARGEST: Final = 64_000_000
+#: characters of the cause of a failure
+_CAUSE: Final = 2_000
+#: errors of a partition that another process has by now, or soon: it has not failed
+_MOVED: Final = frozenset(each.__name__ for each in (Fenced, SinkFenced, Lost))
 
 
 class _RowAnswer(msgspec.Struct):
@@ -64,6 +69,8 @@ class RowsAnswer(msgspec.Struct):
     rows: list[_RowAnswer] = []
     truncated: bool = False
     partitions: dict[str, _PartitionAnswer] = {}
+    #: the partition has failed, or is paused before the record that was asked for: another try would not change that
+    stopped: bool = False
 
     def has(self, partition: int) -> bool:
         """Return whether the answer has searched a partition, and is of a release that reads keys and ranges."""
@@ -101,12 +108,24 @@ class PartitionState(msgspec.Struct, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        return self.phase == "failed"
+        return self.phase == "failed" and self.error not in _MOVED
 
     @property
     def stopped(self) -> bool:
         """Whether it handles no record until an operator lets it."""
         return self.failed or bool(self.paused)
+
+    @property
+    def short_cause(self) -> str:
+        return (self.cause or "")[:_CAUSE]
+
+    @property
+    def why(self) -> str:
+        """Why it is stopped, for a text that has named the partition."""
+        if not self.failed:
+            return f"is paused by {self.paused}"
+        since = visible_time(round(self.since * 1000))
+        return f"has failed since {since}: {self.error or 'an error'}: {self.short_cause}"
 
 
 class _Status(msgspec.Struct):
@@ -222,6 +241,8 @@ class OwnerReads:
         """Ask the owner until `accept` finds a result in its answer; None asks again.
 
         With `replicas` the other instances are asked after the owner in each turn.
+
+        :raises StateUnavailable: no result in time; after a turn, if the partition has failed or is paused.
         """
         counted = self._input.counted
         began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
@@ -232,9 +253,10 @@ class OwnerReads:
             self._require_count(what, counted)
             if not owner and not tried:
                 cause = f"no member of {self._names.group} that owns partition {partition} advertises an address"
+            stopped = False
             for url in self._asked_for(owner, replicas):
                 limit = min(until, time.monotonic() + patience)
-                status, found, why, wait = self._one_answer(url, path, limit, accept)
+                status, found, why, wait, stops = self._one_answer(url, path, limit, accept)
                 if found is not None:
                     return found
                 if url == owner:  # its cause says more than those of the others
@@ -242,7 +264,12 @@ class OwnerReads:
                         self._forget(partition)
                     if status or time.monotonic() < until or not answered:  # otherwise the answer before it says more
                         cause = why
-                    tried, answered, pause = True, answered or status > 0, max(pause, wait)
+                    tried, answered, pause, stopped = True, answered or status > 0, max(pause, wait), stops
+            if stopped:
+                raise StateUnavailable(
+                    f"{what}, partition {partition}: {cause}. Next: `statehold status --name {self._names.service}`; "
+                    f"then `statehold retry` once the cause is fixed, or `statehold resume`"
+                )
             patience *= 2 if time.monotonic() - asked >= patience else 1
             # The pause counts from the question, because an owner that waited for the record may be asked at once.
             pause = max(_PAUSE, pause - (time.monotonic() - asked))
@@ -255,15 +282,19 @@ class OwnerReads:
 
     def _one_answer(
         self, url: str, path: str, until: float, accept: Callable[[int, RowsAnswer, str], T | None]
-    ) -> tuple[int, T | None, str, float]:
-        """Ask an instance once: its status, 0 without an answer; the result; the cause without one; the pause."""
+    ) -> tuple[int, T | None, str, float, bool]:
+        """Ask an instance once: its status, 0 without an answer; the result; the cause without one; the pause.
+
+        The last value: whether it says that the partition is stopped.
+        """
         try:
             status, data, wait = self._request(url, path, until)
         except (OSError, http.client.HTTPException) as error:
-            return 0, None, f"{url}: {type(error).__name__}: {error}", 0.0
+            return 0, None, f"{url}: {type(error).__name__}: {error}", 0.0, False
         body = _read(data)
         why = f"{url}: {status}: {body.error or body.missing}"
-        return status, accept(status, body, why) if status < 500 and status != 421 else None, why, wait
+        found = accept(status, body, why) if status < 500 and status != 421 else None
+        return status, found, why, wait, body.stopped
 
     def _asked_for(self, owner: str, replicas: bool) -> list[str]:
         """Return the instances to ask in one turn: the owner, then those that may have a standby replica."""

@@ -6,15 +6,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
 
+from statehold.client.arguments import no_receipt
 from statehold.client.owner_reads import OwnerReads, RowsAnswer, key_text
 from statehold.client.receipt import Receipt
 from statehold.common.partitioner import murmur2
-from statehold.errors import UsageError
+from statehold.errors import StateUnavailable, UsageError
 from statehold.watch.changes import as_prefix
 
 T = TypeVar("T")
@@ -66,6 +67,20 @@ class LocalState(Protocol):
     ) -> RowPage[Any] | None:
         """Return the first rows within the bounds, with keys of the type `key`. It reads all keys of the partition."""
         ...
+
+
+class StoppedHere(StateUnavailable):
+    """The partition is owned by this process, and has failed or is paused."""
+
+
+def unless_stopped(read: Callable[[], T | None], max_age: float) -> T | None:
+    """Return what a `LocalState` reads; None also if the partition is stopped, and a standby replica may answer."""
+    try:
+        return read()
+    except StoppedHere:
+        if max_age > 0:
+            return None
+        raise
 
 
 class RowBounds(NamedTuple):
@@ -145,7 +160,9 @@ class ManyReads:
         self, table: str, keys: list[Key], kind: Any, partition: int, after: int, max_age: float, until: float
     ) -> dict[Any, Any]:
         def here() -> dict[Any, Any] | None:
-            found = None if self._here is None else self._here.values(table, keys, partition, after)
+            here = self._here
+            read = None if here is None else partial(here.values, table, keys, partition, after)
+            found = None if read is None else unless_stopped(read, max_age)
             return None if found is None else {k: v for k, v in zip(keys, found, strict=True) if v is not None}
 
         def accept(answer: RowsAnswer) -> dict[Any, Any] | None:
@@ -170,7 +187,9 @@ class ManyReads:
         key, value = kinds
 
         def here() -> RowPage[Any] | None:
-            return None if self._here is None else self._here.page(table, bounds, key, partition, after, limit)
+            here = self._here
+            read = None if here is None else partial(here.page, table, bounds, key, partition, after, limit)
+            return None if read is None else unless_stopped(read, max_age)
 
         def accept(answer: RowsAnswer) -> RowPage[Any]:
             rows = [
@@ -186,6 +205,8 @@ class ManyReads:
         """Return the highest offset of each partition. :raises UsageError: a receipt is of another input."""
         offsets: dict[int, int] = {}
         for each in after:
+            if not isinstance(each, Receipt):
+                raise no_receipt(each)
             if each.topic not in ("", self._input):
                 raise UsageError(f"the receipt {each} is of {each.topic}, not of {self._input}. Nothing was read")
             offsets[each.partition] = max(each.offset, offsets.get(each.partition, -1))
@@ -195,6 +216,8 @@ class ManyReads:
 def receipts(after: Receipt | Iterable[Receipt] | None) -> Iterable[Receipt]:
     if after is None:
         return ()
+    if isinstance(given := cast("object", after), str):
+        raise no_receipt(given)
     return (after,) if isinstance(after, Receipt) else after
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 from statehold.client.asking import RequestInProgress
 from statehold.client.owner_reads import PartitionState
 from statehold.common.names import Names
-from statehold.common.visible import visible_time
 from statehold.errors import PartitionStopped
 from statehold.telemetry.log_events import Log
 
@@ -25,8 +24,6 @@ _PATIENCE: Final = 1.0
 _AGAIN, _AGAIN_STOPPED = 5.0, 1.0
 #: seconds of a look at most, and for the thread's end
 _LONGEST: Final = 2.0
-#: characters of a cause
-_CAUSE: Final = 2_000
 
 
 class StoppedPartitions:
@@ -93,18 +90,17 @@ class StoppedPartitions:
 
 def stopped(names: Names, where: dict[str, Any], state: PartitionState) -> PartitionStopped:
     """Return the error of a request whose partition handles nothing. `where`: its id and coordinates."""
-    partition, cause = where["partition"], (state.cause or "")[:_CAUSE]
+    partition, why = where["partition"], state.why
     if state.failed:
-        why = f"has failed since {visible_time(round(state.since * 1000))}: {state.error or 'an error'}: {cause}"
         command = f"statehold retry {partition} --name {names.service}"
     else:
-        why, command = f"is paused by {state.paused}", f"statehold resume {names.options} --partitions {partition}"
+        command = f"statehold resume {names.options} --partitions {partition}"
     error = PartitionStopped(
         f"the partition {why}. The request is written, and takes effect when the partition continues. Next: "
         f"`{command}`, once the cause is fixed; then ask again with the same value, key and id={where['id']!r}, which "
         f"takes effect once",
         **where,
     )
-    error.error, error.cause = (state.error or "", cause) if state.failed else ("", why)
+    error.error, error.cause = (state.error or "", state.short_cause) if state.failed else ("", why)
     error.since = state.since if state.failed else None
     return error

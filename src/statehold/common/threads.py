@@ -11,6 +11,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol
 
+from statehold.errors import class_and_text
+
 
 class ThreadEvent(Protocol):
     """A flag that threads wait for: `threading.Event`."""
@@ -226,4 +228,4 @@ def _like(error: BaseException) -> BaseException:
     try:
         return type(error)(*error.args)
     except Exception:  # noqa: BLE001  a class may want other arguments than it keeps
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        return RuntimeError(class_and_text(error))

@@ -15,7 +15,7 @@ import msgspec
 
 from statehold.api.record import MemoryMessage, MergedMessage, Message
 from statehold.common.decoding import UNREADABLE
-from statehold.errors import RecordError
+from statehold.errors import RecordError, class_and_text, text_of
 from statehold.messages.command import BadCommand, Command, command_of
 from statehold.messages.command import header as command_header
 from statehold.messages.sent import Sent
@@ -340,7 +340,7 @@ def received(prefix: str, headers: Sequence[tuple[str, Any]]) -> tuple[tuple[str
 def failure_of(error: BaseException, attempts: int, *, ordered: bool = False) -> Failure:
     """Return the failure of a handler call. A `RecordError` wraps the cause, and the failure names the cause."""
     cause = error.__cause__ if isinstance(error, RecordError) else None
-    text = str(error) if cause is None else f"{type(cause).__name__}: {cause}"
+    text = text_of(error) if cause is None else class_and_text(cause)
     text = text.encode(errors="replace").decode()  # such as the name of a file, which need not be UTF-8
     return Failure(type(error).__name__, text, attempts, ordered)
 

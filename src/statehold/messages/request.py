@@ -14,7 +14,7 @@ import xxhash
 from statehold.api.record import Message, Request
 from statehold.api.values.serde import Serde
 from statehold.common.decoding import UNREADABLE
-from statehold.errors import NoAnswerInTime, NotAnswered, RequestConflict, RequestFailed
+from statehold.errors import NoAnswerInTime, NotAnswered, RequestConflict, RequestFailed, text_of
 from statehold.messages.dead_letter import TEXT, Failure
 from statehold.messages.sent import Sent
 
@@ -185,8 +185,9 @@ def answer_in(reply: Reply, serde: Serde[Any], where: dict[str, Any]) -> Any:
             return serde.decode(data)
         except UNREADABLE as error:
             raise NotAnswered(
-                f"the answer is of another type than `reply`: {error}. The request took effect. Next: give `reply` the "
-                f"type that the handler answers with, and ask again with the same value, key and id={reply.id!r}",
+                f"the answer is of another type than `reply`: {text_of(error)}. The request took effect. Next: give "
+                f"`reply` the type that the handler answers with, and ask again with the same value, key and "
+                f"id={reply.id!r}",
                 **where,
             ) from error
     problem = reply.problem

@@ -11,6 +11,7 @@ import msgspec
 
 from statehold.api.values import versioned_values
 from statehold.common.decoding import UNREADABLE
+from statehold.errors import text_of
 from statehold.rehearsal.fields import WHOLE, IgnoredFields, changed
 from statehold.rehearsal.report import DifferenceExample, RehearsedPartition
 from statehold.snapshot.inspect import typed
@@ -43,7 +44,9 @@ def load(contents: Contents, state: State, report: RehearsedPartition) -> None:
             keys = msgspec.convert(list(held), GenericAlias(list, (state.tables[name].key_type,)))
         except (msgspec.ValidationError, TypeError) as error:
             kind = getattr(state.tables[name].key_type, "__name__", repr(state.tables[name].key_type))
-            report.unreadable.append(f"table {name!r}: its {len(held)} keys cannot be read as {kind:.100}: {error}")
+            report.unreadable.append(
+                f"table {name!r}: its {len(held)} keys cannot be read as {kind:.100}: {text_of(error)}"
+            )
             continue
         state.load(Changes(name, keys, list(held.values())))
     state.loaded()
@@ -98,7 +101,7 @@ def _unreadable(
         version = versioned_values.version_of(stored) if table.version > 1 else 1
         report.unreadable.append(
             f"table {table.name!r}, key {typed.key(key)!r}: the stored value {_plain(stored)!r:.200} has version "
-            f"{version}, and this code, which declares version {table.version}, cannot read it: {error}"
+            f"{version}, and this code, which declares version {table.version}, cannot read it: {text_of(error)}"
         )
 
 

@@ -11,6 +11,7 @@ from statehold.kafka.admin.group_answers import cached_members, cached_offsets
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.replicas.queries import Committed
 from statehold.worker.replicas.standby import Standbys
+from statehold.worker.status import PartitionStatus
 
 
 class Overview:
@@ -30,6 +31,11 @@ class Overview:
         """Store the worker as the newest one of its partition, and return it."""
         self._workers[worker.partition] = worker
         return worker
+
+    def status(self, partition: int) -> PartitionStatus | None:
+        """Return phase and cause of a partition that is or was assigned here."""
+        worker = self._workers.get(partition)
+        return None if worker is None else worker.status()
 
     def committed(self, oldest: float | None = None) -> dict[int, Committed]:
         """Return the states that this process can query: of live partitions, and of replicas up to `oldest` s old."""

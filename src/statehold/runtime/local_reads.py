@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 
 from statehold.api.record import key_bytes
-from statehold.client.rows import RowBounds, RowPage, TableRow
+from statehold.client.owner_reads import PartitionState
+from statehold.client.rows import RowBounds, RowPage, StoppedHere, TableRow
 from statehold.common.decoding import UNREADABLE, make_decoder
-from statehold.errors import StateUnavailable
+from statehold.errors import StateUnavailable, text_of
 from statehold.runtime.introspection import Overview
+from statehold.snapshot.format.records import CommitRecord
 from statehold.state.partition_table import PartitionTable
 from statehold.watch.position import WatchedTo
 from statehold.worker.replicas.listing import KeyBounds, rows_within, several
 from statehold.worker.replicas.queries import Busy, Committed
+from statehold.worker.status import PartitionStatus
 
 
 class LocalReads:
@@ -42,7 +45,7 @@ class LocalReads:
             values, record = committed.read(partial(several, table, wanted), tries=1)
         except Busy:
             return None
-        if record.positions.get(self._input, 0) <= after:
+        if not self._has_reached(record, after, partition):
             return None
         pairs = zip(wanted, values, strict=True)
         return [None if data is None else declared.decoded(key, data) for key, data in pairs]
@@ -70,7 +73,7 @@ class LocalReads:
             listing = rows_within(committed, table, KeyBounds(prefix or None, start, end), limit)
         except Busy:
             return None
-        if listing.since.positions.get(self._input, 0) <= after:
+        if not self._has_reached(listing.since, after, partition):
             return None
         shown = [found if kind is key else _as_kind(key, table, found) for found, _ in listing.rows]
         rows = [
@@ -82,9 +85,34 @@ class LocalReads:
     def _live(self, table: str, partition: int) -> tuple[Committed, PartitionTable[Any, Any]] | None:
         overview = self._overview()
         committed = overview.committed().get(partition) if overview is not None else None
+        if committed is None and overview is not None:
+            _require_running(overview.status(partition), table)
         if committed is None or table not in committed.tables:
             return None
         return committed, committed.tables[table]
+
+    def _has_reached(self, record: CommitRecord, after: int, partition: int) -> bool:
+        """Return whether a state includes the record at this offset.
+
+        :raises StoppedHere: its partition is paused before it.
+        """
+        if record.positions.get(self._input, 0) > after:
+            return True
+        if record.paused is not None:
+            why = PartitionState(partition=partition, paused=record.paused.issuer).why
+            raise StoppedHere(f"partition {partition} {why}, before offset {after}. Next: `statehold resume`")
+        return False
+
+
+def _require_running(status: PartitionStatus | None, table: str) -> None:
+    """:raises StoppedHere: the partition has failed here. A stuck one may have another owner by now."""
+    if status is None or status.stuck:
+        return
+    known = PartitionState(partition=status.partition, phase=status.phase, error=status.error)
+    if known.failed:
+        known.cause, known.since = status.cause, status.since
+        next_ = f"Next: `statehold retry {status.partition}`, once the cause is fixed"
+        raise StoppedHere(f"{table}: partition {status.partition} {known.why}. {next_}")
 
 
 def _as_kind(kind: Any, table: str, key: Any) -> Any:
@@ -93,7 +121,8 @@ def _as_kind(kind: Any, table: str, key: Any) -> Any:
         return make_decoder(msgspec.json.Decoder, kind).decode(msgspec.json.encode(key, enc_hook=str))
     except UNREADABLE as error:
         raise StateUnavailable(
-            f"{table}[{key!r}]: the key is no {kind!r:.100}: {error}. Next: give `key` the type of the table's keys"
+            f"{table}[{key!r}]: the key is no {kind!r:.100}: {text_of(error)}. "
+            f"Next: give `key` the type of the table's keys"
         ) from error
 
 
@@ -107,4 +136,4 @@ def _as_key(kind: Any, key: Any, table: str) -> Any:
             return data
         return data.decode() if kind is str else make_decoder(msgspec.json.Decoder, kind).decode(data)
     except (*UNREADABLE, TypeError, ValueError) as error:
-        raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {error}") from error
+        raise StateUnavailable(f"{table}[{key!r}]: no key of this table, {kind!r:.100}: {text_of(error)}") from error

@@ -19,6 +19,7 @@ from statehold.errors import (
     TableTypeChanged,
     UnknownSchema,
     UnreadableValue,
+    class_and_text,
 )
 from statehold.health import process_memory
 from statehold.ports import Clock, OutOfRange
@@ -217,7 +218,7 @@ class FollowedPartition:
 
     def _unreadable(self, error: Exception) -> None:
         self._leave("the new code cannot read what the service writes")
-        self._past.unreadable = [f"{type(error).__name__}: {error}"]
+        self._past.unreadable = [class_and_text(error)]
         self._past.phase, self._past.why = "unreadable", self._past.unreadable[0]
         self.show(fully=True)
 

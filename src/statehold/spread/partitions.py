@@ -13,7 +13,15 @@ from statehold import errors, service_lookup
 from statehold.api.handler import HandlerFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, PartitionError, RestoreTimeout, StartError, StateholdError, UsageError
+from statehold.errors import (
+    KafkaTrouble,
+    PartitionError,
+    RestoreTimeout,
+    StartError,
+    StateholdError,
+    UsageError,
+    text_of,
+)
 from statehold.snapshot.spark.io.scan import forget_pandas, forget_zip_finders
 from statehold.snapshot.spark.io.source import JobFailed, Session, collect
 
@@ -93,7 +101,7 @@ class _Guarded:
             except (KafkaTrouble, RestoreTimeout) as error:  # Spark tries this task again
                 raise KafkaTrouble(f"{_where(self._what, partition)}: {error}") from error
             except Exception as error:  # noqa: BLE001  the user's code may raise anything
-                yield partition, FailedPartition(type(error).__name__, str(error))
+                yield partition, FailedPartition(type(error).__name__, text_of(error))
 
 
 def _where(what: str, partition: int) -> str:

@@ -21,7 +21,7 @@ from statehold.api.values import versioned_values
 from statehold.api.values.difference import brief, difference
 from statehold.api.values.exact_values import exact_types, forgets, quick_check
 from statehold.api.values.table_types import EXACT_TYPES, exact_check
-from statehold.errors import MutatedInPlace, UnreadableValue, UnstorableValue, UsageError
+from statehold.errors import MutatedInPlace, UnreadableValue, UnstorableValue, UsageError, text_of
 from statehold.state.stored_keys import come_back, why_not
 
 K = TypeVar("K")
@@ -372,7 +372,7 @@ class PartitionTable(Table[K, V]):
         try:
             back = self.serde.decode(data)
         except Exception as error:  # a decoder may raise anything
-            what = f"{brief(value)} would not come back as {self.value_type!r:.100}: {error}"
+            what = f"{brief(value)} would not come back as {self.value_type!r:.100}: {text_of(error)}"
             raise self._unstorable(key, what) from error
         if (found := self._difference(value, back)) is not None:
             raise self._unstorable(key, f"{found}. Next: put what would come back")
@@ -382,7 +382,7 @@ class PartitionTable(Table[K, V]):
         try:
             return self.serde.encode(value)
         except Exception as error:  # an encoder may raise anything
-            raise self._unstorable(key, f"{brief(value)} cannot be encoded: {error}") from error
+            raise self._unstorable(key, f"{brief(value)} cannot be encoded: {text_of(error)}") from error
 
     def _unstorable(self, key: K, what: str) -> UnstorableValue:
         return UnstorableValue(f"table {self.name!r}, key {brief(key)}: {what}", self.name, key)
@@ -424,8 +424,8 @@ class PartitionTable(Table[K, V]):
         kind = getattr(self.value_type, "__name__", repr(self.value_type))
         return UnreadableValue(
             f"table {self.name!r}, key {brief(key)}: the stored value has version {version}, and this code, which "
-            f"declares version {self.version}, cannot read it as {kind:.100}: {error}. No record is at fault, and "
-            f"nothing was changed. Next: run the code that wrote it, or {self._advice(version)}"
+            f"declares version {self.version}, cannot read it as {kind:.100}: {text_of(error)}. No record is at fault, "
+            f"and nothing was changed. Next: run the code that wrote it, or {self._advice(version)}"
         )
 
     def _advice(self, version: int) -> str:

@@ -16,6 +16,8 @@ class Frozen(msgspec.Struct, frozen=True):
     """The writes of one transaction, with the digest of the state after them."""
 
     changes: tuple[Changes, ...]
+    #: the tables that it changes
+    tables: tuple[str, ...]
     digest: int
     keys: int
     #: the tables that have no keys after them
@@ -68,11 +70,13 @@ class State:
         """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
         digest, keys = self.digest, 0
         changes: list[Changes] = []
+        written: list[str] = []
         emptied: list[str] = []
         for table in self.tables.values():
             keys += len(table.stored)
             if (change := table.freeze()).keys:
                 changes.append(change)
+                written.append(change.table)
         for change in changes:
             try:
                 added, born = self._effect(change)
@@ -82,7 +86,7 @@ class State:
             digest, keys = digest + added, keys + born
             if len(self.tables[change.table].stored) + born == 0:
                 emptied.append(change.table)
-        return Frozen(tuple(changes), digest % MODULUS, keys, tuple(emptied))
+        return Frozen(tuple(changes), tuple(written), digest % MODULUS, keys, tuple(emptied))
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
         """Make the frozen writes part of the state; `delta` says whether their commit record carried one."""

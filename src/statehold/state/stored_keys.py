@@ -11,6 +11,7 @@ import msgspec
 
 from statehold.api.values.difference import difference
 from statehold.common.decoding import UNREADABLE, make_decoder
+from statehold.errors import text_of
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -38,4 +39,4 @@ def why_not(kind: Any, key: Any) -> str:
     try:
         return f"it would come back as {key_decoder(kind)(_encode([key]))[0]!r}"
     except (TypeError, ValueError, OverflowError, *UNREADABLE) as error:
-        return str(error)
+        return text_of(error)

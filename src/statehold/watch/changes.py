@@ -11,7 +11,7 @@ import msgspec
 
 from statehold.api.values import serde, versioned_values
 from statehold.common.decoding import UNREADABLE, make_decoder
-from statehold.errors import StateholdError, UnreadableValue, UsageError
+from statehold.errors import StateholdError, UnreadableValue, UsageError, text_of
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import Part
 
@@ -100,8 +100,9 @@ class WatchedTable(NamedTuple):
             raise
         except Exception as error:  # a serde of the user may raise anything
             raise UnreadableValue(
-                f"table {self.name!r}, {where}: the value of the key {key!r:.100} is of another type: {error}. Next: "
-                f"give `value` the type of the table's values, and watch from the position of the change before it"
+                f"table {self.name!r}, {where}: the value of the key {key!r:.100} is of another type: "
+                f"{text_of(error)}. Next: give `value` the type of the table's values, and watch from the position of "
+                f"the change before it"
             ) from error
 
     def _keys(self, raw: msgspec.Raw) -> list[Any]:
@@ -109,8 +110,8 @@ class WatchedTable(NamedTuple):
             return self.keys(raw)
         except UNREADABLE as error:
             raise UnreadableValue(
-                f"table {self.name!r}: its keys are of another type: {error}. Next: give `key` the type of the table's "
-                f"keys"
+                f"table {self.name!r}: its keys are of another type: {text_of(error)}. Next: give `key` the type of "
+                f"the table's keys"
             ) from error
 
 

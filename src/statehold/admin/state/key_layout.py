@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from statehold.api.timer import Timer
 from statehold.common.partitioner import Partitioner
-from statehold.errors import ToolRefused, UsageError
+from statehold.errors import ToolRefused, UsageError, class_and_text
 from statehold.messages.dead_letter import RESOLVED
 from statehold.state.digest import MODULUS, table_digest
 from statehold.state.kinds.replies import RepliesTable
@@ -69,7 +69,7 @@ class KeyLayout:
             try:
                 record_key = function(key, self._tables[table].decode(data))
             except Exception as error:  # the user's function may raise anything
-                raise UsageError(f"table {table!r}, key {key!r}: {type(error).__name__}: {error}") from error
+                raise UsageError(f"table {table!r}, key {key!r}: {class_and_text(error)}") from error
         if isinstance(record_key, str):
             record_key = record_key.encode()
         if not isinstance(record_key, bytes):

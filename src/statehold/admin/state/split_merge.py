@@ -16,7 +16,7 @@ from statehold.bound.attributes import table_types, tables_and_outputs
 from statehold.bound.reference import references
 from statehold.bound.topics import class_of
 from statehold.common.names import Names
-from statehold.errors import UsageError
+from statehold.errors import UsageError, class_and_text
 from statehold.snapshot.format import recorded_types
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
@@ -113,12 +113,11 @@ class SplitMerge:
         self._require_readable(partition, after.state)
         reading = _hand_over(before)
         frozen = self._called(partition, before, after)
-        written = [change.table for change in frozen.changes]
-        self._require_time(partition, after.state, written)
+        self._require_time(partition, after.state, frozen)
         after.state.commit(frozen, delta=False)
         self._require_read(partition, stored, reading)
         counts, keys = _counted(stored, after.state), _keys(stored, after.state)
-        return MovedTables(after.state, counts, keys, self._same, frozenset(written), after.handler)
+        return MovedTables(after.state, counts, keys, self._same, frozenset(frozen.tables), after.handler)
 
     def _called(self, partition: int, before: Engine, after: Engine) -> Frozen:
         """Call the function. Return what it has written."""
@@ -130,7 +129,7 @@ class SplitMerge:
             found = self._function(old, new)
             frozen = after.freeze()
         except (Exception, SystemExit) as error:  # the user's function may raise anything
-            raise self._raised(partition, error, f"raised {type(error).__name__}: {error}") from error
+            raise self._raised(partition, error, f"raised {class_and_text(error)}") from error
         if inspect.isawaitable(found) or inspect.isgenerator(found):
             raise self._wrong(partition, "returned a generator or a coroutine, which did not run")
         for name in {table.attribute for table in after.state.tables.values()}:
@@ -168,12 +167,12 @@ class SplitMerge:
                 shown = ", ".join(map(str, sorted(versions)))
                 raise self._wrong(partition, f"keeps table {name!r}, with values of version {shown} without upcaster")
 
-    def _require_time(self, partition: int, state: State, written: Iterable[str]) -> None:
+    def _require_time(self, partition: int, state: State, frozen: Frozen) -> None:
         """Require the partition's time where the function has written keys that expire: without one they would at 0."""
         clock = by_default_name(state.tables).get(CLOCK)
         if clock is None or clock.stored:
             return
-        for name in written:
+        for name in frozen.tables:
             if isinstance(state.tables[name], DedupeTable) or default_name(name).startswith(EXPIRY):
                 raise self._wrong(
                     partition,
@@ -331,7 +330,7 @@ def _old_release(function: TablesFunction, new: type[Handler[Any]]) -> type[Hand
         hints = typing.get_type_hints(called)
     except Exception as error:  # an annotation is evaluated, which may raise anything
         raise UsageError(
-            f"{name}: its annotations cannot be read: {type(error).__name__}: {error}. Next: import their classes "
+            f"{name}: its annotations cannot be read: {class_and_text(error)}. Next: import their classes "
             f"where the program can, not under TYPE_CHECKING"
         ) from error
     kinds: list[Any] = []
@@ -348,7 +347,7 @@ def _old_release(function: TablesFunction, new: type[Handler[Any]]) -> type[Hand
         kinds[0]()
     except Exception as error:  # the user's __init__ may raise anything
         raise UsageError(
-            f"{name}: {kinds[0].__name__}() raises {type(error).__name__}: {error}. Next: annotate `old` with a class "
+            f"{name}: {kinds[0].__name__}() raises {class_and_text(error)}. Next: annotate `old` with a class "
             f"that is made without arguments, such as one that has the tables only"
         ) from error
     return kinds[0]

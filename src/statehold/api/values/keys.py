@@ -10,7 +10,7 @@ from statehold.api.values import serde
 from statehold.api.values.difference import brief
 from statehold.api.values.key_types import read_key_type
 from statehold.api.values.table_types import shown
-from statehold.errors import RegistryUnreachable, UsageError
+from statehold.errors import RegistryUnreachable, UsageError, text_of
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class KeySerde:
             raise
         except Exception as error:  # a serde of the user may raise anything
             raise UsageError(
-                f"the key {brief(key)} of type {type(key).__name__} cannot be written as {self.name}: {error}"
+                f"the key {brief(key)} of type {type(key).__name__} cannot be written as {self.name}: {text_of(error)}"
             ) from error
 
     def decode(self, data: bytes | None, /) -> Any:
@@ -160,7 +160,7 @@ class KeySerde:
         except RegistryUnreachable:
             raise
         except Exception as error:
-            raise UnreadableKey(f"the key {data!r:.100} is no {self.name}: {error}") from error
+            raise UnreadableKey(f"the key {data!r:.100} is no {self.name}: {text_of(error)}") from error
 
     @property
     def _advice(self) -> str:

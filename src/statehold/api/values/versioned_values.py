@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, get_type_hints
 
 from statehold.api.values import serde
+from statehold.api.values.difference import brief
 from statehold.api.values.serde import Serde
 from statehold.common.class_body import require_parameters, require_plain
-from statehold.errors import UnknownSchema, UsageError
+from statehold.errors import UnknownSchema, UsageError, text_of
 
 #: an upcaster: a function, or the type or serde of the old value and the function
 Upcaster = Callable[[Any], Any] | tuple[Any, Callable[[Any], Any]]
@@ -80,8 +81,8 @@ class Versioned:
             return self.serdes[version].decode(self.serdes[version].encode(value))
         except Exception as error:  # a serde may raise anything
             raise UsageError(
-                f"the upcaster of version {version - 1} returned {value!r:.100}, which cannot be read as version "
-                f"{version}: {error}"
+                f"the upcaster of version {version - 1} returned {brief(value)}, which cannot be read as version "
+                f"{version}: {text_of(error)}"
             ) from error
 
     @property

@@ -60,18 +60,18 @@ class DueIndex(Generic[K]):
         else:
             heappush(self._heap, entry)
 
-    def has_due(self, until: float, due: Callable[[K], int | None], *, is_open: bool) -> bool:
-        """Return whether a key is due at or before `until`; drop entries of keys that were deleted or postponed.
+    def has_due(self, until: float, due: Callable[[K], int | None]) -> bool:
+        """Return whether a key is due at or before `until`; take entries of keys that were deleted or postponed.
 
-        `due` returns a key's due time, or None. With open writes an entry counts as a due key, because a rollback may
-        need it.
+        `due` returns a key's due time, or None.
         """
         while (entry := self._first(until)) is not None:
             when, key = entry
             wanted = due(key)
-            if is_open or wanted == when:
+            if wanted == when:
                 return True
             self._pop(entry)
+            self._taken.append(entry)
             if wanted is not None:
                 heappush(self._heap, (wanted, key))
         return False
@@ -169,7 +169,7 @@ class DueTable(PartitionTable[K, V]):
 
     def has_due(self, until: float) -> bool:
         """Return whether a key is due at or before `until`; see `DueIndex.has_due`."""
-        return self._index.has_due(until, self._due_of, is_open=bool(self._dirty or self._frozen))
+        return self._index.has_due(until, self._due_of)
 
     def take(self, until: float) -> K | None:
         """Return the first due key if it is due at or before `until`. The caller deletes it."""

@@ -104,7 +104,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
 
     def has_due(self, until: float) -> bool:
         """Return whether an unmatched row is due at or before `until`; see `DueIndex.has_due`."""
-        return self._waiting.has_due(until, self._waits_until, is_open=bool(self._dirty or self._frozen))
+        return self._waiting.has_due(until, self._waits_until)
 
     def take(self, until: float) -> Row[K] | None:
         return self._waiting.take(until, self._waits_until)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from statehold.api.output import Replies, StoredReply, reply_type
 from statehold.api.record import Request
 from statehold.api.values import serde
-from statehold.errors import UsageError
+from statehold.api.values.difference import brief
+from statehold.api.values.message_types import checked_types, require_type
+from statehold.errors import UsageError, text_of
 from statehold.messages.request import AskedRequest, Outcome, RequestNews, reply_of
 from statehold.messages.sent import Sent
 from statehold.state.kinds.ttl import ExpiringTable
@@ -31,7 +34,10 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
     def __init__(self, declaration: Replies[R]) -> None:
         super().__init__(declaration)
         self.reply_type, serde_of_replies = reply_type(declaration)
+        self._types = checked_types(self.reply_type)
         self._encode = serde_of_replies.encode
+        #: None: the registry's own serde checks values
+        self._decode: Callable[[Any], Any] | None = serde_of_replies.decode
         #: a replay sends nothing
         self.muted = False
         #: a reply was sent since the engine last looked
@@ -42,7 +48,7 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
         self._outputs, self._topic, self._partition, self._most = outputs, topic, partition, most
         self.news = RequestNews()
         if serde.of_topic(self.reply_type) is not None:  # each partition has its own clients
-            self._encode = serde.for_messages(self.reply_type, topic).encode
+            self._encode, self._decode = serde.for_messages(self.reply_type, topic).encode, None
 
     # For the handler
 
@@ -74,7 +80,21 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
         )
 
     def _packed_answer(self, value: R) -> bytes | None:
+        """:raises UsageError: the answer is too large, or its reader would not get it as it is declared.
+
+        In a replay, too, because a handler may catch that (rule M4).
+        """
+        if self._types is not None and type(value) not in self._types:
+            require_type(self._types, value, self.attribute, "it is declared with ")
         data: bytes | None = self._encode(value)
+        if self._decode is not None:
+            try:
+                self._decode(data)
+            except Exception as error:  # a serde of the user may raise anything
+                raise UsageError(
+                    f"{self.attribute}: a reader of the answer {brief(value)} would fail: {text_of(error)}. Nothing "
+                    f"was sent. Next: answer with a value of {self.reply_type!r:.100}, or declare Replies with another"
+                ) from error
         if data is not None and len(data) > self._most and not self.muted:
             raise UsageError(
                 f"the answer has {len(data)} bytes, the limit is {self._most}, a quarter of kafka.message_max_bytes. "

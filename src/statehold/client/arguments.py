@@ -1,0 +1,52 @@
+"""Checks what a caller gives a `Client`, before anything is sent or read."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Final
+
+from statehold.api.values.difference import brief
+from statehold.errors import UsageError
+from statehold.messages.request import LONGEST_ID
+
+#: most seconds of a call: the waits of Kafka's client and of sockets end at 24 days
+_LONGEST: Final = 7 * 86_400.0
+
+
+def ends_at(timeout: Any) -> float:
+    """Return the monotonic time at which a call that begins now is over.
+
+    :raises UsageError: it is no number of seconds, is negative, or longer than a week.
+    """
+    try:
+        seconds = float(timeout) if hasattr(timeout, "__float__") else math.nan  # without it: text, None, a timedelta
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not 0 <= seconds <= _LONGEST:
+        raise UsageError(
+            f"timeout={brief(timeout)}: give the seconds after which the call ends, from 0 to {_LONGEST:.0f} (a week). "
+            f"Nothing was sent or read"
+        )
+    return time.monotonic() + seconds
+
+
+def checked_id(id: str) -> str:
+    """:raises UsageError: it is no id; the service would reject the record."""
+    if not isinstance(id, str):
+        raise UsageError(f"id={id!r:.100}: an id is text. Nothing was sent. Next: id={str(id)!r:.100}")
+    if len(id) > LONGEST_ID:
+        raise UsageError(f"id={id!r:.100}: {len(id)} characters, an id has at most {LONGEST_ID}. Nothing was sent")
+    try:
+        id.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"id={id!r:.100}: no UTF-8 text: {error}. Nothing was sent") from error
+    return id
+
+
+def no_receipt(after: Any) -> UsageError:
+    """Return the error of what is given as `after` and is no receipt, such as its text."""
+    return UsageError(
+        f"after={brief(after)}: give what `send` or `ask_with_receipt` has returned. Nothing was read. Next: "
+        f"Receipt.of(TEXT) makes one of its text"
+    )
