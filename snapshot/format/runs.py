@@ -6,13 +6,16 @@ so the order costs at most two bytes for each record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-from operator import attrgetter
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple
 
-from statehold.api.record import MergedMessage
+from statehold.api.record import MergedMessage, input_of_all
 from statehold.snapshot.format.frame import BadFrame
+
+_INPUT: Final = itemgetter(0)
+_LENGTH: Final = itemgetter(1)
 
 
 class Run(NamedTuple):
@@ -22,13 +25,19 @@ class Run(NamedTuple):
     length: int
 
 
-def of(messages: Iterable[MergedMessage]) -> Iterator[tuple[int, int]]:
+def of(batches: Iterable[Sequence[MergedMessage]]) -> Iterator[tuple[int, int]]:
     """Yield input and length of each run of records, in the order of their handling.
 
-    They are plain pairs, because a `Run` for each takes as long as all else here.
+    They are plain pairs, because a `Run` for each takes as long as all else here. No batch is empty.
     """
-    for index, group in groupby(map(attrgetter("input"), messages)):
-        yield index, len(list(group))
+    for index, group in groupby(chain.from_iterable(map(_of_batch, batches)), _INPUT):
+        yield index, sum(map(_LENGTH, group))
+
+
+def _of_batch(messages: Sequence[MergedMessage]) -> Iterable[tuple[int, int]]:
+    if (only := input_of_all(messages)) is not None:
+        return ((only, len(messages)),)
+    return [(index, len(list(group))) for index, group in groupby(map(attrgetter("input"), messages))]
 
 
 def pack(runs: Iterable[tuple[int, int]]) -> bytes:

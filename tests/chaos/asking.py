@@ -114,7 +114,8 @@ class Due:
     kept: dict[Name, Kept] = field(default_factory=dict)
     #: return address of a request that is answered at once -> its id
     at_once: dict[bytes, str] = field(default_factory=dict)
-    requests: int = 0
+    #: by id and return address, which each ask has its own of: every record of it, in order
+    written: dict[tuple[Name, bytes], list[Row]] = field(default_factory=lambda: defaultdict(list))
     _totals: dict[str, Booked] = field(default_factory=lambda: defaultdict(Booked))
     #: by account: answers that its next record lets go
     _held: dict[str, list[tuple[Name, Booked]]] = field(default_factory=lambda: defaultdict(list))
@@ -125,8 +126,18 @@ class Due:
             self._book(row.partition, trade)
             self._let_go(trade.account)
         else:
-            self.requests += 1
+            self.written[(row.key, name.decode()), _address(row)].append(row)
             self._ask((row.key, name.decode()), row, trade)
+
+    @property
+    def requests(self) -> int:
+        """Records of the input that are requests."""
+        return sum(map(len, self.written.values()))
+
+    @property
+    def copies(self) -> int:
+        """Those that the Kafka client of an asker has written once more."""
+        return self.requests - len(self.written)
 
     def _ask(self, name: Name, row: Row, trade: Trade) -> None:
         kept, address = self.kept.get(name), _address(row)
@@ -188,6 +199,7 @@ class Diaries(NamedTuple):
 
 def check_asked(add: Found, due: Due, effects: Sequence[Row], replies: Sequence[Row], diaries: Diaries) -> None:
     """Compare effects, replies and diaries with what was due."""
+    _check_written(add, due, diaries)
     _check_effects(add, due, effects)
     _check_replies(add, due, replies)
     _check_atomic(add, due, effects, replies)
@@ -201,6 +213,26 @@ def check_asked(add: Found, due: Due, effects: Sequence[Row], replies: Sequence[
         due_here = [number for number in range(diaries.end) if asks(number, index, len(diaries.lines))]
         add("never answered", [f"asker {index}, payment {number}" for number in due_here if number not in ended])
     add("unequal answers", [f"payment {number}: {found}" for number, found in answers.items() if len(found) > 1])
+
+
+def _check_written(add: Found, due: Due, diaries: Diaries) -> None:
+    """Each request is one that an asker has noted, or the copy of one.
+
+    A line is written before the ask, so a killed asker may have noted one more than it wrote. The Kafka client of an
+    asker may write a record again that the broker has and has not acknowledged in time. Each ask has a return address
+    of its own, so such a copy has the address, the value and the partition of the first one.
+    """
+    noted = Counter(f"p{line.number}" for lines in diaries.lines.values() for line in lines if line.what == "asks")
+    asked = Counter(name for (_, name), _ in due.written)
+    add(
+        "request that was not asked",
+        [f"{name} x {times}, noted {noted[name]}" for name, times in asked.items() if times > noted[name]],
+    )
+    for (name, address), rows in due.written.items():
+        if any((row.value, row.partition) != (rows[0].value, rows[0].partition) for row in rows):
+            add("copy of another request", [f"{name}, {address!r}: {[(row.partition, row.offset) for row in rows]}"])
+    addresses = Counter(address for _, address in due.written)
+    add("return address of two requests", [repr(each) for each, times in addresses.items() if each and times > 1])
 
 
 def _check_effects(add: Found, due: Due, rows: Sequence[Row]) -> None:

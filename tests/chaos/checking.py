@@ -99,7 +99,13 @@ def judge_asked(arena: Arena, verdict: Verdict, rows: Sequence[Row]) -> None:
     check_asked(verdict.add, due, effects, replies, Diaries(arena.seed, arena.askers.end, lines))
     check_transactions(verdict, arena, [*rows, *effects, *replies, *dead])
     seen = Counter(line.what for each in lines.values() for line in each)
-    verdict.figures |= {"requests": due.requests, "ids": len(due.kept), "replies": len(replies), "seen": dict(seen)}
+    verdict.figures |= {
+        "requests": due.requests,
+        "copies": due.copies,
+        "ids": len(due.kept),
+        "replies": len(replies),
+        "seen": dict(seen),
+    }
 
 
 def judge_rekeyed(arena: Arena, verdict: Verdict) -> None:

@@ -69,9 +69,13 @@ REPLIES = [
 ]
 
 
+#: what the askers wrote before each of these requests, and before one that a kill has kept from being sent
+NOTED = [Line(number, "asks") for number in (1, 1, 1, 2, 3, 3, 3)]
+
+
 def found(effects: Sequence[Row] = EFFECTS, replies: Sequence[Row] = REPLIES, given: Sequence[Row] = INPUT) -> set[str]:
     verdict = Verdict()
-    check_asked(verdict.add, due_of(given), effects, replies, Diaries(1, 0, {}))
+    check_asked(verdict.add, due_of(given), effects, replies, Diaries(1, 0, {0: NOTED}))
     return set(verdict.findings)
 
 
@@ -106,9 +110,26 @@ def test_each_anomaly_of_effects_and_replies_is_found(
 
 
 def test_a_request_that_is_on_the_input_twice_has_two_replies() -> None:
+    """A client has written it again, because it had no acknowledgement."""
     twice = [*INPUT, INPUT[0]._replace(offset=7)]
     again = reply(6, "p1", "a/1", 0, Booked(5, 1), n=2)
     assert found(EFFECTS, [*REPLIES, again], twice) == set()
+    assert (due_of(twice).requests, due_of(twice).copies) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("surplus", "replies", "anomalies"),
+    [
+        (asked(7, "p1", "d/1"), [reply(6, "p1", "d/1", 0, Booked(5, 1), n=2)], {"request that was not asked"}),
+        (asked(7, "p9", "a/9", REFUSED), [reply(6, "p9", "a/9", 7, None, "failed")], {"request that was not asked"}),
+        (asked(7, "p1", "a/1", amount=6), [reply(6, "p1", "a/1", 0, None, "conflict")], {"copy of another request"}),
+        (asked(7, "p3", "a/1"), [reply(6, "p3", "a/1", 4, None, "conflict")], {"return address of two requests"}),
+    ],
+)
+def test_each_request_beyond_those_that_were_noted_is_found(
+    surplus: Row, replies: list[Row], anomalies: set[str]
+) -> None:
+    assert found(EFFECTS, [*REPLIES, *replies], [*INPUT, surplus]) == anomalies
 
 
 def diary(index: int, seed: int = 1, end: int = 1) -> tuple[Row, Booked, Line]:
@@ -139,7 +160,8 @@ def test_what_an_asker_has_seen_is_compared(changed: dict[str, object], anomalie
     effects = [Row(0, 0, msgspec.json.encode(Running(trade.id, trade.account, answer.total, 1)), (0, 1, 0))]
     replies = [reply(0, trade.id, "a", 0, answer)._replace(key=row.key)]
     verdict = Verdict()
-    diaries = Diaries(1, 0, {0: [line, msgspec.structs.replace(line, **changed)]})
+    noted = Line(line.number, "asks")
+    diaries = Diaries(1, 0, {0: [noted, line, msgspec.structs.replace(line, **changed)]})
     check_asked(verdict.add, due_of([row]), effects, replies, diaries)
     assert set(verdict.findings) == anomalies
 

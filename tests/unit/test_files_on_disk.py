@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.files_on_disk import PLACE, TABLES, batch, contents, local
@@ -282,6 +285,59 @@ def test_closed_files_may_be_opened_any_number_of_times_before_a_commit(tmp_path
     assert reopened(tmp_path) == (b"m", [])
     local(tmp_path).open(PLACE, TABLES).close(flush=False)
     assert reopened(tmp_path, "another")[0] is None
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    if (mounted := subprocess.run(command, capture_output=True, check=False)).returncode:
+        pytest.skip(f"no tmpfs here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=False)
+
+
+@pytest.mark.root
+def test_files_that_alone_fill_a_disk_are_used_and_changed(small_disk: Path) -> None:
+    """Their free pages take further writes, so a start must not need room for anything else."""
+    for number in range(20):
+        store = local(small_disk).open(PLACE, TABLES)
+        store.apply({"a": batch(number % 2)}, b"%d" % number)
+        store.close(flush=False)
+    crash(small_disk)
+    with (small_disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    dropped: list[str] = []
+    for number in range(3):
+        store = local(small_disk, dropped).open(PLACE, TABLES)
+        store.apply({"a": batch(number % 2)}, b"again %d" % number)
+        store.proven()
+        store.close(flush=False)
+        assert dropped == []
+    (small_disk / "filler").unlink()
+    assert reopened(small_disk) == (b"again 2", [])
+
+
+def test_a_note_without_room_for_another_file_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed(tmp_path)
+    whole = Path.open
+
+    def full(path: Path, *mode: Any, **options: Any) -> Any:
+        if path.name == "usage.new":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(path, *mode, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    crash(tmp_path)
+    store = local(tmp_path).open(PLACE, TABLES)
+    assert not list(tmp_path.rglob("usage.new"))
+    monkeypatch.undo()
+    store.damaged("a page")
+    store.close()
+    found, dropped = reopened(tmp_path)
+    assert (found, dropped[0]) == (None, "a page")
 
 
 def test_a_held_directory_leaves_another_one(tmp_path: Path) -> None:

@@ -87,6 +87,62 @@ def test_records_of_one_input_in_sequence_are_known_by_the_first_and_the_last(
         assert input_of_all(part) == (inputs.pop() if len(inputs) == 1 else None)
 
 
+rows = st.tuples(times, st.integers(1, 200), st.integers(0, 3), st.integers(0, 3))
+
+
+@given(st.lists(st.lists(rows, max_size=4), min_size=2, max_size=3), st.integers(1, 700), st.sampled_from([0, 1]))
+def test_long_rows_of_one_input_come_as_their_records_one_by_one_would(
+    given: list[list[tuple[int, int, int, int]]], most: int, step: int
+) -> None:
+    """Each row: its first time, its length, the gap before it, and at how many records a time goes back."""
+    written: list[list[tuple[int, int]]] = []
+    for each in given:
+        records, offset = list[tuple[int, int]](), 0
+        for time, length, gap, back in each:
+            offset += gap
+            for i in range(length):
+                moved = time + i * step - (back if i % 70 == 69 else 0)
+                records.append((offset + i, min(max(moved, -(2**63)), 2**63 - 1)))
+            offset += length
+        written.append(records)
+    merge = Merge([0] * len(written), order="time", idle=0.0)
+    for index, records in enumerate(written):
+        merge.add(index, [message(index, offset, time) for offset, time in records])
+        merge.end(index, 0.0)
+    queues, reached, wanted = [records[::-1] for records in written], [0] * len(written), []
+    while any(queues):
+        index = min((i for i, queue in enumerate(queues) if queue), key=lambda i: queues[i][-1][1])
+        offset, _ = queues[index].pop()
+        wanted.append((index, offset, sum(reached) - reached[index] + offset))
+        reached[index] = offset + 1
+    found: list[tuple[int, int, int]] = []
+    while merged := merge.next(most, 0.0):
+        assert len(merged) <= most
+        found += [(each.input, each.offset() or 0, each.at) for each in merged]
+        assert merge.position == found[-1][2] + 1
+    assert found == wanted
+
+
+def test_a_long_row_ends_before_a_later_record_and_before_an_equal_one_of_an_input_that_is_declared_first() -> None:
+    later = fed([[1] * 100 + [9] + [1] * 100, [5]])
+    assert drained(later) == [*((0, at) for at in range(100)), (1, 0), *((0, at) for at in range(100, 201))]
+    equal = fed([[5], [1] * 100 + [5] * 100])
+    assert drained(equal) == [*((1, at) for at in range(100)), (0, 0), *((1, at) for at in range(100, 200))]
+
+
+def test_a_long_row_ends_where_its_input_has_to_be_waited_for() -> None:
+    merge = Merge([0, 0], order="time", idle=2.0)
+    merge.add(0, [message(0, offset, 5) for offset in range(100)])
+    merge.add(1, [message(1, 0, 9)])
+    assert drained(merge) == [(0, offset) for offset in range(100)]
+    assert merge.waits(0.0) == math.inf  # the first input may have another record before 9
+    merge.add(0, [message(0, 100 + offset, 6) for offset in range(100)])
+    merge.end(0, 10.0)
+    assert drained(merge, now=11.0) == [(0, 100 + offset) for offset in range(100)]
+    assert merge.waits(12.0) == 1.0  # from the moment at which it became empty
+    assert drained(merge, now=13.0) == [(1, 0)]
+
+
 def test_offsets_with_gaps_count_in_the_position() -> None:
     merge = Merge([5, 10], order="time", idle=0.0)
     merge.add(0, [message(0, 7, 1)])

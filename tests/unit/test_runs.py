@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from itertools import islice
+from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -24,9 +24,15 @@ MANY = 10_000
 lengths = st.sampled_from([2**bits + more for bits in (7, 14, 21, 56) for more in (-1, 0, 1)]) | st.integers(1, 2**60)
 
 
+def merged(order: list[int]) -> list[MergedMessage]:
+    """Records whose inputs come in this order."""
+    offsets = [count() for _ in range(MOST_INPUTS)]
+    return [MergedMessage(message(next(offsets[index])), index, at) for at, index in enumerate(order)]
+
+
 def packed(order: list[int]) -> bytes:
     """The runs of records whose inputs come in this order."""
-    return runs.pack(runs.of(MergedMessage(message(0), index, 0) for index in order))
+    return runs.pack(runs.of([merged(order)] if order else []))
 
 
 def unpacked(data: bytes, inputs: int = MOST_INPUTS) -> list[int]:
@@ -37,6 +43,13 @@ def unpacked(data: bytes, inputs: int = MOST_INPUTS) -> list[int]:
 def test_any_order_comes_back_and_costs_at_most_two_bytes_for_each_record(order: list[int]) -> None:
     assert unpacked(packed(order)) == order
     assert len(packed(order)) <= 2 * len(order)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=60), st.sets(st.integers(1, 59)))
+def test_batches_are_cut_anywhere(order: list[int], cuts: set[int]) -> None:
+    records, ends = merged(order), [0, *sorted(cut for cut in cuts if cut < len(order)), len(order)]
+    batches = [records[first:end] for first, end in pairwise(ends)]
+    assert list(runs.of(batches)) == [(index, len(list(group))) for index, group in groupby(order)]
 
 
 @given(st.lists(st.builds(Run, st.integers(0, MOST_INPUTS - 1), lengths)))

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import repeat
-from operator import attrgetter
 from typing import Any, Final, Literal
 from weakref import ref
 
@@ -88,8 +87,7 @@ class Engine:
         #: the sends to streams by another key; None if the handler declares none
         self.sends: Sends | None = None
         if rekeys_of(kind):
-            current = partial(attrgetter("record"), self._handling)
-            self.sends = Sends(current, names, self._settings.rekey.max_hops)
+            self.sends = Sends(self._handling, names, self._settings.rekey.max_hops)
             own = bind_rekeys(self.handler, names, self.outputs, output_partitions, self.sends, checked=traced)
             self._bound_outputs += own
         #: dead letters; None if the handler declares none, until an operator makes one

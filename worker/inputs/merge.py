@@ -7,12 +7,16 @@ from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
-from typing import Literal
+from itertools import islice, repeat, takewhile
+from typing import Final, Literal
 
 from statehold.api.record import MergedMessage, Message
 from statehold.worker.inputs.turns import Turn
 
 Order = Literal["time", "arrival"]
+
+#: least records of one input in sequence that are handed over together, without a look at each
+_ROW: Final = 64
 
 
 @dataclass(slots=True)
@@ -126,6 +130,8 @@ class Merge:
         queues, position = self._queues, self.position
         heads = [(queue.ranks[0], index) for index, queue in enumerate(queues) if queue.messages]
         heapify(heads)
+        if row := self._row(heads, most):
+            return self._placed(row, heads[0][1], now)
         for _ in range(most):
             index = heads[0][1]
             queue = queues[index]
@@ -145,6 +151,41 @@ class Merge:
                 break
         self.position = position
         return merged
+
+    def _row(self, heads: Sequence[tuple[int, int]], most: int) -> list[Message]:
+        """Take the records of the first input that come before the next one of any other; none if they are few."""
+        index = heads[0][1]
+        messages, ranks = self._queues[index].messages, self._queues[index].ranks
+        if min(most, len(messages)) < _ROW:
+            return []
+        first = list(islice(ranks, most))
+        if len(heads) > 1:
+            rank, other = min(heads[1:])
+            end = rank + (index < other)
+            if max(first[:_ROW]) >= end:
+                return []
+            if max(first) >= end:
+                first = list(takewhile(end.__gt__, first))
+        if len(first) == len(messages):
+            row = list(messages)
+            messages.clear()
+            ranks.clear()
+            return row
+        for _ in first:
+            ranks.popleft()
+        return [messages.popleft() for _ in first]
+
+    def _placed(self, row: Sequence[Message], index: int, now: float) -> list[MergedMessage]:
+        """Return the next records, all of one input, with their places."""
+        queue = self._queues[index]
+        first, last, others = row[0].offset() or 0, row[-1].offset() or 0, self.position - queue.position
+        places: Sequence[int] = range(others + first, others + last + 1)
+        if len(places) > len(row):  # compaction and control records leave gaps
+            places = [others + (message.offset() or 0) for message in row]
+        queue.position, self.position = last + 1, others + last + 1
+        if queue.at_end and not queue.messages:
+            queue.idle_since = now
+        return list(map(MergedMessage, row, repeat(index), places))
 
     def _next_of_turn(self, most: int) -> list[MergedMessage]:
         index, end = self._turns[0]

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Final
 from weakref import WeakSet
 
-from statehold.api.record import Message, at
+from statehold.api.record import Message, at, input_of_all
 from statehold.config.sections.processing import CommitSettings
 from statehold.snapshot.format import runs
 from statehold.snapshot.format.records import CommitRecord
@@ -150,10 +150,11 @@ class RecordBuffer:
 
         `before`: the commit record before it. `position`: the partition's position after it.
         """
-        order: list[Any] = list(chain.from_iterable(self._kept))
+        kept: list[Any] = self._kept
         positions = {topic: before.positions[topic] for topic in before.inputs}
         left = set(before.inputs)
-        for message in reversed(order):
+        newest = (each[-1:] if input_of_all(each) is not None else reversed(each) for each in reversed(kept))
+        for message in chain.from_iterable(newest):
             topic = before.inputs[message.input]
             if topic in left:
                 left.discard(topic)
@@ -162,7 +163,7 @@ class RecordBuffer:
                     break
         reached = sum(positions.values())
         assert reached == position, f"the inputs' positions {positions} add up to {reached}, not to {position}"
-        return positions, runs.pack(runs.of(order))
+        return positions, runs.pack(runs.of(kept))
 
     def order(self, before: CommitRecord) -> tuple[list[int], bytes]:
         """Return the next offset of each of several inputs before the open transaction, and its `turns`, packed."""

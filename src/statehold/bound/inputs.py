@@ -173,9 +173,9 @@ class InputKeys:
 
     def __init__(self, inputs: Sequence[str], declared: dict[str, Any]) -> None:
         """`inputs`: what `input_names` returns for the handler. `declared`: what `key_types` returns."""
-        self._decoders: list[Callable[[Any], Any]] = [
-            KeySerde(declared[topic], topic).decode if topic in declared else _unchanged for topic in inputs
-        ]
+        #: None: the keys of an input are their bytes
+        self._serdes = [KeySerde(declared[topic], topic) if topic in declared else None for topic in inputs]
+        self._decoders = [_unchanged if each is None else each.decode for each in self._serdes]
 
     def decode(self, message: Message) -> Any:
         """Return the key of a record. Raises what the decoder of its input raises."""
@@ -188,11 +188,12 @@ class InputKeys:
 
     def decode_all(self, messages: Sequence[Message], given: Sequence[bytes | None]) -> list[Any]:
         """Return the keys of records, `given` as bytes. Raises as `decode`."""
-        decoders = self._decoders
         if not messages:
             return []
         if (only := input_of_all(messages)) is not None:
-            return list(map(decoders[only], given))
+            keys = self._serdes[only]
+            return list(given) if keys is None else keys.decode_all(given)
+        decoders = self._decoders
         return [decoders[message.input](data) for message, data in zip(messages, given, strict=True)]  # type: ignore[attr-defined]
 
 

@@ -6,7 +6,7 @@ import copy
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from statehold.api.declaration import options_of
 from statehold.api.handler import Handler
@@ -31,24 +31,31 @@ _MOST: Final = 65_535
 _OWN: Final = frozenset((ORIGIN_HEADER, HOPS_HEADER, REQUEST_HEADER, RETURN_HEADER))
 
 
+class InProgress(Protocol):
+    """Has the record that is being handled; None: none is."""
+
+    @property
+    def record(self) -> Record[Any] | None: ...
+
+
 class Sends:
     """What the sends of one partition share: the record being handled, and how far records have come."""
 
-    def __init__(self, current: Callable[[], Record[Any] | None], names: Names | None, most_hops: int) -> None:
-        """`current` returns the record being handled. `names` None: no record has come by a send."""
-        self.current, self._most_hops = current, most_hops
+    def __init__(self, handling: InProgress, names: Names | None, most_hops: int) -> None:
+        """`names` None: no record has come by a send."""
+        self.handling, self._most_hops = handling, most_hops
         self._topics = frozenset(names.rekeys if names is not None else ())
         #: the other inputs, by index
-        self._others = frozenset(
+        self.others = frozenset(
             index for index, topic in enumerate(names.inputs if names is not None else ()) if topic not in self._topics
         )
         #: the most hops of a record that was sent since `take`
-        self._hops = 0
+        self.hops = 0
 
     def hops_after(self, record: Record[Any]) -> int:
         """Return by how many sends a record comes that this one sends. :raises RekeyLoop: they are too many."""
         message, hops = record.message, 1
-        if not isinstance(message, MergedMessage) or message.input not in self._others:  # most come from another input
+        if not isinstance(message, MergedMessage) or message.input not in self.others:
             hops += hops_of(message) if message.topic() in self._topics else 0
         if hops > self._most_hops:
             raise RekeyLoop(
@@ -56,12 +63,12 @@ class Sends:
                 f"handler may send to itself without an end. Nothing was sent. Next: let a method of a Rekey send only "
                 f"what ends; or raise rekey.max_hops, if you mean this number of steps"
             )
-        self._hops = max(self._hops, hops)
+        self.hops = max(self.hops, hops)
         return hops
 
     def take(self) -> int:
         """Return the most hops of a record since the last call; 0 without one."""
-        taken, self._hops = self._hops, 0
+        taken, self.hops = self.hops, 0
         return taken
 
 
@@ -93,7 +100,8 @@ class PartitionRekey(Rekey[K, V]):
         return bound
 
     def send(self, value: V, key: K, headers: Headers | None = None, timestamp: int = 0) -> None:
-        record: Record[Any] | None = self._sends.current()
+        sends = self._sends
+        record = sends.handling.record
         try:
             data = self._encode_key(key)
         except UsageError as error:
@@ -102,9 +110,14 @@ class PartitionRekey(Rekey[K, V]):
             raise UsageError(f"Rekey({self.name!r}): no record is being handled, so nothing would be sent with it")
         if headers is not None:
             headers = [header for header in headers if header[0] not in _OWN]
-        if (hops := self._sends.hops_after(record)) > 1:
+        message, may_have_hops = record.message, True
+        if isinstance(message, MergedMessage):
+            may_have_hops = message.input not in sends.others
+            message = message.message  # because each method of a MergedMessage is one more call of Python
+        if (may_have_hops or sends.hops == 0) and (hops := sends.hops_after(record)) > 1:
             headers = [*(headers or ()), (HOPS_HEADER, _HOPS.pack(min(hops, _MOST)))]
-        self.output.send(value, data, headers, -1, timestamp or max(0, record.message.timestamp()[1]))
+        now = message.timestamp()[1]
+        self.output.send(value, data, headers, -1, timestamp or (now if now > 0 else 0))
 
     def key(self, record: Record[Any, Any]) -> K:
         key: K = self._keys.decode(record.raw_key)

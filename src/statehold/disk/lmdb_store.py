@@ -25,6 +25,8 @@ _FEW, _MANY, _BYTES = 16, 512, 1_000_000
 _META_PAGES: Final = 2
 #: snapshots at the same time: one of a full snapshot, the others of queries
 _READERS: Final = 1024
+#: at least what their table takes: 64 for each, and its head
+_READERS_BYTES: Final = (_READERS + 64) * 64
 
 #: what LMDB raises for damaged pages, and for what it reads of them
 _DAMAGED: Final = (
@@ -71,7 +73,7 @@ class LmdbStore:
                 self._usage.check()
                 _check_length(directory / _DATA)
             self._usage.begin()
-            (directory / "lock.mdb").unlink(missing_ok=True)  # the readers in it have ended
+            _reserve(directory / "lock.mdb")
             self._env = lmdb.open(
                 str(directory),
                 map_size=limit,
@@ -400,6 +402,19 @@ def _lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
             raise Locked from error
         raise
     return held
+
+
+def _reserve(path: Path) -> None:
+    """Give LMDB's table of readers its room on the disk. LMDB makes it empty when it is opened.
+
+    It is mapped, and a page for which a full disk has no room would end the process by a signal.
+
+    :raises OSError: there is no room.
+    """
+    allocate = getattr(os, "posix_fallocate", None)  # macOS has none
+    with path.open("ab") as file:
+        if allocate is not None:
+            allocate(file.fileno(), 0, max(_READERS_BYTES, os.fstat(file.fileno()).st_size))
 
 
 def _check_length(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ import msgspec
 
 #: processes in a row that may end before a commit, because damaged pages may end a process by a signal
 _STARTS: Final = 3
+#: what a disk without room, or a quota, raises
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 #: the note of the scrub, next to the directories of a partition, because it outlives files that differ
 SCRUB: Final = "scrub"
 
@@ -91,13 +94,31 @@ class Usage:
         self._write(msgspec.structs.replace(self._note, boot="" if flushed else self._note.boot, starts=0))
 
     def _write(self, note: _Note) -> None:
-        new = self._path.with_suffix(".new")
-        with new.open("wb") as file:
-            file.write(msgspec.json.encode(note))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        data, new = msgspec.json.encode(note), self._path.with_suffix(".new")
+        try:
+            with new.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            with suppress(OSError):
+                new.unlink()
+            _overwrite(self._path, data)
         self._note = note
+
+
+def _overwrite(path: Path, data: bytes) -> None:
+    """Write over the note, because a disk that is full has room for as many bytes as it had; spaces may follow.
+
+    If the machine stops meanwhile, the note may be torn, and then the files are not used.
+    """
+    with path.open("r+b", buffering=0) as file:
+        length = os.fstat(file.fileno()).st_size
+        file.write(data.ljust(length))
+        os.fsync(file.fileno())
 
 
 def scrub_note(base: Path) -> ScrubNote | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
@@ -76,7 +77,15 @@ class _Uuid:
         return key
 
 
-_PLAIN: Final[dict[Any, serde.Serde[Any]]] = {str: serde.Text(), bytes: serde.Raw(), int: _Digits(), UUID: _Uuid()}
+class _Utf8:
+    """UTF-8 text, as `serde.Text`, without a method of Python for each key."""
+
+    __slots__ = ()
+
+    encode, decode = staticmethod(str.encode), staticmethod(bytes.decode)
+
+
+_PLAIN: Final[dict[Any, serde.Serde[Any]]] = {str: _Utf8(), bytes: serde.Raw(), int: _Digits(), UUID: _Uuid()}
 
 
 class _Checked:
@@ -161,6 +170,11 @@ class KeySerde:
             raise
         except Exception as error:
             raise UnreadableKey(f"the key {data!r:.100} is no {self.name}: {text_of(error)}") from error
+
+    def decode_all(self, given: Sequence[bytes | None], /) -> list[Any]:
+        """Return what `decode` returns for each. It may raise anything where `decode` raises `UnreadableKey`."""
+        decode: Callable[[Any], Any] = self.decode if None in given else self._decode
+        return list(map(decode, given))
 
     @property
     def _advice(self) -> str:
