@@ -285,9 +285,12 @@ class _Run:
     def _reach(self, running: Running, count: int, doing: str) -> None:
         """Wait until this number of records is committed. :raises _Stuck:"""
         said, last, moved = time.monotonic(), 0, time.monotonic()
+        # Kafka Streams logs how far a restore has come, and nothing else.
+        logged, telling = 0, self._contender.letter == "rocksdb"
         while (now := self._committed.total()) < count:
-            if now > last:
-                last, moved = now, time.monotonic()
+            size = running.log.stat().st_size if telling else 0
+            if now > last or size > logged:
+                last, logged, moved = max(now, last), size, time.monotonic()
             if not running.alive() or time.monotonic() - moved > _PATIENCE:
                 raise _Stuck(f"{doing}: it stopped at {now:,} of {count:,}")
             if time.monotonic() - said > _SAID_EVERY:
@@ -314,7 +317,10 @@ class _Run:
         self._accessing.access(_BEFORE_KILL, "uniform")
         self._reach(running, before + _BEFORE_KILL // 4, "before a kill")
         running.stop(kill=True)
-        wait_empty(self._bootstrap, self._job["group"])
+        try:
+            wait_empty(self._bootstrap, self._job["group"])
+        except RuntimeError as error:  # the other figures are reported
+            raise _Stuck(str(error)) from error
         self._accessing.look()
         if how == "lost":
             shutil.rmtree(self._state, ignore_errors=True)

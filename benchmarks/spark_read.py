@@ -33,6 +33,8 @@ from statehold.spark.opening import NamedService
 from statehold.spark.options import parse
 from statehold.spark.relations import StateTable
 
+#: the columns that Parquet has of the export; and those of them that are not the key
+ALL, SOME = "key string, version bigint, text string", "version bigint, text string"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -64,8 +66,7 @@ class Session:
         settings, names = settings_of({**job, "settings": {}}), Names(job["group"], job["input"])
         outcomes = Compaction(settings, names).run(self._spark)
         assert all(each.proven for each in outcomes), outcomes
-        rows = self._load().select("key", "version", "text")
-        rows.write.option("compression", "zstd").parquet(self.parquet)
+        self._load().write.option("compression", "zstd").parquet(self.parquet)
         if "statestore" in job["only"]:
             self._query()
 
@@ -77,21 +78,27 @@ class Session:
         writing = held.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
         writing.option("checkpointLocation", self.checkpoint).start().awaitTermination()
 
-    def _load(self, **options: str) -> DataFrame:
-        return self._spark.read.format("statehold").options(**self._options, **options).load()
+    def _load(self, columns: str = ALL, **options: str) -> DataFrame:
+        return self._spark.read.format("statehold").schema(columns).options(**self._options, **options).load()
 
-    def statehold(self) -> list[Any]:
-        return _aggregated(self._load(), "version", "text")
+    def statehold(self) -> dict[str, Any]:
+        return _aggregated(self._load())
 
-    def unverified(self) -> list[Any]:
-        return _aggregated(self._load(verify="false"), "version", "text")
+    def unverified(self) -> dict[str, Any]:
+        return _aggregated(self._load(verify="false"))
 
-    def parquet_(self) -> list[Any]:
-        return _aggregated(self._spark.read.parquet(self.parquet), "version", "text")
+    def columns(self) -> dict[str, Any]:
+        return _aggregated(self._load(SOME))
 
-    def statestore(self) -> list[Any]:
+    def parquet_(self) -> dict[str, Any]:
+        return _aggregated(self._spark.read.parquet(self.parquet))
+
+    def parquet_columns(self) -> dict[str, Any]:
+        return _aggregated(self._spark.read.parquet(self.parquet).drop("key"))
+
+    def statestore(self) -> dict[str, Any]:
         found = self._spark.read.format("statestore").load(self.checkpoint)
-        return _aggregated(found, "value.max", "value.first")
+        return _aggregated(found.selectExpr("key.key AS key", "value.max AS version", "value.first AS text"))
 
     def transfer(self) -> None:
         """Read the records that `statehold` reads, with its client, one task for each partition; drop them."""
@@ -112,9 +119,12 @@ class Session:
         assert self._load(**options).where(F.col("key") == name).count() == 1
 
 
-def _aggregated(rows: DataFrame, version: str, text: str) -> list[Any]:
-    found = rows.agg(F.count("*"), F.sum(version), F.sum(F.length(text)), F.max(text)).collect()[0]
-    return list(found)
+def _aggregated(rows: DataFrame) -> dict[str, Any]:
+    """Read every column of `rows`, so that no reader does less than another."""
+    length = F.sum(F.length("text"))
+    wanted = [F.count("*").alias("rows"), F.sum("version").alias("versions"), length.alias("length"), F.max("text")]
+    wanted += [F.max("key")] if "key" in rows.columns else []
+    return dict(rows.agg(*wanted).collect()[0].asDict())
 
 
 def _dropped(reader_of: ReaderOf, tasks: Iterable[list[Stretch]]) -> Iterator[int]:

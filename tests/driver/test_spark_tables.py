@@ -348,9 +348,21 @@ def test_a_key_that_a_query_names_is_read_alone() -> None:
     driver, ops = fed("commit")
     pushed = Pushed(str)
     pushed.take([CLASSES["EqualTo"](("key",), "k3")])
-    assert held(rows(state(driver), pushed)) == {"k3": fold(ops)[0]["k3"]}
+    for verify in ("true", "false"):
+        assert held(rows(state(driver, verify=verify), pushed)) == {"k3": fold(ops)[0]["k3"]}
     found = rows(ChangesTable(InMemory(driver, mode="changes", table="balances")), pushed)
     assert {row["key"] for row in found} == {"k3"}
+
+
+@pytest.mark.parametrize("verify", ["true", "false"])
+def test_keys_of_several_records_are_read_together(verify: str) -> None:
+    driver, ops = fed("commit")
+    expected = fold(ops)[0]
+    for names in ([], ["k3", "no such key"], [*expected][:3], [*expected]):
+        pushed = Pushed(str)
+        pushed.take([CLASSES["In"](("key",), tuple(names))])
+        found = held(rows(state(driver, verify=verify), pushed))
+        assert found == {name: expected[name] for name in names if name in expected}
 
 
 def test_a_stream_does_not_cross_a_replaced_state() -> None:

@@ -24,6 +24,7 @@ from statehold.snapshot.spark.fold.newest import Keys, Newest
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import TaskReport
 from statehold.snapshot.spark.io import overlay
+from statehold.snapshot.spark.io.overlay import TablePart
 from statehold.spark import state_rows
 from statehold.spark.state_rows import StateTask, rows_of
 from statehold.state import digest
@@ -91,7 +92,7 @@ class Stored:
         return self
 
 
-def found(stored: Stored, plan: FoldPlan, only: str | None = None) -> State:
+def found(stored: Stored, plan: FoldPlan, only: TablePart | None = None) -> State:
     reports: list[TaskReport] = []
     rows = [
         ((table, key if isinstance(key, bytes) else pack(key)), value)
@@ -127,7 +128,37 @@ def test_deltas_over_a_full_snapshot_are_the_newest_value_of_each_key(
         assert found(stored, stored.plan(**of_manifest)) == stored.state
         of_one = {place: value for place, value in stored.state.items() if place[0] == "t"}
         if newest is Newest:
-            assert found(stored, stored.plan(**of_manifest), only="t") == of_one
+            assert found(stored, stored.plan(**of_manifest), only=TablePart("t")) == of_one
+
+
+@pytest.mark.parametrize("of_manifest", [{}, {"rows": 99, "shared": 1}])
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(ENTRIES, max_size=4),
+    st.lists(st.tuples(ENTRIES, st.booleans()), max_size=6),
+    st.sets(st.text("ab", max_size=2)),
+)
+def test_sought_keys_have_their_newest_value(
+    of_manifest: dict[str, int], chunks: list[Any], deltas: list[Any], sought: set[str]
+) -> None:
+    stored = Stored()
+    for table, some in chunks:
+        stored.chunk(table, some)
+    for (table, some), delete in deltas:
+        stored.delta(table, some, delete=delete)
+    part = TablePart("t", [key.encode() for key in sought])
+    rows = found(stored, stored.plan(**of_manifest), only=part)
+    places = [("t", pack(key)) for key in sought]
+    assert [rows.get(place) for place in places] == [stored.state.get(place) for place in places]
+
+
+def test_an_entry_without_a_sought_key_is_not_decoded() -> None:
+    stored = Stored()
+    for key in ("ann", "bob", "carol"):
+        stored.chunk("t", [key])
+    stored.delta("t", ["dave"], delete=False)
+    rows = found(stored, stored.plan(), only=TablePart("t", [b"bob", b"dave"]))
+    assert rows == {place: stored.state[place] for place in (("t", pack("bob")), ("t", pack("dave")))}
 
 
 @pytest.mark.parametrize("mixed", ["chunk", "delta"])

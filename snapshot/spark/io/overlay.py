@@ -7,10 +7,10 @@ replace rows of earlier ones, `merge` does the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import chain, compress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,10 +27,27 @@ _PORTION: Final = 10_000
 TableRows = tuple[str, Keys, list[bytes]]
 
 
+class TablePart(NamedTuple):
+    """The part of a state that a read without a digest needs."""
+
+    table: str
+    #: the bytes of keys, if only their rows are asked for: an entry without any of them is not decoded
+    sought: Sequence[bytes] = ()
+
+    def holds(self, raw: msgspec.Raw) -> bool:
+        """Return whether an entry may have a row of it. :raises frame.BadFrame: the bytes are not an entry."""
+        if table_of(raw) != self.table:
+            return False
+        if not self.sought:
+            return True
+        data = bytes(raw)
+        return any(each in data for each in self.sought)
+
+
 def state_rows(
-    reader_of: ReaderOf, plan: FoldPlan, reports: list[TaskReport], only: str | None = None
+    reader_of: ReaderOf, plan: FoldPlan, reports: list[TaskReport], only: TablePart | None = None
 ) -> Iterator[TableRows]:
-    """Yield the state at the plan's goal, and add the reports; `only` one table. The caller must prove it.
+    """Yield the state at the plan's goal, and add the reports; `only` a part of it. The caller must prove it.
 
     Raises as `read_stretches`.
     """
@@ -63,11 +80,11 @@ def state_rows(
         yield from deltas.rows()
 
 
-def _newest(only: str | None) -> Newest:
-    return Newest() if only is None else OneTable(only)
+def _newest(only: TablePart | None) -> Newest:
+    return Newest() if only is None else NewestOf(only)
 
 
-def _blocks(reader: Reader, stretches: list[Stretch], only: str | None) -> Iterator[KeyBlock]:
+def _blocks(reader: Reader, stretches: list[Stretch], only: TablePart | None) -> Iterator[KeyBlock]:
     for stretch in stretches:
         taking = taking_of(stretch, _newest(only))
         yield from blocks_of(stretch, taking, fed(reader, stretch, taking))
@@ -81,27 +98,27 @@ def _merged(blocks: Iterator[KeyBlock], reports: list[TaskReport]) -> Iterator[T
             yield name, keys, values
 
 
-class OneTable(Newest):
-    """Keeps one table only, for a read that compares no digest."""
+class NewestOf(Newest):
+    """Keeps a part of the state only."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, only: TablePart) -> None:
         super().__init__()
-        self._table = table
+        self._only = only
 
     def add(self, raw: msgspec.Raw) -> int:
-        return super().add(raw) if table_of(raw) == self._table else 0
+        return super().add(raw) if self._only.holds(raw) else 0
 
 
 class _Passing(Newest):
-    """Hands over the rows of each chunk, of all tables or of `only` one."""
+    """Hands over the rows of each chunk, of the whole state or of `only` a part."""
 
-    def __init__(self, only: str | None) -> None:
+    def __init__(self, only: TablePart | None) -> None:
         super().__init__()
         self._only = only
         self._rows: list[TableRows] = []
 
     def add(self, raw: msgspec.Raw) -> int:
-        if self._only is not None and table_of(raw) != self._only:
+        if self._only is not None and not self._only.holds(raw):
             return 0
         name, keys, values = present(raw)
         self._rows.append((name, keys, values))

@@ -12,7 +12,7 @@ import msgspec
 
 from statehold.disk.keys import NO_KEY, KeyCodec
 from statehold.disk.port import PartitionStore, StoreSnapshot
-from statehold.disk.rows import LONGEST, DamagedRow, bodies, check_of, packed_rows, place_of, unpacked
+from statehold.disk.rows import LONGEST, DamagedRow, bodies, check_of, packed_rows, place_of, unpacked, value_of
 from statehold.state.digest import table_digest
 
 _ABSENT: Final[Any] = object()
@@ -172,7 +172,7 @@ class StoredOnDisk(Mapping[Any, bytes]):
         try:
             return unpacked(place, row)
         except DamagedRow as error:
-            raise self._store.damaged(f"table {self._table!r}: {error}") from error
+            raise self._damaged(error) from error
 
     def _fetch_each(self, keys: list[Any]) -> list[bytes | None]:
         try:
@@ -185,7 +185,7 @@ class StoredOnDisk(Mapping[Any, bytes]):
         try:
             return bodies(places, rows)
         except DamagedRow as error:
-            raise self._store.damaged(f"table {self._table!r}: {error}") from error
+            raise self._damaged(error) from error
 
     def _fetch(self, key: Any) -> bytes | None:
         try:
@@ -193,4 +193,12 @@ class StoredOnDisk(Mapping[Any, bytes]):
         except NO_KEY:
             return None  # a value of another type is no key
         row = self._store.get(self._table, place)
-        return None if row is None else self.unpack(place, row)[1]
+        if row is None:
+            return None
+        try:
+            return value_of(place, row)
+        except DamagedRow as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: DamagedRow) -> Exception:
+        return self._store.damaged(f"table {self._table!r}: {error}")

@@ -91,6 +91,7 @@ class DiskTable(PartitionTable[K, V]):
         self.stored, self.order = StoredOnDisk(store, self.name, codec), []
         self._older, self._fetched, self._budget = {}, {}, budget
         budget.join(self)
+        self._refresh_share()
 
     @property
     def in_memory(self) -> int:
@@ -128,10 +129,14 @@ class DiskTable(PartitionTable[K, V]):
     def _weigh(self, size: int, values: int) -> None:
         self._weight += size
         self._weighed += values
-        if self._weight > self._budget.share // 2:
+        if self._weight > self._half:
             self._mean = self._weight // max(1, len(self._cache))
             self._older, self._cache, self._weight, self._weighed = self._cache, {}, 0, 0
             self._forget_fetched()
+
+    def _refresh_share(self) -> None:
+        """Compute the share once for a transaction, because counting the tables takes longer than a look-up."""
+        self._half = self._budget.share // 2
 
     def _forget_fetched(self) -> None:
         self._fetched.clear()
@@ -214,6 +219,7 @@ class DiskTable(PartitionTable[K, V]):
                 self._cache.pop(key, None)
                 older.pop(key, None)
         self._frozen = {}
+        self._refresh_share()
         if frozen:
             self._weigh_written(frozen)
 

@@ -16,6 +16,8 @@ from statehold.snapshot.spark.fold.newest import Keys, as_msgpack
 _pack: Final = msgspec.msgpack.Encoder().encode
 #: types whose order in Python is their order in Spark
 _ORDERED: Final = (str, int)
+#: most keys that are found by their bytes
+_SOUGHT: Final = 4
 #: name of a filter's class -> lower or upper bound, and whether it belongs to the range
 _BOUNDS: Final = {
     "GreaterThan": ("low", False),
@@ -83,6 +85,17 @@ class Pushed:
                 self.partition.add(kind, value)
             elif column == ("key",) and self._key_type is not None and _all_are(self._key_type, value, kind):
                 self.key.add(kind, value)
+
+    @property
+    def sought(self) -> list[bytes]:
+        """Return the bytes that all wanted keys have, one of them each; none if keys cannot be found by their bytes.
+
+        A number is too short to be found, and many keys would take longer than the decoding of all.
+        """
+        equal = self.key.equal
+        if self._key_type is not str or equal is None or len(equal) > _SOUGHT:
+            return []
+        return [key.encode() for key in equal]
 
     def chosen(self, keys: Keys) -> list[int] | None:
         """Return the numbers of the wanted keys; None: all of them."""

@@ -104,7 +104,7 @@ class StateTable(Relation):
         def convert(keys: Keys, values: list[bytes]) -> pa.RecordBatch:
             return self._columns.batch(partition_column(task.partition, len(keys)), keys, values, arrow)
 
-        yield from rows_of(self._reader_of, task.work, pushed.chosen, convert)
+        yield from rows_of(self._reader_of, task.work, pushed.chosen, convert, pushed.sought)
 
 
 def recorded(plans: Sequence[FoldPlan]) -> dict[str, str]:

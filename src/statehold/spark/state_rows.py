@@ -22,7 +22,7 @@ from statehold.snapshot.spark.fold.newest import Keys
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.proof import KnownSums, Sums
 from statehold.snapshot.spark.fold.report import TaskReport, gathered
-from statehold.snapshot.spark.io.overlay import state_rows
+from statehold.snapshot.spark.io.overlay import TablePart, state_rows
 from statehold.snapshot.spark.io.scan import ReaderOf
 from statehold.snapshot.spark.io.source import base_finding, unread, verdict
 
@@ -71,10 +71,13 @@ def without_contents(commit_record: CommitRecord) -> CommitRecord:
     )
 
 
-def rows_of(reader_of: ReaderOf, task: StateTask, chosen: Chosen, convert: Convert) -> Iterator[pa.RecordBatch]:
+def rows_of(
+    reader_of: ReaderOf, task: StateTask, chosen: Chosen, convert: Convert, sought: Sequence[bytes] = ()
+) -> Iterator[pa.RecordBatch]:
     """Yield the chosen rows, after the proof of the state.
 
-    A damaged full snapshot is replaced by an older one.
+    A damaged full snapshot is replaced by an older one. `sought`: the bytes of all chosen keys, so that a task that
+    compares no digest decodes only entries with one of them.
 
     :raises DigestMismatch: the state is not the recorded one. :raises ToolRefused: Kafka deleted the records meanwhile.
     :raises UsageError: a value does not fit its column.
@@ -83,7 +86,7 @@ def rows_of(reader_of: ReaderOf, task: StateTask, chosen: Chosen, convert: Conve
     while True:
         with tempfile.TemporaryFile(dir=scratch()) as file:
             rows = _WaitingRows(file, convert)
-            finding = _spool(reader_of, task, chosen, rows, damaged)
+            finding = _spool(reader_of, task, chosen, rows, damaged, sought)
             if not finding:
                 yield from rows.release()
                 return
@@ -149,10 +152,18 @@ class _WaitingRows:
                 yield from batches
 
 
-def _spool(reader_of: ReaderOf, task: StateTask, chosen: Chosen, rows: _WaitingRows, damaged: Sequence[str]) -> str:
+def _spool(
+    reader_of: ReaderOf,
+    task: StateTask,
+    chosen: Chosen,
+    rows: _WaitingRows,
+    damaged: Sequence[str],
+    sought: Sequence[bytes],
+) -> str:
     """Take in the chosen rows. Return '' if the state is proven, the finding if its base is damaged."""
     plan, sums, reports = task.plan, dict[str, Sums](), list[TaskReport]()
-    for name, keys, values in state_rows(reader_of, plan, reports, None if task.verify else task.table):
+    only = None if task.verify else TablePart(task.table, sought)
+    for name, keys, values in state_rows(reader_of, plan, reports, only):
         if task.verify:
             _add(sums, name, keys, values, task.text.get(name))
         if name == task.table:
