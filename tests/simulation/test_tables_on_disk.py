@@ -24,6 +24,7 @@ from tests.simulation.scenarios import (
 )
 
 from statehold import Dedupe, Output, Record, Session, Table, Tumbling
+from statehold.disk import dated, tables
 from statehold.disk import label as labels
 from statehold.disk.kinds.disk_tables import disk_tables
 from statehold.snapshot.format import records
@@ -43,6 +44,9 @@ class Shelf(Book):
 
     totals = Table(key=str, value=int, storage="disk")
     newest = Table(key=tuple[str, int], value=int, storage="disk", sorted=True)
+    #: of each account at every second record; the newest offsets of each account say in memory what both have
+    odd = Table(key=str, value=int, storage="disk")
+    offsets = Table(key=str, value=tuple[int, ...])
     count = Table(key=str, value=int)
 
     def on_record(self, record: Record[Op]) -> None:
@@ -51,9 +55,26 @@ class Shelf(Book):
         self.newest[account, record.offset] = record.offset
         for key, _ in list(self.newest.range((account, 0), (account, record.offset)))[:-1]:
             del self.newest[key]
+        self._require_what_was_written(account, record.offset)
         seen = self.count["all"] = self.count.get("all", 0) + 1
         if seen != record.offset + 1 or self.newest.get((account, record.offset)) != record.offset:
             raise AssertionError(f"record {record.offset} is number {seen}")
+
+    def _require_what_was_written(self, account: str, offset: int) -> None:
+        """Read what this record, earlier ones of the transaction and committed ones have written and deleted."""
+        number = self.count[account] = self.count.get(account, 0) + 1
+        if self.odd.get(account) != (self.offsets[account][-1] if number % 2 == 0 else None):
+            raise AssertionError(f"record {offset}: odd has {self.odd.get(account)} of {account}")
+        if number % 2:
+            self.odd[account] = offset
+        else:
+            del self.odd[account]
+        if self.odd.get(account) != (offset if number % 2 else None):
+            raise AssertionError(f"record {offset}: odd has {self.odd.get(account)} of {account} after a write")
+        kept = self.offsets[account] = (*self.offsets.get(account, ()), offset)[-2:]
+        found = [each for (_, each), _ in self.newest.range((account, 0), (account, offset + 1))]
+        if found != list(kept):
+            raise AssertionError(f"record {offset}: newest has {found} of {account}, not {kept}")
 
 
 class Forgetful(Book):
@@ -71,9 +92,15 @@ class Forgetful(Book):
     def on_record(self, record: Record[Op]) -> None:
         super().on_record(record)
         account, amount = record.value.account, record.value.amount
-        if (found := self.recent.get(account)) not in (None, self.newest.get(account)):
-            raise AssertionError(f"record {record.offset}: {account} is {found}")
+        now = self.held["now"] = max(self.held.get("now", 0), record.timestamp)
+        left = self.held.get(f"put {account}", now - 1000) + 150 - now
+        found, known = self.recent.get(account), self.newest.get(account)
+        if (left < 0 and found is not None) or (left > 0 and found != known):
+            raise AssertionError(f"record {record.offset}: {account} is {found}, {left} ms before it expires")
+        if late := [window for windows in (self.sums, self.visits) for window in windows if window[2] < now]:
+            raise AssertionError(f"record {record.offset}: {late} are open at {now}")
         self.recent[account] = self.newest[account] = amount
+        self.held[f"put {account}"] = now
         if not self.seen.seen(account) and self.seen.seen(account) is False:
             raise AssertionError(f"record {record.offset}: {account} was not kept")
         for name in ("sums", "visits"):
@@ -89,6 +116,10 @@ class Forgetful(Book):
 
     def on_window(self, name: str, key: str, start: int, end: int, value: int) -> None:
         self._add(name, -value)
+        before = self.held.get("closed", 0)
+        if end < before:
+            raise AssertionError(f"{name} {key} {start} {end} closes after a window that ends at {before}")
+        self.held["closed"] = end
         self.closed.send(f"{name} {key} {start}", partition=self.partition)
 
     def on_late(self, name: str, key: str, record: Record[Op]) -> None:
@@ -194,6 +225,14 @@ def _free_memory() -> Iterator[None]:
     yield
     gc.unfreeze()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drop decoded values early, and read few entries ahead, as in a state of millions of keys."""
+    monkeypatch.setattr(tables, "_EACH", 20_000_000)
+    monkeypatch.setattr(dated, "_FEW", 2)
+    monkeypatch.setattr(dated, "_MANY", 3)
 
 
 def test_schedules() -> None:
