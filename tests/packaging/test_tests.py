@@ -52,7 +52,6 @@ PRIVATE = {
         "_child": "kills a child in the middle of its work",
         "_processes": "kills a child in the middle of its work",
     },
-    "tests/driver/test_participants.py": {"_tools": "adds a participant of its own to every worker"},
     "tests/driver/test_reference.py": {
         "_ending": REPLACED,
         "_fresh": REPLACED,

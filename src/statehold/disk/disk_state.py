@@ -16,8 +16,9 @@ from statehold.disk.stored import StoredOnDisk
 from statehold.disk.tables import DiskTable
 from statehold.disk.usage import ScrubNote
 from statehold.state.digest import MODULUS, table_digest
-from statehold.state.partition_table import Changes, PartitionTable, key_decoder
+from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import Frozen, State
+from statehold.state.stored_keys import key_decoder
 
 #: rows that a restore writes at once, and keys of one piece
 _SPILL: Final = 50_000
